@@ -1,0 +1,49 @@
+# Two commands matter: `make run` serves on this machine, `make test` checks everything.
+# Both make a virtual environment when it is missing, and again when what it was made from has changed.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+MADE_FROM := setup.cfg pyproject.toml constraints.txt
+# The build backend comes from constraints.txt too, so that what is tested does not change from one day to the next.
+INSTALL := $(PIP) install --quiet --no-build-isolation --constraint constraints.txt --editable
+# Tests that start servers and clients keep their time by the wall clock, so they get the machine for themselves.
+ALONE := $(wildcard tests/peers tests/real_kafka)
+
+.PHONY: run test check bench clean
+
+run: $(VENV)/.installed
+	$(BIN)/callboard serve --listen 127.0.0.1:9092 --data ./data
+
+test: check
+	$(BIN)/python -m pytest -q $(ALONE)
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(addprefix --ignore=,$(ALONE))
+
+check: $(VENV)/.installed-test
+	$(BIN)/python tests/links.py
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict -p callboard
+	$(BIN)/mypy --strict tests
+
+bench: $(VENV)/.installed-bench
+	$(BIN)/callboard bench door
+
+$(VENV)/.made: constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "callboard needs Python 3.11 or newer, and '$(PYTHON)' is not; name one with PYTHON=python3.x" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet --constraint constraints.txt setuptools
+	touch $@
+
+$(VENV)/.installed: $(VENV)/.made $(MADE_FROM)
+	$(INSTALL) .
+	touch $@
+
+$(VENV)/.installed-test $(VENV)/.installed-bench: $(VENV)/.installed-%: $(VENV)/.made $(MADE_FROM)
+	$(INSTALL) '.[$*]'
+	touch $@ $(VENV)/.installed
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

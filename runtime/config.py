@@ -1,0 +1,310 @@
+"""Every setting in one table, and where its value comes from: the command line, then the file, then the default.
+
+Names are Kafka's with underscores, and so are the defaults and the ranges where Kafka has them, so that what a person
+knows about ``server.properties`` holds here. A wrong name or value stops the program before it touches anything: a
+coordinator that runs with a setting it silently ignored is worse than one that does not start.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
+
+from .errors import StartError
+
+INT_MAX = 2**31 - 1  # Kafka's INT settings
+LONG_MAX = 2**63 - 1  # Kafka's LONG settings
+PORT_MAX = 65535
+PARTITIONS_MAX = 10_000  # Kafka's controller creates no more in one request (ReplicationControlManager)
+TOPIC_NAME_MAX = (
+    249  # with "-" and the partition it must be a file name of 255 (org.apache.kafka.common.internals.Topic)
+)
+TOPIC_NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_NAME_MAX}}}")
+OFFSETS_TOPIC = "__consumer_offsets"
+NUMBER = re.compile(r"-?[0-9]{1,20}")  # more digits than any setting takes; int() itself refuses 4300
+
+Sync = Literal["always", "interval", "none"]
+Value = TypeVar("Value", int, bool)
+
+
+class Setting(NamedTuple):
+    """One row of the table. ``minimum`` and ``maximum`` belong to a number and are None for a truth value."""
+
+    name: str
+    type: type
+    default: int | bool
+    minimum: int | None
+    maximum: int | None
+    doc: str
+
+    @property
+    def expected(self) -> str:
+        if self.type is bool:
+            return "true or false"
+        return f"a whole number from {self.minimum} to {self.maximum}"
+
+
+def row(default: Value, doc: str, minimum: int | None = None, maximum: int | None = None) -> Value:
+    """A field of Settings; typed as its value, because that is what a reader of the attribute gets."""
+    made: Any = field(default=default, metadata={"minimum": minimum, "maximum": maximum, "doc": doc})
+    value: Value = made
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What ``--set`` and ``[settings]`` can change. The rows below are the whole table."""
+
+    group_initial_rebalance_delay_ms: int = row(
+        3000, "An empty group waits this long for more members before its first rebalance.", 0, INT_MAX
+    )
+    group_min_session_timeout_ms: int = row(
+        6000, "The shortest session timeout that a classic member may ask for.", 1, INT_MAX
+    )
+    group_max_session_timeout_ms: int = row(
+        1_800_000, "The longest session timeout that a classic member may ask for.", 1, INT_MAX
+    )
+    group_max_size: int = row(INT_MAX, "Members that one group may have.", 1, INT_MAX)
+    offset_metadata_max_bytes: int = row(
+        4096, "Longest metadata of one committed offset; Kafka counts characters, and so do we.", 0, INT_MAX
+    )
+    offsets_topic_num_partitions: int = row(
+        50, "Partitions of the offsets log; fixed when the data folder is made.", 1, PARTITIONS_MAX
+    )
+    offsets_topic_segment_bytes: int = row(
+        104_857_600, "A partition of the offsets log starts a new segment at this size.", 1, INT_MAX
+    )
+    message_max_bytes: int = row(1_048_588, "Largest record batch that is taken.", 0, INT_MAX)
+    log_flush_interval_ms: int = row(
+        1000, "Pause between two syncs with --sync interval. Ours: Kafka leaves it unset.", 1, INT_MAX
+    )
+    auto_create_topics_enable: bool = row(True, "A Metadata request may create the topics that it names.")
+    num_partitions: int = row(1, "Partitions of a topic that is created without a number.", 1, PARTITIONS_MAX)
+    topic_retention_bytes: int = row(
+        67_108_864, "Record bytes that one topic may hold in memory; the oldest go first. Ours.", 1, LONG_MAX
+    )
+    socket_request_max_bytes: int = row(
+        104_857_600, "Largest request; a connection that announces more is closed.", 1, INT_MAX
+    )
+
+    def __post_init__(self) -> None:
+        for setting in SETTINGS:
+            check_range(setting, getattr(self, setting.name))
+        if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
+            raise StartError(
+                f"group_min_session_timeout_ms={self.group_min_session_timeout_ms} is above "
+                f"group_max_session_timeout_ms={self.group_max_session_timeout_ms}: lower the first or raise the second"
+            )
+
+
+def table_of(settings: type[Settings]) -> tuple[Setting, ...]:
+    rows = []
+    for made in fields(settings):
+        default: Any = made.default
+        meta = made.metadata
+        rows.append(Setting(made.name, type(default), default, meta["minimum"], meta["maximum"], meta["doc"]))
+    return tuple(rows)
+
+
+SETTINGS = table_of(Settings)
+BY_NAME = {setting.name: setting for setting in SETTINGS}
+
+
+def check_range(setting: Setting, value: object) -> None:
+    """Refuse a value of another type (True is no number here) or out of the row's range."""
+    fits = type(value) is setting.type
+    if fits and isinstance(value, int) and setting.minimum is not None and setting.maximum is not None:
+        fits = setting.minimum <= value <= setting.maximum
+    if not fits:
+        raise StartError(f"bad value {shown(value)} for setting '{setting.name}': expected {setting.expected}")
+
+
+def shown(value: object) -> str:
+    """A value as its writer wrote it: TOML's and Kafka's truth values are in small letters."""
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """' did you mean ...?' or nothing, for the end of a message about a name that nobody knows."""
+    close = get_close_matches(name, list(known), n=1)
+    return f" did you mean '{close[0]}'?" if close else ""
+
+
+def find_setting(name: str) -> Setting:
+    if name not in BY_NAME:
+        raise StartError(f"unknown setting '{name}':{nearest(name, BY_NAME)} `callboard settings` lists all")
+    return BY_NAME[name]
+
+
+def parse_setting(text: str) -> tuple[str, object]:
+    """Read ``name=value`` from the command line; what is no number or truth value is left for the range check."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise StartError(f"bad setting '{text}': expected name=value, as in group_max_size=100")
+    setting = find_setting(name.strip())
+    word = value.strip()
+    if setting.type is bool:
+        return setting.name, {"true": True, "false": False}.get(word.lower(), word)
+    return setting.name, int(word) if NUMBER.fullmatch(word) else word
+
+
+def load_settings(table: Mapping[str, object], overrides: Sequence[str] = ()) -> Settings:
+    """Settings from a file's ``[settings]`` and from the command line's ``name=value``, which win.
+
+    Raises StartError for an unknown name, a value of the wrong type or out of range, and settings that contradict
+    each other.
+    """
+    values: dict[str, Any] = {find_setting(name).name: value for name, value in table.items()}
+    values.update(parse_setting(text) for text in overrides)
+    return Settings(**values)
+
+
+class Address(NamedTuple):
+    """A host as it was given (a name, an address, or empty for all addresses) and a TCP port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+DEFAULT_LISTEN = Address("127.0.0.1", 9092)
+DEFAULT_DATA = Path("data")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Where one server listens and keeps its data. ``advertised`` is None when clients use the listening address."""
+
+    listen_host: str = DEFAULT_LISTEN.host
+    listen_port: int = DEFAULT_LISTEN.port
+    advertised: tuple[str, int] | None = None
+    data: Path = DEFAULT_DATA
+    sync: Sync = "always"
+    topics: tuple[tuple[str, int], ...] = ()
+
+
+ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+(?:%[\w.-]+)?)\]|(?P<host>[^\s:\[\]]*)):(?P<port>[0-9]{1,5})")
+
+
+def parse_address(what: str, text: str, lowest_port: int = 0) -> Address:
+    """Read HOST:PORT, with an IPv6 address in brackets. ``what`` names the option in the error."""
+    match = ADDRESS.fullmatch(text)
+    if match is None:
+        raise StartError(
+            f"bad {what} '{text}': expected HOST:PORT, as in 127.0.0.1:9092 or [::1]:9092 (IPv6 in brackets)"
+        )
+    port = int(match["port"])
+    if not lowest_port <= port <= PORT_MAX:
+        raise StartError(f"bad {what} '{text}': expected a port from {lowest_port} to {PORT_MAX}, not {port}")
+    return Address(match["v6"] or match["host"], port)
+
+
+def parse_advertised(text: str) -> Address:
+    """Read the address that clients are sent to; all addresses or a free port are nowhere to go."""
+    address = parse_address("advertised", text, lowest_port=1)
+    if not address.host:
+        raise StartError(
+            f"bad advertised '{text}': expected a host that clients can reach, as in kafka.example.com:9092"
+        )
+    return address
+
+
+def check_topic(name: str, partitions: object) -> tuple[str, int]:
+    """Hold a topic to Kafka's rules for names and to our range of partitions."""
+    if name in (".", "..") or not TOPIC_NAME.fullmatch(name):
+        raise StartError(
+            f"bad topic name '{name}': expected 1 to {TOPIC_NAME_MAX} of the characters a-z A-Z 0-9 . _ - (not . or ..)"
+        )
+    if name == OFFSETS_TOPIC:
+        raise StartError(f"bad topic name '{name}': it is the coordinator's own; expected another name")
+    if type(partitions) is not int or not 1 <= partitions <= PARTITIONS_MAX:
+        raise StartError(f"bad topic '{name}': expected 1 to {PARTITIONS_MAX} partitions, not {shown(partitions)}")
+    return name, partitions
+
+
+def parse_topic(text: str) -> tuple[str, int]:
+    """Read NAME:PARTITIONS from the command line."""
+    name, _, partitions = text.rpartition(":")
+    if not name or not NUMBER.fullmatch(partitions):
+        raise StartError(f"bad topic '{text}': expected NAME:PARTITIONS, as in orders:6")
+    return check_topic(name, int(partitions))
+
+
+def parse_sync(value: str) -> Sync:
+    for policy in get_args(Sync):
+        if value == policy:
+            checked: Sync = policy
+            return checked
+    raise StartError(f"bad sync '{value}': expected one of {', '.join(get_args(Sync))}")
+
+
+class File(NamedTuple):
+    """A configuration file, its shape checked but not yet what its words mean."""
+
+    listen: str | None = None
+    advertised: str | None = None
+    data: str | None = None
+    sync: str | None = None
+    topics: Mapping[str, object] = {}
+    settings: Mapping[str, object] = {}
+
+
+def read_file(path: Path) -> File:
+    """Read a TOML file with the keys of File. Raises StartError when it cannot be read or has another shape."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StartError(f"cannot read the config file '{path}': {error.strerror}") from error
+    except ValueError as error:  # not UTF-8, or not TOML
+        raise StartError(f"the config file '{path}' is not TOML: {error}") from error
+    for key, value in table.items():
+        check_key(path, key, value)
+    return File(**table)
+
+
+def check_key(path: Path, key: str, value: object) -> None:
+    if key not in File._fields:
+        hint = " settings belong under [settings];" if key in BY_NAME else nearest(key, File._fields)
+        raise StartError(f"unknown key '{key}' in '{path}':{hint} known are {', '.join(File._fields)}")
+    expected, word = (dict, "a table") if key in ("topics", "settings") else (str, "a text")
+    if not isinstance(value, expected):
+        raise StartError(f"bad value {shown(value)} for '{key}' in '{path}': expected {word}")
+
+
+def load(
+    listen: str | None = None,
+    advertised: str | None = None,
+    data: Path | None = None,
+    sync: str | None = None,
+    topics: Sequence[str] = (),
+    overrides: Sequence[str] = (),
+    config: Path | None = None,
+) -> tuple[Settings, Options]:
+    """Everything that ``serve`` is told, checked. An option of the command line wins over the file's, a topic or a
+    setting by its name. Raises StartError for the first thing that is wrong.
+    """
+    file = File() if config is None else read_file(config)
+    listen = file.listen if listen is None else listen
+    advertised = file.advertised if advertised is None else advertised
+    sync = file.sync if sync is None else sync
+    if data is None:
+        data = DEFAULT_DATA if file.data is None else Path(file.data)
+    address = DEFAULT_LISTEN if listen is None else parse_address("listen", listen)
+    counts = dict(check_topic(name, partitions) for name, partitions in file.topics.items())
+    counts.update(parse_topic(text) for text in topics)
+    options = Options(
+        listen_host=address.host,
+        listen_port=address.port,
+        advertised=None if advertised is None else parse_advertised(advertised),
+        data=data,
+        sync="always" if sync is None else parse_sync(sync),
+        topics=tuple(counts.items()),
+    )
+    return load_settings(file.settings, overrides), options

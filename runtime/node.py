@@ -1,0 +1,175 @@
+"""Node: everything of one coordinator, put together: data folder, log, actors, topics, listener.
+
+Start: folder, log, topics, actors, groups, and the listener last, so that nobody is answered before all groups are
+there. Stop: the opposite way, and nothing that was decided is left unanswered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from ..actors.base import ActorRef
+from ..actors.coordinator import CoordinatorActor, Directory
+from ..actors.messages import Drain, Shutdown
+from ..actors.offsets import GroupData
+from ..actors.timer import TimerActor
+from ..actors.writer import OffsetWriterActor
+from .alarm import LoopAlarm
+from .clock import SystemClock, SystemRandom
+from .dispatcher import LoopDispatcher
+from .kafka.connection import Connection
+from .kafka.topics.catalogue import TopicCatalogue
+from .loading import load_groups
+from .log.folder import DataFolder
+from .log.offsets_log import OffsetsLog
+from .system import System
+
+if TYPE_CHECKING:
+    from .config import Options, Settings
+
+log = structlog.get_logger()
+
+NODE_ID = 1
+TOPICS_SYNC_INTERVAL_S = 1.0  # end offsets of topics survive a crash of the process at once, a power cut after this
+STOP_TIMEOUT_S = 5.0  # to answer and sync what was decided; then the connections are closed all the same
+
+
+class Node:
+    """One coordinator that serves Kafka clients. ``start`` and ``stop`` once each, on the loop that it lives on."""
+
+    node_id = NODE_ID
+
+    def __init__(self, settings: Settings, options: Options) -> None:
+        self.settings = settings
+        self.options = options
+        self.clock = SystemClock()
+        self.random = SystemRandom()
+        self.connections: set[Connection] = set()
+        self._unsent: list[Connection] = []
+        self._loop: asyncio.AbstractEventLoop
+        self.groups = Directory(settings)
+        self.advertised_host = ""
+        self.advertised_port = 0
+        self.cluster_id = ""
+        self.topics: TopicCatalogue
+        self._folder: DataFolder | None = None
+        self._log: OffsetsLog | None = None
+        self._system: System
+        self._writer: ActorRef
+        self._server: asyncio.Server
+        self._topics_sync: asyncio.Task[None]
+
+    async def start(self, listening_socket: socket.socket) -> None:
+        """Recover, load, then accept connections. Raises StartError where a person can mend it."""
+        self._loop = loop = asyncio.get_running_loop()
+        host, port = listening_socket.getsockname()[:2]
+        self.advertised_host, self.advertised_port = self.options.advertised or (self.options.listen_host or host, port)
+        try:
+            offsets_log = self._open_data(self.options.data)
+            self._start_actors(offsets_log, load_groups(offsets_log))
+        except BaseException:
+            self._close_data()
+            raise
+        self._topics_sync = loop.create_task(self._sync_topics())
+        self._server = await loop.create_server(lambda: Connection(self), sock=listening_socket)
+
+    async def stop(self) -> None:
+        """Take nothing new, answer what was decided, sync, close."""
+        self._server.close()
+        for connection in self.connections:
+            connection.stop_reading()
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                await self.groups.coordinator.ask(Shutdown(), block=False)
+                await self._writer.ask(Drain(), block=False)
+        except TimeoutError:
+            log.error("not everything could be written in time", timeout_s=STOP_TIMEOUT_S)
+        await asyncio.sleep(0)  # answers leave
+        for connection in list(self.connections):
+            connection.close()
+        self._topics_sync.cancel()
+        self._system.stop_all()
+        await asyncio.to_thread(self._close_data)
+
+    def later(self, delay_ms: int, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        """Call back on the loop in so many milliseconds, unless the handle is cancelled."""
+        return self._loop.call_later(delay_ms / 1000, callback)
+
+    def send_soon(self, connection: Connection) -> None:
+        """Send a connection's answers when this turn of the loop is over."""
+        self._unsent.append(connection)
+        if len(self._unsent) == 1:
+            self._loop.call_soon(self._send_all)
+
+    def _send_all(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        for connection in unsent:
+            connection.send_answers()
+
+    # Data ------------------------------------------------------------------------------------------------------------
+
+    def _open_data(self, path: Path) -> OffsetsLog:
+        settings = self.settings
+        self._folder = DataFolder(path, settings.offsets_topic_num_partitions)
+        self.cluster_id = self._folder.cluster_id
+        self._log = OffsetsLog(
+            path,
+            self._folder.offsets_partitions,
+            sync=self.options.sync,
+            segment_bytes=settings.offsets_topic_segment_bytes,
+            max_message_bytes=settings.message_max_bytes,
+            flush_interval_ms=settings.log_flush_interval_ms,
+        )
+        self._log.open()
+        self.topics = TopicCatalogue(path, settings, self.random)
+        for name, partitions in self.options.topics:
+            if self.topics.get(name) is None:
+                self.topics.create(name, partitions)
+        return self._log
+
+    def _close_data(self) -> None:
+        if hasattr(self, "topics"):
+            self.topics.close()
+        if self._log is not None:
+            self._log.close()
+        if self._folder is not None:
+            self._folder.close()
+
+    async def _sync_topics(self) -> None:
+        while True:
+            await asyncio.sleep(TOPICS_SYNC_INTERVAL_S)
+            await asyncio.to_thread(self.topics.sync)
+
+    # Actors ----------------------------------------------------------------------------------------------------------
+
+    def _start_actors(self, offsets_log: OffsetsLog, groups: dict[str, GroupData]) -> None:
+        self._system = system = System(LoopDispatcher(self._loop))
+        alarm = LoopAlarm(self._loop, self.clock)
+        alarm.actor = timer = system.spawn(TimerActor, self.clock, alarm)
+        self._writer = system.spawn(OffsetWriterActor, offsets_log, self.clock)
+        assert self._folder is not None
+        system.spawn(
+            CoordinatorActor,
+            self.groups,
+            system,
+            self.clock,
+            self.random,
+            self.settings,
+            timer,
+            self._writer,
+            self._folder.offsets_partitions,
+            groups,
+        )
+        for data in groups.values():
+            self._raise_ends(data)
+
+    def _raise_ends(self, data: GroupData) -> None:
+        """A committed offset was once read: no topic may end below it."""
+        for topic, partition, value in data.offsets:
+            self.topics.raise_end(topic, partition, value.offset)

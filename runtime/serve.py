@@ -1,0 +1,177 @@
+"""``callboard serve``: what stands round the node, from the arguments to the exit code.
+
+The order is: arguments and settings, then the port, then the data folder. So a program that is started twice by
+mistake stops at the port and leaves the folder of the first one alone. Whatever is refused is refused in one line, with
+exit code 2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from . import config, logs
+from .cli import make_app
+from .config import Address, Options, Settings
+from .errors import StartError
+
+if TYPE_CHECKING:
+    from .node import Node
+
+BACKLOG = 1024  # after a restart all members come back at once
+SWITCH_INTERVAL_S = 0.0005  # see run_node
+FORCED_EXIT_CODE = 1
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+app = make_app()
+
+
+@app.command("serve")
+def serve(
+    listen: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.  [default: 127.0.0.1:9092]"),
+    ] = None,
+    advertised: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Where clients reach this server, if not where it listens."),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The data folder; made if missing.  [default: ./data]")
+    ] = None,
+    sync: Annotated[
+        str | None,
+        typer.Option(
+            metavar="always|interval|none",
+            help="Answer a commit after its sync; after its write, synced by log_flush_interval_ms; or never sync.  "
+            "[default: always]",
+        ),
+    ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME:PARTITIONS", help="A topic to make at start if missing; may be repeated."),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting (see `callboard settings`); may be repeated."),
+    ] = None,
+    config_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            metavar="FILE.toml",
+            help="A file with the same: listen, advertised, data, sync, [topics], [settings]. Options win over it.",
+        ),
+    ] = None,
+) -> None:
+    """Serve Kafka clients: groups, offsets, and small topics in memory.
+
+    Prints one line on standard output when it is ready; logs go to standard error. SIGTERM and Ctrl-C stop it cleanly.
+    """
+    settings, options = config.load(listen, advertised, data, sync, topic or (), set_ or (), config_file)
+    with bind(options) as listening_socket:
+        run_node(settings, options, listening_socket)
+
+
+def resolve(address: Address) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
+    """The family and address to bind; of a name with several addresses the IPv4 one, as Java (and so Kafka) does."""
+    try:
+        found = socket.getaddrinfo(address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise StartError(
+            f"cannot find the host of --listen {address}: expected a name or address of this machine"
+        ) from error
+    family, _, _, _, bindable = min(found, key=lambda one: one[0] != socket.AF_INET)
+    return family, bindable
+
+
+def bind(options: Options) -> socket.socket:
+    """Bind and listen, so that the port is ours before the data folder is touched. Raises StartError."""
+    address = Address(options.listen_host, options.listen_port)
+    family, bindable = resolve(address)
+    if options.advertised is None and ipaddress.ip_address(bindable[0].partition("%")[0]).is_unspecified:
+        raise StartError(
+            f"--listen {address} listens on all addresses, and clients need one to come back to: "
+            f"give it with --advertised HOST:PORT"
+        )
+    listening_socket = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        # Connections of a process before us may linger for a minute in TIME_WAIT; they are no reason to refuse.
+        listening_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening_socket.bind(bindable)
+        listening_socket.listen(BACKLOG)
+    except OSError as error:
+        listening_socket.close()
+        raise StartError(why_not_bound(address, error)) from error
+    return listening_socket
+
+
+def why_not_bound(address: Address, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"port {address.port} of {address.host or 'this machine'} is in use by another program: stop that one, "
+            f"or choose another port with --listen (port 0 takes a free one)"
+        )
+    if error.errno == errno.EACCES:
+        return f"may not listen on {address}: ports below 1024 need a privilege; choose another with --listen"
+    return f"cannot listen on {address}: {error.strerror}; choose an address of this machine with --listen"
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    """uvloop's loop serves a third more requests; where it is missing (Windows) asyncio's does."""
+    try:
+        from uvloop import new_event_loop
+    except ImportError:
+        return asyncio.new_event_loop
+    return new_event_loop
+
+
+def run_node(settings: Settings, options: Options, listening_socket: socket.socket) -> None:
+    """Run a node until a signal. This process is the node's alone, so its global switches are set here."""
+    logs.configure(sys.stderr)
+    # kio imports hypothesis where it is installed, for strategies that no server needs: 0.2 to 1 s.
+    hidden: Any = None
+    sys.modules.setdefault("hypothesis", hidden)
+    # After its sync the log's thread needs the interpreter at once: every waiting commit waits for that. By default
+    # the busy loop may keep it for 5 ms, which is the time of thirty syncs.
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    from .node import Node
+
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(serve_until_signal(Node(settings, options), options, listening_socket))
+
+
+async def serve_until_signal(node: Node, options: Options, listening_socket: socket.socket) -> None:
+    """Start, say so, wait for a signal, stop. A signal that comes during the start is obeyed after it."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in STOP_SIGNALS:
+        loop.add_signal_handler(number, on_signal, number, stopping)
+    host, port = listening_socket.getsockname()[:2]
+    await node.start(listening_socket)
+    print(f"callboard ready on {Address(options.listen_host or host, port)}", flush=True)
+    await stopping.wait()
+    await node.stop()
+
+
+def on_signal(number: signal.Signals, stopping: asyncio.Event) -> None:
+    """The first signal stops the node cleanly; one more, by an impatient person, ends the process at once."""
+    if stopping.is_set():
+        print(f"callboard: a second {number.name}: ended at once", file=sys.stderr, flush=True)
+        os._exit(FORCED_EXIT_CODE)
+    stopping.set()
+
+
+def main(argv: Sequence[str]) -> int:
+    app(list(argv), prog_name="callboard serve")
+    return 0

@@ -1,0 +1,36 @@
+"""Draws build/links/callboard: a picture of the import name, for type checkers and for running without installing.
+
+The folders are the packages under other names, which an editable install tells Python by a hook; mypy and pyright run
+no hooks. Links to whole folders show a new file at once.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LINKS = ROOT / "build" / "links" / "callboard"
+
+
+def targets() -> list[Path]:
+    front = [path for path in (ROOT / "runtime" / "front").iterdir() if path.is_file()]
+    return [ROOT / "actors", ROOT / "bench", ROOT / "runtime", ROOT / "spark", *front]
+
+
+def draw() -> None:
+    """Make the links that are missing or wrong, remove those that lead nowhere; safe in several processes at once."""
+    LINKS.mkdir(parents=True, exist_ok=True)
+    for target in targets():
+        link = LINKS / target.name
+        if not (link.is_symlink() and link.resolve() == target):
+            fresh = link.with_name(f".{link.name}.{os.getpid()}")
+            fresh.symlink_to(os.path.relpath(target, LINKS))
+            fresh.replace(link)
+    for link in LINKS.iterdir():
+        if not link.exists():
+            link.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    draw()
