@@ -1,0 +1,209 @@
+"""CoordinatorActor: knows all groups, makes them, lists them, lets them go.
+
+The directory is written by this actor alone. The front door reads it, so that a request to a group that exists goes
+straight into that group's mailbox; everything else comes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pykka._envelope import Envelope
+
+from .base import DEFERRED, Actor, ActorRef
+from .errors import ErrorCode
+from .group import GroupActor, Surroundings
+from .javahash import offsets_partition
+from .messages import (
+    Committed,
+    DeleteGroup,
+    Described,
+    DescribeGroup,
+    Fetched,
+    GroupChanged,
+    GroupGone,
+    GroupRequest,
+    Heartbeat,
+    Joined,
+    JoinGroup,
+    LeaveGroup,
+    Left,
+    LeftMember,
+    ListedGroup,
+    ListGroups,
+    OffsetCommit,
+    OffsetFetch,
+    Shutdown,
+    Synced,
+    SyncGroup,
+)
+from .offsets import GroupData, Offsets
+from .ports import Clock, GroupSettings, Random, ReplyTo, Spawner
+from .states import ABSENT, Action, Request, State
+
+REQUESTS: Mapping[type, Request] = {
+    JoinGroup: Request.JOIN_NEW,
+    SyncGroup: Request.SYNC,
+    Heartbeat: Request.HEARTBEAT,
+    LeaveGroup: Request.LEAVE,
+    OffsetCommit: Request.COMMIT,
+    OffsetFetch: Request.FETCH,
+    DescribeGroup: Request.DESCRIBE,
+    DeleteGroup: Request.DELETE,
+}
+
+
+class Directory:
+    """The groups by id, and the way to them."""
+
+    def __init__(self, settings: GroupSettings) -> None:
+        self.groups: dict[str, ActorRef] = {}
+        self.coordinator: ActorRef
+        self._settings = settings
+
+    def post(self, request: GroupRequest, reply: ReplyTo) -> None:
+        """Send a request to its group; the answer goes to ``reply``. What no group may see is refused at once."""
+        ref = self.groups.get(request.group_id)
+        if ref is not None and request.group_id and type(request) is not JoinGroup:
+            ref.actor_inbox.put(Envelope(request, reply))  # type: ignore[arg-type]
+            return
+        refused = self.refuse(request)
+        if refused is not None:
+            reply.set(refused)
+        else:
+            (ref or self.coordinator).post(request, reply)
+
+    def refuse(self, request: GroupRequest) -> Any:
+        """An answer to what no group needs to see: None if the request is fit to be sent.
+
+        Members belong to groups with a name; offsets, for historical reasons, may be committed for a group without one.
+        """
+        if not request.group_id and isinstance(request, JoinGroup | SyncGroup | Heartbeat | LeaveGroup):
+            return refusal(request, ErrorCode.INVALID_GROUP_ID)
+        if isinstance(request, JoinGroup):
+            low, high = self._settings.group_min_session_timeout_ms, self._settings.group_max_session_timeout_ms
+            if not low <= request.session_timeout_ms <= high:
+                return refusal(request, ErrorCode.INVALID_SESSION_TIMEOUT)
+        return None
+
+
+class CoordinatorActor(Actor):
+    """Creates, finds and lists groups."""
+
+    handlers = {
+        **dict.fromkeys(REQUESTS, "absent"),
+        ListGroups: "list_groups",
+        GroupChanged: "group_changed",
+        GroupGone: "group_gone",
+        Shutdown: "shutdown",
+    }
+
+    def __init__(
+        self,
+        directory: Directory,
+        spawner: Spawner,
+        clock: Clock,
+        random: Random,
+        settings: GroupSettings,
+        timer: ActorRef,
+        writer: ActorRef,
+        partitions: int,
+        groups: Mapping[str, GroupData],
+    ) -> None:
+        super().__init__()
+        self._directory = directory
+        self._spawner = spawner
+        self._partitions = partitions
+        self._loaded = groups
+        self._listed: dict[str, GroupChanged] = {}
+        self._surroundings = Surroundings(settings, clock, random, self._actor_ref, timer, writer)
+        directory.coordinator = self._actor_ref
+
+    def on_start(self) -> None:
+        """Wake all groups that the log knows."""
+        for group_id, data in self._loaded.items():
+            self._make(group_id, data)
+        self._loaded = {}
+
+    def absent(self, request: GroupRequest) -> object:
+        """A request to a group that was not in the directory when it was sent."""
+        ref = self._directory.groups.get(request.group_id)
+        if ref is None:
+            answer = absent_answer(request)
+            if answer is not None:
+                return answer
+            ref = self._make(request.group_id, GroupData())
+        assert self.reply_to is not None, "requests come with a place for their answer"
+        ref.post(request, self.reply_to)
+        return DEFERRED
+
+    def list_groups(self, request: ListGroups) -> tuple[ListedGroup, ...]:
+        return tuple(
+            ListedGroup(group.group_id, group.protocol_type, group.state, "classic")
+            for group in self._listed.values()
+            if not request.states or group.state.lower() in request.states
+            if not request.types or "classic" in request.types
+        )
+
+    def group_changed(self, message: GroupChanged) -> None:
+        if message.state == State.DEAD.value:
+            self._listed.pop(message.group_id, None)
+        else:
+            self._listed[message.group_id] = message
+
+    def group_gone(self, message: GroupGone) -> None:
+        self._listed.pop(message.group_id, None)
+        self._directory.groups.pop(message.group_id).stop(block=False)
+
+    def shutdown(self, message: Shutdown) -> None:
+        for ref in self._directory.groups.values():
+            ref.tell(message)
+
+    def _make(self, group_id: str, data: GroupData) -> ActorRef:
+        partition = offsets_partition(group_id, self._partitions)
+        ref: ActorRef = self._spawner.spawn(GroupActor, group_id, partition, data, self._surroundings)
+        self._directory.groups[group_id] = ref
+        return ref
+
+
+def absent_answer(request: GroupRequest) -> Any:
+    """What the table says for a group that does not exist; None if the request makes it."""
+    kind = REQUESTS[type(request)]
+    if isinstance(request, JoinGroup) and request.member_id:
+        kind = Request.JOIN_KNOWN
+    answer = ABSENT[kind]
+    if isinstance(answer, ErrorCode):
+        return refusal(request, answer)
+    if answer is Action.CREATE_IF_SIMPLE and isinstance(request, OffsetCommit) and request.generation_id >= 0:
+        tells = request.tells_unknown_group
+        return refusal(request, ErrorCode.GROUP_ID_NOT_FOUND if tells else ErrorCode.ILLEGAL_GENERATION)
+    if answer is Action.NOBODY_LEAVES and isinstance(request, LeaveGroup):
+        nobody = tuple(
+            LeftMember(m.member_id, m.group_instance_id, ErrorCode.UNKNOWN_MEMBER_ID) for m in request.members
+        )
+        return Left(ErrorCode.NONE, nobody)
+    if answer is Action.READ_NOTHING and isinstance(request, OffsetFetch):
+        return Offsets().fetch(request)
+    if answer is Action.DESCRIBE:
+        return Described(ErrorCode.NONE, request.group_id, State.DEAD.value)
+    return None
+
+
+def refusal(request: GroupRequest, error: ErrorCode) -> Any:
+    """The answer to a request that says nothing but an error."""
+    match request:
+        case JoinGroup():
+            return Joined(error, member_id=request.member_id)
+        case SyncGroup():
+            return Synced(error)
+        case LeaveGroup():
+            return Left(error)
+        case OffsetCommit():
+            return Committed((error,) * len(request.commits))
+        case OffsetFetch():
+            return Fetched(error)
+        case DescribeGroup():
+            return Described(error, request.group_id)
+        case _:
+            return error

@@ -1,0 +1,44 @@
+"""Java's String.hashCode, since clients and other tools compute with it which partition a group lives in."""
+
+from __future__ import annotations
+
+_INT_BITS = 0xFFFFFFFF
+
+
+def java_hash(text: str) -> int:
+    """Java's ``String.hashCode``: over UTF-16 units, a signed 32-bit number.
+
+    >>> java_hash("my-group")
+    -1906497762
+    """
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for i in range(0, len(units), 2):
+        value = (31 * value + (units[i] << 8 | units[i + 1])) & _INT_BITS
+    return value - (1 << 32) if value >> 31 else value
+
+
+def offsets_partition(group_id: str, partitions: int) -> int:
+    """The partition of ``__consumer_offsets`` that a group lives in.
+
+    Kafka's ``Utils.abs`` maps the smallest int to 0.
+
+    >>> offsets_partition("polygenelubricants", 50)
+    0
+    """
+    value = java_hash(group_id)
+    return 0 if value == -(1 << 31) else abs(value) % partitions
+
+
+def hash_map_index(key: str, capacity: int = 16) -> int:
+    """The bucket of a key in a Java HashMap of that capacity."""
+    value = java_hash(key) & _INT_BITS
+    return (value ^ (value >> 16)) & (capacity - 1)
+
+
+def first_in_hash_map(keys: list[str], entries: int) -> str:
+    """The key that iteration over a Java HashMap of so many entries meets first."""
+    capacity = 16
+    while entries > capacity * 3 // 4:
+        capacity *= 2
+    return min(keys, key=lambda key: hash_map_index(key, capacity))

@@ -1,0 +1,279 @@
+"""The messages that actors exchange, and the answers that go back to the front door. All of them are immutable.
+
+They speak Kafka's language but not its bytes: the front door turns requests of any version into these, and answers
+into the version that was asked in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
+
+from .errors import ErrorCode
+from .ports import Appended, Entry
+from .records import Record
+
+# Requests to a group -------------------------------------------------------------------------------------------------
+
+
+class Protocol(NamedTuple):
+    """A protocol (assignor) that a member offers, with its subscription in that protocol's format."""
+
+    name: str
+    metadata: bytes
+
+
+class JoinGroup(NamedTuple):
+    group_id: str
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str  # as Kafka writes it: "/127.0.0.1"
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: tuple[Protocol, ...]
+    needs_member_id: bool  # v4+: KIP-394
+    can_skip_assignment: bool  # v9+: KIP-814
+    reason: str | None = None
+
+
+class JoinedMember(NamedTuple):
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+class Joined(NamedTuple):
+    """Answer to JoinGroup. ``members`` is filled for the leader only."""
+
+    error: ErrorCode
+    member_id: str = ""
+    generation_id: int = -1
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = ""
+    members: tuple[JoinedMember, ...] = ()
+    skip_assignment: bool = False
+
+
+class SyncGroup(NamedTuple):
+    group_id: str
+    member_id: str
+    group_instance_id: str | None
+    generation_id: int
+    protocol_type: str | None
+    protocol_name: str | None
+    assignments: tuple[tuple[str, bytes], ...]  # (member id, assignment)
+
+
+class Synced(NamedTuple):
+    """Answer to SyncGroup."""
+
+    error: ErrorCode
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+class Heartbeat(NamedTuple):
+    """Answered with a bare ``ErrorCode``."""
+
+    group_id: str
+    member_id: str
+    group_instance_id: str | None
+    generation_id: int
+
+
+class Leaving(NamedTuple):
+    member_id: str
+    group_instance_id: str | None
+    reason: str | None = None
+
+
+class LeaveGroup(NamedTuple):
+    group_id: str
+    members: tuple[Leaving, ...]
+
+
+class LeftMember(NamedTuple):
+    member_id: str
+    group_instance_id: str | None
+    error: ErrorCode
+
+
+class Left(NamedTuple):
+    """Answer to LeaveGroup: one entry for each identity asked for, unless ``error`` is set."""
+
+    error: ErrorCode
+    members: tuple[LeftMember, ...] = ()
+
+
+class Commit(NamedTuple):
+    """One offset to commit. ``metadata`` null on the wire is "" here."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+class OffsetCommit(NamedTuple):
+    group_id: str
+    member_id: str
+    group_instance_id: str | None
+    generation_id: int  # -1 for a simple consumer
+    commits: tuple[Commit, ...]
+    retention_ms: int = -1  # v2-v4 only
+    tells_unknown_group: bool = True  # v9+: GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION
+
+
+class Committed(NamedTuple):
+    """Answer to OffsetCommit: ``errors`` runs parallel to the request's commits."""
+
+    errors: tuple[ErrorCode, ...]
+
+
+class OffsetFetch(NamedTuple):
+    """Answered with ``Fetched``. ``topics`` None asks for everything that the group has."""
+
+    group_id: str
+    topics: tuple[tuple[str, tuple[int, ...]], ...] | None
+    require_stable: bool = False
+
+
+class FetchedOffset(NamedTuple):
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+    error: ErrorCode
+
+
+class Fetched(NamedTuple):
+    error: ErrorCode
+    topics: tuple[tuple[str, tuple[FetchedOffset, ...]], ...] = ()
+
+
+class DescribeGroup(NamedTuple):
+    group_id: str
+
+
+class DescribedMember(NamedTuple):
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+class Described(NamedTuple):
+    """Answer to DescribeGroup. An unknown group is described with the state ``Dead``."""
+
+    error: ErrorCode
+    group_id: str
+    state: str = ""
+    protocol_type: str = ""
+    protocol: str = ""
+    members: tuple[DescribedMember, ...] = ()
+
+
+class DeleteGroup(NamedTuple):
+    """Answered with a bare ``ErrorCode``, when the tombstones are durable."""
+
+    group_id: str
+
+
+GroupRequest = JoinGroup | SyncGroup | Heartbeat | LeaveGroup | OffsetCommit | OffsetFetch | DescribeGroup | DeleteGroup
+
+# Requests to the coordinator -----------------------------------------------------------------------------------------
+
+
+class ListGroups(NamedTuple):
+    """Answered with a tuple of ``ListedGroup``. Filters are lower case; empty means all."""
+
+    states: frozenset[str] = frozenset()
+    types: frozenset[str] = frozenset()
+
+
+class ListedGroup(NamedTuple):
+    group_id: str
+    protocol_type: str
+    state: str
+    group_type: str
+
+
+class GroupChanged(NamedTuple):
+    """A group tells the coordinator what a listing shows of it."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+
+
+class GroupGone(NamedTuple):
+    """A group was deleted; its actor may stop."""
+
+    group_id: str
+
+
+class Shutdown(NamedTuple):
+    """Answer what is parked, take nothing new. Answered when every group has been told."""
+
+
+# Between group, timer and writer -------------------------------------------------------------------------------------
+
+
+class Schedule(NamedTuple):
+    """File an alarm for ``owner`` under ``name``; it replaces an earlier one of the same name."""
+
+    owner: Any  # ActorRef
+    name: Hashable
+    due_ms: int
+
+
+class Cancel(NamedTuple):
+    owner: Any  # ActorRef
+    name: Hashable
+
+
+class Expired(NamedTuple):
+    """From the TimerActor to an owner: all its alarms that are due, in one message."""
+
+    names: tuple[Hashable, ...]
+
+
+class Wake(NamedTuple):
+    """From the Alarm port to the TimerActor."""
+
+
+class Append(NamedTuple):
+    """To the OffsetWriterActor. ``context`` comes back with the outcome."""
+
+    owner: Any  # ActorRef
+    entry: Entry
+    context: Any
+
+
+class Written(NamedTuple):
+    """From the OffsetWriterActor to the owner of an entry."""
+
+    outcome: Appended
+    records: tuple[Record, ...]
+    context: Any
+
+
+class RoundDone(NamedTuple):
+    """From the Log port to the OffsetWriterActor: outcomes in the order of the round's entries."""
+
+    outcomes: Sequence[Appended]
+
+
+class Flush(NamedTuple):
+    """The OffsetWriterActor to itself: what has gathered in this turn goes out now."""
+
+
+class Drain(NamedTuple):
+    """To the OffsetWriterActor: answered when nothing is on its way to the log any more."""

@@ -1,0 +1,96 @@
+"""What the outside supplies to the actors. Everything here is a protocol; ``runtime/`` holds the real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from .errors import ErrorCode
+from .records import Record
+
+
+class Clock(Protocol):
+    """The only two times there are: ticks for deadlines, the wall for timestamps in records."""
+
+    def monotonic_ms(self) -> int: ...
+
+    def wall_ms(self) -> int: ...
+
+
+class Random(Protocol):
+    """A source of member ids; a test gives a seeded one."""
+
+    def uuid(self) -> str:
+        """A random UUID as 36 lower-case characters."""
+
+
+class ReplyTo(Protocol):
+    """Where an answer goes. A pykka future is one; so is the place that a connection keeps for a response."""
+
+    def set(self, value: Any = None) -> None: ...
+
+    def set_exception(self, exc_info: Any = None) -> None: ...
+
+
+class Alarm(Protocol):
+    """One wake-up for the TimerActor. Setting it again replaces the one before."""
+
+    def set(self, due_ms: int) -> None:
+        """Send ``Wake`` to the actor at ``due_ms`` on the monotonic clock, or soon after; never before."""
+
+    def clear(self) -> None: ...
+
+
+class Entry(NamedTuple):
+    """Records of one operation: they are kept together, in one batch, or not at all."""
+
+    partition: int
+    records: tuple[Record, ...]
+
+
+class Appended(NamedTuple):
+    """What became of an entry: ``base_offset`` is that of its first record, -1 when ``error`` is set."""
+
+    error: ErrorCode
+    base_offset: int
+
+
+class Log(Protocol):
+    """The offsets log, as the writer sees it."""
+
+    def append(self, entries: Sequence[Entry], timestamp_ms: int, done: Callable[[Sequence[Appended]], None]) -> None:
+        """Write the entries of one round, all partitions together.
+
+        Does not block. Calls ``done`` exactly once, from any thread, with one ``Appended`` for each entry and in
+        their order, when they are as durable as the log's policy promises or have failed. The writer never has two
+        rounds in flight.
+        """
+
+
+class GroupSettings(Protocol):
+    """The settings that groups look at. They may change while the system runs."""
+
+    @property
+    def group_initial_rebalance_delay_ms(self) -> int: ...
+
+    @property
+    def group_min_session_timeout_ms(self) -> int: ...
+
+    @property
+    def group_max_session_timeout_ms(self) -> int: ...
+
+    @property
+    def group_max_size(self) -> int: ...
+
+    @property
+    def offset_metadata_max_bytes(self) -> int: ...
+
+    @property
+    def offsets_topic_num_partitions(self) -> int: ...
+
+
+class Spawner(Protocol):
+    """What makes actors: ``runtime/system.py``'s System."""
+
+    def spawn(self, actor_class: Any, *args: Any, **kwargs: Any) -> Any:
+        """Start an actor; returns its reference."""

@@ -1,0 +1,80 @@
+"""Named deadlines of many owners, on a timing wheel, in milliseconds. Pure: the caller brings the time.
+
+An owner has at most one deadline under a name. The map is one dict of names for each owner, not one dict of (owner,
+name) pairs: a group has a deadline for each of its members, and what an owner still has is found, and dropped, in one
+step. Measured at a million deadlines, wheel and all: 116 bytes a deadline when owners have ten (pairs: 186), 313 when
+they have one (pairs: 225).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+from .wheel import Deadline, TimingWheel
+
+TICK_MS = 10
+"""Far below any timeout that Kafka allows (sessions: 6 s and more), far above what a turn of the event loop takes."""
+
+
+class Timers:
+    """Files deadlines for (owner, name). None expires early; each is at most one tick late when asked in time."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._wheel = TimingWheel(now_ms // TICK_MS)
+        self._filed: dict[Any, dict[Hashable, Deadline]] = {}
+
+    def __len__(self) -> int:
+        return len(self._wheel)
+
+    def schedule(self, owner: Any, name: Hashable, due_ms: int) -> None:
+        """File a deadline, or move the one that the owner has under this name. Rounded up to the tick."""
+        names = self._filed.get(owner)
+        if names is None:
+            names = self._filed[owner] = {}
+        deadline = names.get(name)
+        if deadline is None:
+            deadline = names[name] = Deadline(owner, name)
+        self._wheel.add(deadline, -(-due_ms // TICK_MS))
+
+    def cancel(self, owner: Any, name: Hashable) -> bool:
+        """False when the owner has nothing under this name (any more)."""
+        deadline = self._filed.get(owner, {}).get(name)
+        if deadline is None:
+            return False
+        self._wheel.cancel(deadline)
+        self._strike(deadline)
+        return True
+
+    def forget(self, owner: Any) -> None:
+        """Drop everything that the owner has filed."""
+        for deadline in self._filed.pop(owner, {}).values():
+            self._wheel.cancel(deadline)
+
+    def expired(self, now_ms: int, limit: int | None = None) -> dict[Any, list[Hashable]]:
+        """Take out what is due, at most ``limit`` deadlines: owners in order of their first, names in order of due."""
+        found: dict[Any, list[Hashable]] = {}
+        for deadline in self._wheel.advance(now_ms // TICK_MS, limit):
+            self._strike(deadline)
+            found.setdefault(deadline.owner, []).append(deadline.name)
+        return found
+
+    def next_due_ms(self) -> int | None:
+        """When to ask ``expired`` again: never too late, perhaps too early (see ``TimingWheel.next_tick``)."""
+        tick = self._wheel.next_tick()
+        return None if tick is None else tick * TICK_MS
+
+    def check(self) -> None:
+        """Raise AssertionError unless the map and the wheel hold the same deadlines. For tests."""
+        self._wheel.check()
+        assert all(self._filed.values()), "an owner without deadlines is still in the map"
+        mapped = [deadline for names in self._filed.values() for deadline in names.values()]
+        assert all(deadline in self._wheel for deadline in mapped), "the map has a deadline that the wheel has not"
+        assert len(mapped) == len(self._wheel), f"{len(mapped)} in the map, {len(self._wheel)} in the wheel"
+
+    def _strike(self, deadline: Deadline) -> None:
+        """Take a deadline that has left the wheel off the map."""
+        names = self._filed[deadline.owner]
+        del names[deadline.name]
+        if not names:
+            del self._filed[deadline.owner]

@@ -1,0 +1,78 @@
+"""OffsetWriterActor: gathers the records of all groups while a sync runs, then hands them over together.
+
+One round is one journal write and one sync for everything that gathered, whatever the partitions; there are never two
+rounds in flight. The more there is to write, the more goes into a round, so the disk is not the limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pykka
+
+from .base import DEFERRED, Actor
+from .messages import Append, Drain, Flush, RoundDone, Written
+from .ports import Appended, Clock, Log, ReplyTo
+
+
+class OffsetWriterActor(Actor):
+    """Owns the only way into the log."""
+
+    handlers = {Append: "gather", Flush: "flush", RoundDone: "round_done", Drain: "drain"}
+
+    def __init__(self, log: Log, clock: Clock) -> None:
+        super().__init__()
+        self._log = log
+        self._clock = clock
+        self._gathered: list[Append] = []
+        self._in_flight: list[Append] = []
+        self._flush_is_due = False
+        self._draining: list[ReplyTo] = []
+
+    def gather(self, message: Append) -> None:
+        self._gathered.append(message)
+        if not (self._in_flight or self._flush_is_due):
+            # Behind all that wait in our mailbox already: what comes in the same turn goes into the same round.
+            self._flush_is_due = True
+            self.actor_ref.tell(Flush())
+
+    def flush(self, _message: Flush) -> None:
+        self._flush_is_due = False
+        self._start_round()
+
+    def round_done(self, message: RoundDone) -> None:
+        done, self._in_flight = self._in_flight, []
+        self._start_round()  # first: the disk works while the answers go out
+        for append, outcome in zip(done, message.outcomes, strict=True):
+            self._report(append, outcome)
+        self._answer_drained()
+
+    def drain(self, _message: Drain) -> object:
+        """Answered when nothing is on its way to the log any more."""
+        assert self.reply_to is not None, "ask for Drain"
+        self._draining.append(self.reply_to)
+        self._answer_drained()
+        return DEFERRED
+
+    def _start_round(self) -> None:
+        if self._in_flight or not self._gathered:
+            return
+        self._in_flight, self._gathered = self._gathered, []
+        entries = [append.entry for append in self._in_flight]
+        self._log.append(entries, self._clock.wall_ms(), self._done)
+
+    def _done(self, outcomes: Sequence[Appended]) -> None:
+        """Called by the log, from any thread."""
+        self.actor_ref.tell(RoundDone(outcomes))
+
+    def _report(self, append: Append, outcome: Appended) -> None:
+        try:
+            append.owner.tell(Written(outcome, append.entry.records, append.context))
+        except pykka.ActorDeadError:
+            return  # its group was deleted meanwhile; the records are in the log, in order
+
+    def _answer_drained(self) -> None:
+        if not (self._in_flight or self._gathered):
+            for reply_to in self._draining:
+                reply_to.set(None)
+            self._draining.clear()

@@ -1,0 +1,323 @@
+"""The timing wheel against a sorted list: the same steps, the same deadlines in the same order.
+
+Small wheels (pages of one to eight ticks) meet every boundary within a few steps; the wheel of the default size runs
+the same steps scaled to its pages. A failure names the seed.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import insort
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from callboard.actors.wheel import PAGE_BITS, PAGES, SPREAD, Deadline, TimingWheel
+
+DAY_TICKS = 24 * 3600 * 100
+
+
+class Pair:
+    """A wheel and its model, a list of (due tick, serial number, name); each step goes to both."""
+
+    def __init__(self, names: int, page_bits: int, spread: int, now: int = 0) -> None:
+        self.wheel = TimingWheel(now, page_bits, spread)
+        self.model: list[tuple[int, int, int]] = []
+        self.deadlines = [Deadline("owner", name) for name in range(names)]
+        self.keys: dict[int, tuple[int, int, int]] = {}
+        self.serial = 0
+        self.now = now
+
+    def add(self, name: int, due: int) -> None:
+        deadline = self.deadlines[name]
+        self.wheel.add(deadline, due)
+        if name in self.keys:
+            self.model.remove(self.keys[name])
+        assert due <= deadline.due_tick <= max(due, self.now)
+        self.serial += 1
+        self.keys[name] = key = (deadline.due_tick, self.serial, name)
+        insort(self.model, key)
+
+    def cancel(self, name: int) -> None:
+        key = self.keys.pop(name, None)
+        assert self.wheel.cancel(self.deadlines[name]) == (key is not None)
+        if key:
+            self.model.remove(key)
+
+    def advance(self, now: int, limit: int | None = None) -> None:
+        given_names = [deadline.name for deadline in self.wheel.advance(now, limit)]
+        self.now = max(self.now, now)
+        due = [name for due, _, name in self.model if due <= now][:limit]
+        assert given_names == due[: len(given_names)]
+        del self.model[: len(given_names)]
+        for name in due[: len(given_names)]:
+            del self.keys[name]
+        if len(given_names) < len(due):
+            assert limit is not None, "all that is due must come when there is no limit"
+            assert self.next_tick() <= now, "what was held back is due now"
+
+    def next_tick(self) -> int:
+        tick = self.wheel.next_tick()
+        assert tick is not None
+        return tick
+
+    def check(self) -> None:
+        assert len(self.wheel) == len(self.model)
+        if self.model:
+            assert self.next_tick() <= self.model[0][0], "the owner would sleep too long"
+        else:
+            assert self.wheel.next_tick() is None
+        self.wheel.check()
+
+    def drain(self) -> None:
+        """Nothing is lost: what is filed comes out in the end."""
+        self.advance(self.model[-1][0] if self.model else self.now)
+        assert len(self.wheel) == 0
+        self.check()
+
+
+class Steps:
+    """Random steps that like boundaries, ties, bursts and jumps."""
+
+    def __init__(self, seed: int, pair: Pair, page: int) -> None:
+        self.random = random.Random(seed)
+        self.pair = pair
+        self.page = page
+
+    def due(self) -> int:
+        rnd, now, page = self.random, self.pair.now, self.page
+        kind = rnd.randrange(8)
+        if kind == 0:
+            return now + rnd.randint(-3, 3)
+        if kind < 4:
+            return now + rnd.randrange(page * PAGES)
+        if kind < 6:
+            return (now // page + rnd.randrange(PAGES + 3)) * page + rnd.randint(-1, 1)
+        if kind == 6 and self.pair.model:
+            return rnd.choice(self.pair.model)[0]
+        return now + rnd.randrange(rnd.choice((100 * page, 7 * DAY_TICKS)))
+
+    def jump(self) -> int:
+        rnd, pair, page = self.random, self.pair, self.page
+        kind = rnd.randrange(400)
+        if kind < 200:
+            return pair.now + rnd.randrange(3)
+        if kind < 260 and pair.model:
+            return pair.next_tick()
+        if kind < 340:
+            return (pair.now // page + 1) * page + rnd.randint(-1, 1)
+        if kind < 390:
+            return pair.now + rnd.randrange(page * 2)
+        return pair.now + rnd.choice((-page, -1, page * PAGES, page * (PAGES + 1), DAY_TICKS))
+
+    def step(self) -> None:
+        rnd, pair = self.random, self.pair
+        kind = rnd.randrange(20)
+        if kind < 9:
+            pair.add(rnd.randrange(len(pair.deadlines)), self.due())
+        elif kind == 9:
+            due = self.due()
+            for _ in range(rnd.randrange(len(pair.deadlines) // 3)):
+                pair.add(rnd.randrange(len(pair.deadlines)), due)
+        elif kind < 13:
+            pair.cancel(rnd.randrange(len(pair.deadlines)))
+        elif kind < 17:
+            pair.advance(self.jump(), rnd.choice((1, 2, 5)))
+        else:
+            pair.advance(self.jump())
+
+
+@pytest.mark.parametrize("page_bits", [0, 1, 2, 3])
+@pytest.mark.parametrize("spread", [1, 2, 7])
+def test_small_wheel_gives_what_a_sorted_list_gives(page_bits: int, spread: int) -> None:
+    for seed in range(5):
+        pair = Pair(40, page_bits, spread, now=seed * 13 - 20)
+        steps = Steps(seed, pair, 1 << page_bits)
+        for number in range(4000):
+            try:
+                steps.step()
+                if number % 3 == 0:
+                    pair.check()
+            except AssertionError as error:
+                raise AssertionError(f"{seed=}, {page_bits=}, {spread=}, step {number}: {error}") from error
+        pair.drain()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_wheel_of_the_default_size_gives_what_a_sorted_list_gives(seed: int) -> None:
+    pair = Pair(200, PAGE_BITS, 2, now=seed * 1_000_003)
+    steps = Steps(seed, pair, 1 << PAGE_BITS)
+    for number in range(20_000):
+        steps.step()
+        if number % 250 == 0:
+            pair.check()
+    pair.drain()
+
+
+NAMES = st.integers(0, 5)
+STEPS = st.one_of(
+    st.tuples(st.just("add"), NAMES, st.integers(-2, 40)),
+    st.tuples(st.just("cancel"), NAMES),
+    st.tuples(st.just("advance"), st.integers(-1, 30), st.sampled_from([None, 1, 2])),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(STEPS, max_size=30))
+def test_any_short_story_comes_out_in_order(story: list[tuple[str, int, int]]) -> None:
+    """The same by hypothesis, which finds the shortest story that goes wrong."""
+    pair = Pair(6, page_bits=1, spread=1)
+    for step, first, *rest in story:
+        if step == "add":
+            pair.add(first, pair.now + rest[0])
+        elif step == "cancel":
+            pair.cancel(first)
+        else:
+            pair.advance(pair.now + first, rest[0])
+        pair.check()
+    pair.drain()
+
+
+def test_who_sleeps_until_next_tick_is_never_late_and_seldom_woken_for_nothing() -> None:
+    """Sleeping until ``next_tick`` gives each deadline at its own tick, with one idle turn a page or spread at most."""
+    rnd = random.Random(3)
+    wheel = TimingWheel(0, page_bits=4, spread=4)
+    dues = [*sorted(rnd.randrange(5000) for _ in range(300)), DAY_TICKS, 30 * DAY_TICKS]
+    for due in dues:
+        wheel.add(Deadline(None, due), due)
+    given_at = []
+    turns = 0
+    while (tick := wheel.next_tick()) is not None:
+        turns += 1
+        given_at += [(tick, deadline.name) for deadline in wheel.advance(tick)]
+    assert given_at == [(due, due) for due in dues]
+    assert turns <= len(set(dues)) + len({due >> 4 for due in dues}) + len(dues) / 4
+
+
+class Counting(TimingWheel):
+    """Counts the deadlines that move from the upper level to the ring."""
+
+    moved = 0
+
+    def _lower_list(self, head: Deadline, budget: int) -> int:
+        moved = super()._lower_list(head, budget)
+        self.moved += moved
+        return moved
+
+
+def test_a_crowded_page_comes_down_in_small_steps() -> None:
+    """20,000 deadlines at one far tick: each call moves one spread at most, and all are there when it comes."""
+    wheel = Counting()
+    due = 50 << PAGE_BITS
+    for name in range(20_000):
+        wheel.add(Deadline(None, name), due)
+    assert wheel.next_tick() == (50 - PAGES + 1) << PAGE_BITS, "three pages before"
+    while (tick := wheel.next_tick()) is not None and tick < due:
+        before = wheel.moved
+        assert wheel.advance(tick) == []
+        assert 0 < wheel.moved - before <= SPREAD
+        assert wheel.next_tick() != tick, "the rest has time until the next tick"
+    before = wheel.moved
+    assert [deadline.name for deadline in wheel.advance(due)] == list(range(20_000))
+    assert before == wheel.moved == 20_000
+
+
+def test_crowded_pages_in_a_row_share_one_budget() -> None:
+    """A jump brings several pages into reach at once; still a call moves one spread."""
+    wheel = Counting(0, page_bits=3, spread=100)
+    for name in range(384):
+        wheel.add(Deadline(None, name), 1000 + name % 32)
+    assert wheel.advance(999, limit=1) == []
+    assert wheel.moved == 100
+
+
+def test_a_limit_bounds_the_work_after_a_long_sleep_too() -> None:
+    """The process slept past a crowded page: each call still moves and gives little, and the order holds."""
+    wheel = Counting(0, page_bits=3, spread=10)
+    for name in range(1000):
+        wheel.add(Deadline(None, name), 1000 + name % 8)
+    names: list[object] = []
+    calls = 0
+    while (tick := wheel.next_tick()) is not None and tick <= 5000:
+        calls += 1
+        some = wheel.advance(5000, limit=7)
+        assert len(some) <= 7
+        assert wheel.moved <= 2 * 10 * calls
+        names += [deadline.name for deadline in some]
+    assert names == sorted(range(1000), key=lambda name: name % 8)
+    assert calls >= 1000 / 7
+
+
+def test_empty_time_costs_nothing() -> None:
+    """A walk over these ticks, or only over their pages, would not end in this century."""
+    wheel = TimingWheel()
+    wheel.advance(10**15)
+    far = Deadline(None, "far")
+    wheel.add(far, 10**18)
+    assert wheel.advance(10**18 - 1) == []
+    assert wheel.next_tick() == 10**18
+    assert wheel.advance(10**18) == [far]
+
+
+def test_a_deadline_in_the_past_comes_with_the_next_call() -> None:
+    wheel = TimingWheel(100)
+    wheel.advance(100)
+    late, now = Deadline(None, "late"), Deadline(None, "now")
+    wheel.add(late, 5)
+    wheel.add(now, 100)
+    assert wheel.next_tick() == 100
+    assert wheel.advance(100) == [late, now]
+
+
+def test_a_deadline_moves_when_it_is_added_again() -> None:
+    wheel = TimingWheel()
+    deadline = Deadline(None, "session")
+    for due in (10, 10**9, 5, 20):
+        wheel.add(deadline, due)
+    assert len(wheel) == 1
+    assert wheel.advance(19) == []
+    assert wheel.advance(20) == [deadline]
+    assert deadline not in wheel
+    wheel.add(deadline, 30)
+    assert deadline in wheel
+    assert wheel.advance(30) == [deadline]
+
+
+def test_a_cancelled_deadline_does_not_come() -> None:
+    wheel = TimingWheel()
+    near, far = Deadline(None, "near"), Deadline(None, "far")
+    wheel.add(near, 3)
+    wheel.add(far, DAY_TICKS)
+    assert wheel.cancel(near)
+    assert wheel.cancel(far)
+    assert not wheel.cancel(far)
+    wheel.check()
+    assert wheel.next_tick() is None
+    assert wheel.advance(2 * DAY_TICKS) == []
+
+
+def test_time_does_not_go_back() -> None:
+    wheel = TimingWheel()
+    wheel.advance(500)
+    deadline = Deadline(None, "session")
+    wheel.add(deadline, 400)
+    assert wheel.advance(450) == []
+    assert wheel.advance(500) == [deadline]
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_limit_of_nothing_is_refused(limit: int) -> None:
+    with pytest.raises(ValueError, match=f"limit is {limit}; expected at least 1"):
+        TimingWheel().advance(1, limit)
+
+
+def test_check_finds_a_deadline_in_the_wrong_place() -> None:
+    """The invariants that the other tests lean on do fail when they should."""
+    wheel = TimingWheel()
+    deadline = Deadline(None, "session")
+    wheel.add(deadline, 10)
+    wheel.check()
+    deadline.due_tick = 11
+    with pytest.raises(AssertionError, match="due at 11, in slot 10"):
+        wheel.check()
