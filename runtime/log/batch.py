@@ -1,0 +1,197 @@
+"""Kafka's RecordBatch, magic 2: how records lie in a log, written as Kafka's coordinator writes it, and read back.
+
+::
+
+    at  size  field                       written
+     0     8  base offset                 assigned by the log
+     8     4  length of what follows
+    12     4  partition leader epoch      0: one leader, for ever
+    16     1  magic                       2
+    17     4  CRC-32C from byte 21 on     so offset and epoch may change without it
+    21     2  attributes                  0: bits 0-2 codec, 3 log append time, 4 transactional, 5 control
+    23     4  last offset delta
+    27     8  base timestamp              of the first record, create time
+    35     8  max timestamp
+    43     8  producer id                 -1
+    51     2  producer epoch              -1
+    53     4  base sequence               0, as the coordinator writes it; readers ignore it
+    57     4  number of records
+    61        records: length, attributes int8, timestamp delta, offset delta, key, value, headers (all varints)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from .crc import crc32c
+from .errors import DamagedBatch, UnsupportedCompression
+from .varint import decode_signed, encode_length, encode_signed
+
+MAGIC = 2
+LEADER_EPOCH = 0
+HEADER_BYTES = 61
+PREFIX_BYTES = 12  # base offset and length: what must be read to know how long the batch is
+CRC_FROM = 21
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "codec 5", "codec 6", "codec 7")
+
+_CODEC_BITS = 0x07
+_LOG_APPEND_TIME_BIT = 0x08
+_TRANSACTIONAL_BIT = 0x10
+_CONTROL_BIT = 0x20
+
+_PREFIX = Struct(">qi")
+_OUTSIDE_CRC = Struct(">qiibI")
+_INSIDE_CRC = Struct(">hiqqqhii")
+_HEADER = Struct(">qiibIhiqqqhii")
+_LAST_OFFSET_DELTA = Struct(">i")
+assert _OUTSIDE_CRC.size == CRC_FROM
+assert _HEADER.size == HEADER_BYTES == CRC_FROM + _INSIDE_CRC.size
+
+
+def frame_record(timestamp_delta_ms: int, offset_delta: int, key: bytes, value: bytes | None) -> bytes:
+    """One record as it lies in a batch, without headers; a value of None is a tombstone."""
+    body = b"".join(
+        (
+            b"\0",
+            encode_signed(timestamp_delta_ms),
+            encode_length(offset_delta),
+            encode_length(len(key)),
+            key,
+            b"\1" if value is None else encode_length(len(value)) + value,
+            b"\0",
+        )
+    )
+    return encode_length(len(body)) + body
+
+
+def encode_batch(base_offset: int, base_timestamp_ms: int, max_timestamp_ms: int, records: Sequence[bytes]) -> bytes:
+    """A batch of framed records. Their offset deltas must be 0, 1, 2, ..."""
+    count = len(records)
+    inside = _INSIDE_CRC.pack(0, count - 1, base_timestamp_ms, max_timestamp_ms, -1, -1, 0, count)
+    checked = inside + b"".join(records)
+    length = len(checked) + CRC_FROM - PREFIX_BYTES
+    return _OUTSIDE_CRC.pack(base_offset, length, LEADER_EPOCH, MAGIC, crc32c(checked)) + checked
+
+
+def offsets_of(batch: bytes | memoryview) -> tuple[int, int]:
+    """First and last offset of a batch that is known to be whole."""
+    base, _ = _PREFIX.unpack_from(batch)
+    return base, base + int(_LAST_OFFSET_DELTA.unpack_from(batch, 23)[0])
+
+
+class Batch(NamedTuple):
+    """A whole batch whose checksum is right. ``position`` is where it begins in ``source``, ``size`` in bytes."""
+
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+    attributes: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    record_count: int
+    data: bytes | memoryview
+    source: str
+
+    @property
+    def is_plain(self) -> bool:
+        """Neither part of a transaction nor a control batch."""
+        return not self.attributes & (_TRANSACTIONAL_BIT | _CONTROL_BIT)
+
+    def records(self) -> Iterator[tuple[int, int, bytes | None, bytes | None]]:
+        """Offset, timestamp in ms, key and value of each record, decoded as they are asked for.
+
+        UnsupportedCompression for a compressed batch, DamagedBatch where the records do not fit the batch.
+        """
+        codec = self.attributes & _CODEC_BITS
+        if codec:
+            raise UnsupportedCompression(CODECS[codec], self.position, self.source)
+        at = HEADER_BYTES
+        for index in range(self.record_count):
+            try:
+                length, start = decode_signed(self.data, at)
+                at = start + length
+                if length < 0 or at > self.size:
+                    raise ValueError(f"it claims {length} bytes")
+                yield self._record(start, at)
+            except ValueError as error:
+                reason = f"record {index} of {self.record_count}: {error}"
+                raise DamagedBatch(self.position, reason, self.source) from None
+
+    def _record(self, start: int, stop: int) -> tuple[int, int, bytes | None, bytes | None]:
+        data = self.data
+        timestamp_delta_ms, at = decode_signed(data, start + 1)
+        offset_delta, at = decode_signed(data, at)
+        key, at = _field(data, at, stop)
+        value, at = _field(data, at, stop)
+        if self.attributes & _LOG_APPEND_TIME_BIT:
+            return self.base_offset + offset_delta, self.max_timestamp_ms, key, value
+        return self.base_offset + offset_delta, self.base_timestamp_ms + timestamp_delta_ms, key, value
+
+
+def _field(data: bytes | memoryview, at: int, stop: int) -> tuple[bytes | None, int]:
+    length, at = decode_signed(data, at)
+    if length == -1:
+        return None, at
+    if length < 0 or at + length > stop:
+        raise ValueError(f"a field of {length} bytes, {stop - at} left")
+    return bytes(data[at : at + length]), at + length
+
+
+def read_size(data: bytes | memoryview, at: int) -> int | None:
+    """The size in bytes that the batch at ``at`` claims; None when not even that can be seen."""
+    if at + PREFIX_BYTES > len(data):
+        return None
+    _, length = _PREFIX.unpack_from(data, at)
+    return PREFIX_BYTES + int(length)
+
+
+def read_batch(data: memoryview, at: int = 0, position: int | None = None, source: str = "buffer") -> Batch:
+    """The batch at ``at``, checked: size, magic, CRC, counts. DamagedBatch names ``position`` (default ``at``)."""
+    where = at if position is None else position
+    size = read_size(data, at)
+    left = len(data) - at
+    if size is None or size > left:
+        raise DamagedBatch(where, f"cut off: {left} bytes are left of {size or 'a header'}", source)
+    if size < HEADER_BYTES:
+        raise DamagedBatch(where, f"its length says {size} bytes, expected at least {HEADER_BYTES}", source)
+    base, _, _, magic, crc, attributes, last_delta, base_ms, max_ms, _, _, _, count = _HEADER.unpack_from(data, at)
+    if magic != MAGIC:
+        raise DamagedBatch(where, f"magic {magic}, expected {MAGIC}", source)
+    found = crc32c(data[at + CRC_FROM : at + size])
+    if found != crc:
+        raise DamagedBatch(where, f"checksum {found:#010x}, expected {crc:#010x}", source)
+    if base < 0 or last_delta < 0 or count < 0:
+        raise DamagedBatch(where, f"base offset {base}, last offset delta {last_delta}, {count} records", source)
+    body = data[at : at + size]
+    return Batch(where, size, base, base + last_delta, attributes, base_ms, max_ms, count, body, source)
+
+
+def read_batches(data: bytes | memoryview, source: str = "buffer") -> Iterator[Batch]:
+    """All batches of a buffer, in order; DamagedBatch at the first that is cut off or does not check out."""
+    view = memoryview(data)
+    at = 0
+    while at < len(view):
+        batch = read_batch(view, at, source=source)
+        yield batch
+        at += batch.size
+
+
+def find_batch(data: bytes, start: int, lowest_offset: int) -> int | None:
+    """Where at or after ``start`` the first whole batch with a base offset of at least ``lowest_offset`` begins.
+
+    For telling a torn tail from damage in the middle, so it must see past a length that is itself damaged.
+    """
+    view = memoryview(data)
+    magic_at = data.find(MAGIC, start + 16)
+    while magic_at != -1:
+        at = magic_at - 16
+        try:
+            if read_batch(view, at).base_offset >= lowest_offset:
+                return at
+        except DamagedBatch:
+            pass
+        magic_at = data.find(MAGIC, magic_at + 1)
+    return None

@@ -1,0 +1,113 @@
+"""Every call of the operating system that the log makes, in one small object, so that a test can put a bad disk in.
+
+All methods raise OSError as the system does. ``write_all`` is the only place that copes with short writes.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+FILE_MODE = 0o644
+
+
+def _sync_data_call() -> Callable[[int], object]:
+    """The cheapest call after which a file's content survives a loss of power."""
+    if hasattr(os, "fdatasync"):
+        return os.fdatasync
+    full_sync = getattr(fcntl, "F_FULLFSYNC", None)
+    if full_sync is not None:  # macOS: its fsync stops at the drive's cache
+        return lambda fd: fcntl.fcntl(fd, full_sync)
+    return os.fsync
+
+
+_sync_data = _sync_data_call()
+
+
+class Disk:
+    """The real disk."""
+
+    def open(self, path: Path, flags: int) -> int:
+        """A file descriptor; ``flags`` are those of ``os.open``."""
+        return os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
+
+    def duplicate(self, fd: int) -> int:
+        """A second descriptor of the same open file, so that one may be closed while the other syncs."""
+        return os.dup(fd)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def size(self, fd: int) -> int:
+        return os.fstat(fd).st_size
+
+    def read(self, fd: int, size: int, position: int) -> bytes:
+        """At most ``size`` bytes; none at the end of the file."""
+        return os.pread(fd, size, position)
+
+    def write(self, fd: int, data: bytes | memoryview, position: int) -> int:
+        """How many of the bytes were written; fewer than given is no error."""
+        return os.pwrite(fd, data, position)
+
+    def truncate(self, fd: int, size: int) -> None:
+        os.ftruncate(fd, size)
+
+    def sync(self, fd: int) -> None:
+        """After this the file's content is durable; its name is when ``sync_folder`` was called too."""
+        _sync_data(fd)
+
+    def sync_folder(self, path: Path) -> None:
+        """After this the names in a folder are durable."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def make_folder(self, path: Path) -> None:
+        """Make a folder, and those above it, unless it is there."""
+        path.mkdir(parents=True, exist_ok=True)
+
+    def names(self, path: Path) -> list[str]:
+        """The names in a folder; none when there is no such folder."""
+        return sorted(os.listdir(path)) if path.is_dir() else []
+
+    def lock(self, fd: int) -> None:
+        """Lock an open file for this process until it is closed; BlockingIOError when another process has it."""
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def rename(self, source: Path, target: Path) -> None:
+        os.rename(source, target)
+
+    def remove(self, path: Path) -> None:
+        os.unlink(path)
+
+
+def write_all(disk: Disk, fd: int, data: bytes, position: int) -> None:
+    """Write all of ``data`` at ``position``, in as many calls as the system wants."""
+    written = disk.write(fd, data, position)
+    while written < len(data):
+        more = disk.write(fd, memoryview(data)[written:], position + written)
+        if more == 0:
+            raise OSError(errno.EIO, f"a write of {len(data) - written} bytes wrote none of them")
+        written += more
+
+
+def read_at(disk: Disk, fd: int, size: int, position: int) -> bytes:
+    """``size`` bytes at ``position``, fewer only where the file ends."""
+    data = disk.read(fd, size, position)
+    while len(data) < size and (more := disk.read(fd, size - len(data), position + len(data))):
+        data += more
+    return data
+
+
+def read_file(disk: Disk, path: Path) -> bytes:
+    """The whole content of a file."""
+    fd = disk.open(path, os.O_RDONLY)
+    try:
+        return read_at(disk, fd, disk.size(fd), 0)
+    finally:
+        disk.close(fd)

@@ -1,0 +1,173 @@
+"""The data folder: one process at a time, and a file that says whose it is and in which format.
+
+``callboard.json`` is written once; ``.lock`` is held as long as the process lives, so the system frees it after a
+crash. A folder of a newer format is refused before anything in it is touched.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import structlog
+
+from ..errors import StartError
+from .disk import Disk, read_file, write_all
+
+FORMAT = 1
+INFO_NAME = "callboard.json"
+LOCK_NAME = ".lock"
+DEFAULT_PARTITIONS = 50  # Kafka's offsets.topic.num.partitions
+
+_CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{22}")
+
+log = structlog.get_logger()
+
+
+class FolderInfo(NamedTuple):
+    """What ``callboard.json`` holds besides the format."""
+
+    cluster_id: str
+    offsets_partitions: int
+
+
+def random_cluster_id() -> str:
+    """A UUID in 22 characters of base64url, as Kafka writes it; never with a dash first, for command lines."""
+    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()).startswith("-"):
+        pass
+    return text
+
+
+class DataFolder:
+    """An open data folder. Making one creates or checks and locks it; ``close`` unlocks it.
+
+    ``offsets_partitions`` counts only when the folder is new: afterwards the stored number wins, as in Kafka, because
+    a group's partition depends on it. StartError when the folder cannot be used.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        offsets_partitions: int = DEFAULT_PARTITIONS,
+        *,
+        disk: Disk | None = None,
+        new_cluster_id: Callable[[], str] = random_cluster_id,
+    ) -> None:
+        self.path = path
+        self._disk = disk or Disk()
+        self._lock_fd = -1
+        try:
+            self._refuse_file()
+            self._read_info()
+            self._make()
+            self._lock()
+            info = self._read_info() or self._write_info(FolderInfo(new_cluster_id(), offsets_partitions))
+        except OSError as error:
+            self.close()
+            raise StartError(
+                f"{path}: {error.strerror or error}, expected a folder to read and write; change its owner, or choose"
+                " another data folder"
+            ) from error
+        except StartError:
+            self.close()
+            raise
+        self.cluster_id, self.offsets_partitions = info
+        if info.offsets_partitions != offsets_partitions:
+            log.warning(
+                "stored number of offsets partitions wins",
+                stored=info.offsets_partitions,
+                setting=offsets_partitions,
+                folder=str(path),
+            )
+
+    def close(self) -> None:
+        """Let another process have the folder. A second call does nothing."""
+        if self._lock_fd != -1:
+            self._disk.close(self._lock_fd)
+            self._lock_fd = -1
+
+    def __enter__(self) -> DataFolder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _refuse_file(self) -> None:
+        if self.path.exists() and not self.path.is_dir():
+            raise StartError(f"{self.path}: found a file, expected a folder; choose another data folder")
+
+    def _make(self) -> None:
+        """The folder's own name must be as durable as what will be in it."""
+        if not self.path.exists():
+            self._disk.make_folder(self.path)
+            self._disk.sync_folder(self.path.absolute().parent)
+
+    def _read_info(self) -> FolderInfo | None:
+        path = self.path / INFO_NAME
+        return parse_info(path, read_file(self._disk, path)) if path.exists() else None
+
+    def _write_info(self, info: FolderInfo) -> FolderInfo:
+        """Write it to the side, sync, rename: whoever reads finds all of it or nothing."""
+        side = self.path / (INFO_NAME + ".new")
+        fd = self._disk.open(side, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            write_all(self._disk, fd, json.dumps({"format": FORMAT, **info._asdict()}).encode() + b"\n", 0)
+            self._disk.sync(fd)
+        finally:
+            self._disk.close(fd)
+        self._disk.rename(side, self.path / INFO_NAME)
+        self._disk.sync_folder(self.path)
+        return info
+
+    def _lock(self) -> None:
+        self._lock_fd = fd = self._disk.open(self.path / LOCK_NAME, os.O_RDWR | os.O_CREAT)
+        try:
+            self._disk.lock(fd)
+        except BlockingIOError:
+            holder = self._disk.read(fd, 20, 0).decode(errors="replace").strip() or "unknown"
+            raise StartError(
+                f"{self.path}: in use by process {holder}, expected no other process; stop that one, or choose another"
+                " data folder"
+            ) from None
+        self._disk.truncate(fd, 0)
+        write_all(self._disk, fd, f"{os.getpid()}\n".encode(), 0)
+
+
+def parse_info(path: Path, data: bytes) -> FolderInfo:
+    """The content of ``callboard.json``; StartError when it is not ours, or of a newer format."""
+    try:
+        fields = json.loads(data)
+    except ValueError as error:
+        raise StartError(f"{path}: found no JSON ({error}), expected {_expected()}; {_advice()}") from None
+    found = fields.get("format") if isinstance(fields, dict) else None
+    if type(found) is int and found > FORMAT:
+        raise StartError(
+            f"{path}: found format {found}, expected at most {FORMAT}; a newer version wrote this folder, start that"
+            " version, or choose another data folder"
+        )
+    if type(found) is not int or not _is_complete(fields):
+        raise StartError(f"{path}: found {str(fields)[:200]}, expected {_expected()}; {_advice()}")
+    return FolderInfo(fields["cluster_id"], fields["offsets_partitions"])
+
+
+def _is_complete(fields: dict[str, Any]) -> bool:
+    cluster_id, partitions = fields.get("cluster_id"), fields.get("offsets_partitions")
+    known_id = isinstance(cluster_id, str) and _CLUSTER_ID.fullmatch(cluster_id) is not None
+    return fields["format"] == FORMAT and known_id and type(partitions) is int and partitions > 0
+
+
+def _expected() -> str:
+    return f'{{"format": {FORMAT}, "cluster_id": 22 characters, "offsets_partitions": a number}}'
+
+
+def _advice() -> str:
+    return "put back the file as it was, or choose another data folder"

@@ -1,0 +1,101 @@
+"""The offsets log: what the writer actor appends to and what a coordinator loads from.
+
+``append`` encodes on the caller's thread and returns; a thread of the log's own writes one journal frame, syncs it and
+calls ``done``; the partition files get the same batches a little later, and a sync at the next checkpoint. Opening
+lays into them what the journal holds and they do not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from ...actors.ports import Entry
+from ...actors.records import Record
+from ..errors import StartError
+from .disk import Disk
+from .partitions import Partitions
+from .recovery import Recovery
+from .rounds import Done, RoundEncoder, failed
+from .writer import RoundWriter, Settings, SyncPolicy
+
+
+class OffsetsLog:
+    """All offsets partitions of one data folder, opened and closed once; ``append`` and ``close`` on one thread.
+
+    ``sync``: ``done`` is called after a sync ("always"), or after a write that is synced within ``flush_interval_ms``
+    ("interval") or when the system likes ("none"). Sizes are bytes; Kafka's names and defaults.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        partitions: int,
+        *,
+        sync: SyncPolicy = "always",
+        segment_bytes: int = 104857600,
+        max_message_bytes: int = 1048588,
+        flush_interval_ms: int = 1000,
+        checkpoint_bytes: int = 67108864,
+        checkpoint_interval_ms: int = 60000,
+        disk: Disk | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._disk = disk or Disk()
+        self._folder = folder
+        self._partitions = Partitions(self._disk, folder, partitions, segment_bytes)
+        settings = Settings(sync, flush_interval_ms / 1000, checkpoint_bytes, checkpoint_interval_ms / 1000)
+        self._writer = RoundWriter(self._disk, folder, self._partitions, settings, clock)
+        self._end_offsets = [0] * partitions
+        self._encoder = RoundEncoder(self._end_offsets, max_message_bytes)
+        self._is_open = False
+
+    def open(self) -> None:
+        """Recover what is there and make ready for rounds. Blocks. StartError when that is not possible."""
+        try:
+            self._disk.make_folder(self._folder)
+            journal_number = Recovery(self._disk, self._folder, self._partitions).run()
+            self._writer.start(journal_number)
+        except OSError as error:
+            self._partitions.close()
+            raise StartError(f"{self._folder}: {error}, expected a folder to read and write; check the disk") from error
+        except StartError:
+            self._partitions.close()
+            raise
+        self._end_offsets[:] = [partition.end_offset for partition in self._partitions]
+        self._is_open = True
+
+    def append(self, entries: Sequence[Entry], timestamp_ms: int, done: Done) -> None:
+        """See ``actors.ports.Log``. Entries of one partition keep their order; none is split between two batches.
+
+        Outcomes: MESSAGE_TOO_LARGE for an entry that alone exceeds ``max_message_bytes``, UNKNOWN_SERVER_ERROR for
+        one that Kafka's schema cannot hold, KAFKA_STORAGE_ERROR for all once the disk has failed or after ``close``.
+        """
+        item = self._encoder.encode(entries, timestamp_ms, done)
+        if self._is_open:
+            self._writer.put(item)
+        else:
+            done(failed(item.outcomes))
+
+    def read(self, partition: int) -> Iterator[tuple[int, int, Record]]:
+        """Offset, timestamp in ms and record of everything answered so far, oldest first.
+
+        Waits for the log's thread, so not from within ``done``. OSError when the log has failed.
+        """
+        read = self._partitions[partition].read
+        return self._writer.call_settled(read) if self._is_open else read()
+
+    def partitions_with_data(self) -> list[int]:
+        """The partitions that hold, or are about to hold, at least one record."""
+        return [number for number, end_offset in enumerate(self._end_offsets) if end_offset > 0]
+
+    def end_offset(self, partition: int) -> int:
+        """The offset that the partition's next record will get."""
+        return self._end_offsets[partition]
+
+    def close(self) -> None:
+        """Finish what was appended and make it durable in the partition files. A second call does nothing."""
+        if self._is_open:
+            self._is_open = False
+            self._writer.close()

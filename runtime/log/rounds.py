@@ -1,0 +1,104 @@
+"""A round of the writer: the entries that came together, as one batch a partition and one frame for the journal.
+
+Encoding happens on the caller's thread, and everything that the log's own thread needs is made ready here, so that
+thread takes few steps and is seldom in the caller's way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import structlog
+
+from ...actors.errors import ErrorCode
+from ...actors.ports import Appended, Entry
+from ...actors.records import Record
+from .batch import HEADER_BYTES, encode_batch
+from .encoder import RecordEncoder
+from .errors import UnwritableRecord
+from .journal import encode_frame
+
+Done = Callable[[Sequence[Appended]], None]
+
+log = structlog.get_logger()
+
+_TOO_LARGE = Appended(ErrorCode.MESSAGE_TOO_LARGE, -1)
+_UNWRITABLE = Appended(ErrorCode.UNKNOWN_SERVER_ERROR, -1)
+_FAILED = Appended(ErrorCode.KAFKA_STORAGE_ERROR, -1)
+
+
+class Round(NamedTuple):
+    """``batches`` are (partition, bytes) pairs; ``outcomes`` is what ``done`` hears when they are durable."""
+
+    frame: bytes
+    batches: list[tuple[int, bytes]]
+    outcomes: list[Appended]
+    done: Done
+
+
+def failed(outcomes: Sequence[Appended]) -> list[Appended]:
+    """The outcomes of a round that could not be stored; an entry that was refused before keeps its own reason."""
+    return [_FAILED if outcome.error is ErrorCode.NONE else outcome for outcome in outcomes]
+
+
+class _Growing:
+    """A batch that still takes entries."""
+
+    __slots__ = ("base_offset", "records", "size")
+
+    def __init__(self, base_offset: int) -> None:
+        self.base_offset = base_offset
+        self.records: list[bytes] = []
+        self.size = HEADER_BYTES
+
+
+class RoundEncoder:
+    """Assigns offsets and encodes rounds. ``end_offsets`` (one a partition) is read and advanced in place."""
+
+    def __init__(self, end_offsets: list[int], max_message_bytes: int) -> None:
+        self._end_offsets = end_offsets
+        self._max_message_bytes = max_message_bytes
+        self._encoder = RecordEncoder()
+
+    def encode(self, entries: Sequence[Entry], timestamp_ms: int, done: Done) -> Round:
+        """One round. An entry that cannot be written gets its error here and leaves no trace in the bytes."""
+        growing: dict[int, _Growing] = {}
+        batches: list[tuple[int, bytes]] = []
+        outcomes: list[Appended] = []
+        for partition, records in entries:
+            batch = growing.get(partition)
+            if batch is None:
+                batch = growing[partition] = _Growing(self._end_offsets[partition])
+            try:
+                framed = self._frame(records, len(batch.records))
+                if batch.size + sum(map(len, framed)) > self._max_message_bytes and batch.records:
+                    batches.append((partition, self._finish(partition, batch, timestamp_ms)))
+                    batch = growing[partition] = _Growing(self._end_offsets[partition])
+                    framed = self._frame(records, 0)
+            except UnwritableRecord as error:
+                log.error("record cannot be written", partition=partition, reason=str(error))
+                outcomes.append(_UNWRITABLE)
+                continue
+            outcomes.append(self._add(batch, framed))
+        for partition, batch in growing.items():
+            if batch.records:
+                batches.append((partition, self._finish(partition, batch, timestamp_ms)))
+        return Round(encode_frame(batches), batches, outcomes, done)
+
+    def _frame(self, records: Sequence[Record], offset_delta: int) -> list[bytes]:
+        frame = self._encoder.frame
+        return [frame(record, delta) for delta, record in enumerate(records, offset_delta)]
+
+    def _add(self, batch: _Growing, framed: list[bytes]) -> Appended:
+        size = batch.size + sum(map(len, framed))
+        if size > self._max_message_bytes:
+            return _TOO_LARGE
+        outcome = Appended(ErrorCode.NONE, batch.base_offset + len(batch.records))
+        batch.records += framed
+        batch.size = size
+        return outcome
+
+    def _finish(self, partition: int, batch: _Growing, timestamp_ms: int) -> bytes:
+        self._end_offsets[partition] += len(batch.records)
+        return encode_batch(batch.base_offset, timestamp_ms, timestamp_ms, batch.records)

@@ -1,0 +1,211 @@
+"""RecordBatch v2: byte for byte what Kafka's coordinator writes, and a reader that trusts nothing."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from log_helpers import TRANSACTIONAL, kafka_python_batches, with_attributes
+
+from callboard.actors.records import GroupRecord, OffsetRecord, OffsetValue
+from callboard.runtime.log.batch import (
+    CODECS,
+    CRC_FROM,
+    Batch,
+    encode_batch,
+    find_batch,
+    frame_record,
+    offsets_of,
+    read_batch,
+    read_batches,
+)
+from callboard.runtime.log.crc import crc32c
+from callboard.runtime.log.errors import DamagedBatch, UnsupportedCompression
+from callboard.runtime.log.records import decode, encode
+from callboard.runtime.log.varint import decode_signed, decode_unsigned, encode_length, encode_signed, encode_unsigned
+
+TIME_MS = 1700000000000
+COMMIT = OffsetRecord("g", "t", 0, OffsetValue(42, 3, "x", TIME_MS))
+# Written by Kafka's own record builder: an offset commit and a group's tombstone; a transactional commit; two markers.
+PLAIN = bytes.fromhex(
+    "000000000000000000000069ffffffff022f094a600000000000010000018bcfe568000000018bcfe56803ffffffffffffffffffff0000"
+    "0000000000025600000018000100016700017400000000320003000000000000002a000000030001780000018bcfe56800001600060"
+    "20a00020001670100"
+)
+MARKER = bytes.fromhex(
+    "000000000000000000000042ffffffff02a7d9b82a0030000000000000018bcfe568000000018bcfe5680000000000000003e80002"
+    "ffffffff000000012000000008000000010c00000000000500"
+)
+
+
+def made(base_offset: int, *values: int) -> bytes:
+    framed = [
+        frame_record(0, delta, *encode(OffsetRecord("g", "t", n, OffsetValue(n)))) for delta, n in enumerate(values)
+    ]
+    return encode_batch(base_offset, TIME_MS, TIME_MS, framed)
+
+
+def test_a_batch_is_what_kafka_writes() -> None:
+    """All but the leader epoch, which the log sets and which is outside of the checksum."""
+    first = frame_record(0, 0, *encode(COMMIT))
+    second = frame_record(3, 1, *encode(GroupRecord("g", None)))
+    batch = encode_batch(0, TIME_MS, TIME_MS + 3, [first, second])
+    assert batch[:12] == PLAIN[:12]
+    assert batch[12:16] == b"\0\0\0\0"
+    assert batch[16:] == PLAIN[16:]
+
+
+def test_kafkas_batch_is_read() -> None:
+    (batch,) = read_batches(PLAIN)
+    found = [(offset, timestamp_ms, decode(key, value)) for offset, timestamp_ms, key, value in batch.records()]
+    assert found == [(0, TIME_MS, COMMIT), (1, TIME_MS + 3, GroupRecord("g", None))]
+    assert batch.is_plain and batch.size == len(PLAIN) and batch.last_offset == 1
+
+
+@pytest.mark.parametrize("data", [TRANSACTIONAL, MARKER])
+def test_what_belongs_to_transactions_is_told_apart(data: bytes) -> None:
+    (batch,) = read_batches(data)
+    assert not batch.is_plain
+
+
+def test_kafka_python_reads_our_batches() -> None:
+    """An independent reader, with its own checksum."""
+    found = [
+        (record.offset, record.timestamp, decode(record.key, record.value))
+        for batch in kafka_python_batches(made(7, 1, 2, 3) + made(10, 4))
+        for record in batch
+    ]
+    assert found == [(6 + n, TIME_MS, OffsetRecord("g", "t", n, OffsetValue(n))) for n in (1, 2, 3, 4)]
+
+
+@given(
+    st.integers(0, 2**62),
+    st.lists(
+        st.tuples(st.integers(0, 10**6), st.binary(max_size=200), st.none() | st.binary(max_size=200)), min_size=1
+    ),
+)
+def test_what_is_written_is_read_back(base: int, records: list[tuple[int, bytes, bytes | None]]) -> None:
+    framed = [frame_record(delta_ms, index, key, value) for index, (delta_ms, key, value) in enumerate(records)]
+    (batch,) = read_batches(encode_batch(base, TIME_MS, TIME_MS + 10**6, framed))
+    expected = [(base + index, TIME_MS + ms, key, value) for index, (ms, key, value) in enumerate(records)]
+    assert list(batch.records()) == expected
+    assert offsets_of(batch.data) == (base, base + len(records) - 1)
+
+
+def test_the_time_of_appending_counts_for_all_records_of_its_batch() -> None:
+    framed = [frame_record(delta_ms, delta_ms, b"k", None) for delta_ms in range(3)]
+    (batch,) = read_batches(with_attributes(encode_batch(0, TIME_MS, TIME_MS + 9, framed), 8))
+    assert [timestamp_ms for _, timestamp_ms, _, _ in batch.records()] == [TIME_MS + 9] * 3
+
+
+@pytest.mark.parametrize("codec", range(1, 8))
+def test_a_compressed_batch_is_refused_by_name(codec: int) -> None:
+    """Its checksum is right, so it is not damaged: only its records cannot be seen."""
+    batches = list(read_batches(PLAIN + with_attributes(PLAIN, codec), "file"))
+    with pytest.raises(UnsupportedCompression, match=f"file: batch at byte {len(PLAIN)} .* {CODECS[codec]},"):
+        next(batches[1].records())
+
+
+def test_a_batch_that_is_cut_off_anywhere_is_damaged() -> None:
+    good = made(0, 1, 2)
+    for size in range(1, len(good)):
+        batches = read_batches(good + good[:size])
+        next(batches)
+        with pytest.raises(DamagedBatch, match="cut off") as caught:
+            next(batches)
+        assert caught.value.position == len(good)
+
+
+def test_every_flipped_bit_is_found() -> None:
+    """But those of base offset and leader epoch, which Kafka keeps outside of the checksum."""
+    good = made(0, 1, 2)
+    for bit in range(8 * 8, len(good) * 8):
+        if 12 * 8 <= bit < 16 * 8:
+            continue
+        bad = bytearray(good)
+        bad[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(DamagedBatch):
+            list(read_batches(bytes(bad)))
+
+
+@pytest.mark.parametrize(
+    ("at", "replacement", "reason"),
+    [
+        (16, "01", "magic 1, expected 2"),
+        (8, "00000030", "its length says 60 bytes, expected at least 61"),
+        (8, "ffffffff", "its length says 11 bytes"),
+        (8, "80000000", "its length says"),
+        (0, "ff", "base offset -"),
+        (17, "00000000", "checksum 0x"),
+    ],
+)
+def test_a_damaged_header_says_what_is_wrong(at: int, replacement: str, reason: str) -> None:
+    bad = bytearray(made(0, 1))
+    bad[at : at + len(replacement) // 2] = bytes.fromhex(replacement)
+    with pytest.raises(DamagedBatch, match=reason):
+        read_batch(memoryview(bad))
+
+
+def rechecked(batch: bytes, records: bytes, count: int) -> Batch:
+    """A batch with these bytes for its records and a right checksum, as a broken writer would leave it."""
+    inside = batch[CRC_FROM:57] + count.to_bytes(4, "big") + records
+    length = len(inside) + CRC_FROM - 12
+    data = batch[:8] + length.to_bytes(4, "big") + batch[12:17] + crc32c(inside).to_bytes(4, "big") + inside
+    return read_batch(memoryview(data))
+
+
+@pytest.mark.parametrize(
+    ("records", "reason"),
+    [
+        ("", "record 0 of 1: a variable-length number is cut off"),
+        ("7e", "claims 63 bytes"),
+        ("01", "claims -1 bytes"),
+        ("0600" + "00" + "00", "cut off|claims"),
+        ("0c00" + "00" + "00" + "c801" + "00", "a field of 100 bytes"),
+        ("0a00" + "00" + "00" + "03" + "00", "a field of -2 bytes"),
+        ("ffffffffffffffffffffff", "more than 10 bytes"),
+    ],
+)
+def test_records_that_do_not_fit_their_batch_are_damaged(records: str, reason: str) -> None:
+    with pytest.raises(DamagedBatch, match=reason):
+        list(rechecked(made(0, 1), bytes.fromhex(records), 1).records())
+
+
+@given(st.binary(max_size=80), st.integers(0, 5))
+def test_any_bytes_for_records_are_records_or_damaged(records: bytes, count: int) -> None:
+    try:
+        assert len(list(rechecked(made(0, 1), records, count).records())) == count
+    except DamagedBatch as error:
+        assert error.position == 0
+
+
+def test_a_good_batch_is_found_behind_damage() -> None:
+    """Even when the length of the damaged one is damaged too; never one with offsets from before the damage."""
+    first, second = made(0, 1), made(1, 2)
+    bad = bytearray(first + second)
+    bad[8:12] = b"\x7f\xff\xff\xff"
+    assert find_batch(bytes(bad), 0, 0) == len(first)
+    assert find_batch(bytes(bad), 0, 2) is None
+    assert find_batch(bytes(bad[: len(first) + 30]), 0, 0) is None
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_variable_length_numbers(number: int) -> None:
+    data = encode_signed(number)
+    assert decode_signed(data, 0) == (number, len(data))
+    if number >= 0:
+        assert encode_length(number) == data
+        assert decode_unsigned(b"\xff" + encode_unsigned(number), 1) == (number, len(encode_unsigned(number)) + 1)
+
+
+@pytest.mark.parametrize(
+    ("number", "data"), [(0, "00"), (-1, "01"), (1, "02"), (63, "7e"), (64, "8001"), (150, "ac02")]
+)
+def test_variable_length_numbers_by_their_bytes(number: int, data: str) -> None:
+    assert encode_signed(number) == bytes.fromhex(data)
+
+
+def test_the_checksum_is_castagnolis_and_continues() -> None:
+    """The check value of CRC-32C in every catalogue of checksums."""
+    assert crc32c(b"123456789") == 0xE3069283
+    assert crc32c(memoryview(b"6789"), crc32c(bytearray(b"12345"))) == 0xE3069283

@@ -1,0 +1,146 @@
+"""Crashes of the log at every instant: nothing that was answered is lost, and every start succeeds."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from log_helpers import CrashDisk, LazyDisk, Moment, append, entry, offsets_in
+
+from callboard.runtime.log import journal
+from callboard.runtime.log.disk import Disk
+from callboard.runtime.log.offsets_log import OffsetsLog
+from callboard.runtime.log.writer import SyncPolicy
+
+PARTITIONS = 3
+ROUNDS = 14
+
+
+@pytest.fixture(autouse=True)
+def _short_journals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small steps of zeros, so that a picture of the disk is small and a round crosses one now and then."""
+    monkeypatch.setattr(journal, "ZEROS", bytes(1024))
+
+
+def opened(root: Path, disk: Disk, sync: SyncPolicy = "always") -> OffsetsLog:
+    """A log that rolls every few batches and makes a checkpoint every few rounds."""
+    log = OffsetsLog(
+        root, PARTITIONS, sync=sync, segment_bytes=400, flush_interval_ms=1, checkpoint_bytes=1500, disk=disk
+    )
+    log.open()
+    return log
+
+
+def run(root: Path, disk: CrashDisk, sync: SyncPolicy) -> None:
+    """Rounds that put their own number into partitions 0 and 1 always, and into 2 every third time."""
+    log = opened(root, disk, sync)
+    for number in range(ROUNDS):
+        outcomes = append(
+            log, [entry(partition, number) for partition in (0, 1, 2) if partition < 2 or number % 3 == 0]
+        )
+        assert all(outcome.error == 0 for outcome in outcomes)
+        disk.answered = number + 1
+        if number % 4 == 3:
+            offsets_in(log, 0)  # brings everything into the partition files
+    log.close()
+
+
+def expected(partition: int) -> list[int]:
+    return [number for number in range(ROUNDS) if partition < 2 or number % 3 == 0]
+
+
+def check(moment: Moment, root: Path, durable: bool = True) -> None:
+    """What comes back is the beginning of what was appended, and holds all that was answered."""
+    moment.restore(root)
+    log = opened(root, LazyDisk())
+    for partition in range(PARTITIONS):
+        found = offsets_in(log, partition)
+        wanted = expected(partition)
+        assert found == wanted[: len(found)]
+        if durable:
+            assert len(found) >= sum(number < moment.answered for number in wanted)
+    outcome = append(log, [entry(0, 99)])[0]
+    assert outcome.error == 0
+    assert offsets_in(log, 0)[outcome.base_offset] == 99
+    log.close()
+    shutil.rmtree(root)
+
+
+@pytest.mark.parametrize("sync", ["always", "interval", "none"])
+def test_a_killed_process_loses_nothing_that_was_answered(tmp_path: Path, sync: SyncPolicy) -> None:
+    """The process dies between any two calls, or in the middle of a write; the page cache is still there."""
+    disk = CrashDisk(tmp_path / "log")
+    (tmp_path / "log").mkdir()
+    run(tmp_path / "log", disk, sync)
+    assert len(disk.killed) > 80
+    for number, moment in enumerate(disk.killed):
+        check(moment, tmp_path / f"killed-{number}")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_loss_of_power_loses_nothing_that_was_answered(tmp_path: Path, seed: int) -> None:
+    """What was not synced is there in part: some blocks, some names, in no order."""
+    disk = CrashDisk(tmp_path / "log", seed)
+    (tmp_path / "log").mkdir()
+    run(tmp_path / "log", disk, "always")
+    for number, moment in enumerate(disk.dark):
+        check(moment, tmp_path / f"dark-{number}")
+
+
+@pytest.mark.parametrize("sync", ["interval", "none"])
+@pytest.mark.parametrize("seed", range(2))
+def test_after_a_loss_of_power_the_lax_policies_start_and_hold_a_beginning(
+    tmp_path: Path, sync: SyncPolicy, seed: int
+) -> None:
+    """They may lose the last rounds, but never one before another, and never the whole log."""
+    disk = CrashDisk(tmp_path / "log", seed)
+    (tmp_path / "log").mkdir()
+    run(tmp_path / "log", disk, sync)
+    for number, moment in enumerate(disk.dark):
+        check(moment, tmp_path / f"dark-{number}", durable=False)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_second_crash_during_recovery_loses_nothing_either(tmp_path: Path, seed: int) -> None:
+    """Recovery itself is interrupted at every call, after a loss of power that left it work to do."""
+    first = CrashDisk(tmp_path / "log", seed)
+    (tmp_path / "log").mkdir()
+    run(tmp_path / "log", first, "always")
+    crash_again([moment for moment in first.dark if moment.answered in (3, 9, ROUNDS)][::4], tmp_path, seed)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_power_goes_while_a_killed_process_is_recovered(tmp_path: Path, seed: int) -> None:
+    """The new process finds in the page cache what the one before never synced. It must not take that for durable."""
+    first = CrashDisk(tmp_path / "log", seed)
+    (tmp_path / "log").mkdir()
+    run(tmp_path / "log", first, "always")
+    crash_again([moment for moment in first.killed if moment.answered in (4, 8, 12)][::4], tmp_path, seed)
+
+
+def crash_again(moments: list[Moment], tmp_path: Path, seed: int) -> None:
+    assert moments
+    for number, moment in enumerate(moments):
+        root = tmp_path / f"again-{number}"
+        moment.restore(root)
+        disk = CrashDisk(root, seed, moment.durable)
+        disk.answered = moment.answered
+        opened(root, disk).close()
+        for again, second in enumerate(disk.dark):
+            check(second, tmp_path / f"again-{number}-{again}")
+
+
+def test_what_the_pictures_hold_is_not_trivial(tmp_path: Path) -> None:
+    """Among the moments are some where only the journal knows what was answered; else the tests above prove little."""
+    disk = CrashDisk(tmp_path / "log", 1)
+    (tmp_path / "log").mkdir()
+    run(tmp_path / "log", disk, "always")
+    without_journal = []
+    for number, moment in enumerate(disk.dark):
+        files = {name: content for name, content in moment.files.items() if not name.startswith(journal.FOLDER)}
+        try:
+            check(Moment(files, moment.answered, files), tmp_path / f"bare-{number}")
+        except Exception as error:
+            without_journal.append(error)
+    assert len(without_journal) > 20

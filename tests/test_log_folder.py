@@ -1,0 +1,186 @@
+"""The data folder: whose it is, in which format, and that nobody else is in it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from log_helpers import TraceDisk
+from structlog.testing import capture_logs
+
+from callboard.runtime.errors import StartError
+from callboard.runtime.log.disk import Disk
+from callboard.runtime.log.folder import DataFolder, random_cluster_id
+
+ID = "AQIDBAUGBwgJCgsMDQ4PEA"
+INFO = {"format": 1, "cluster_id": ID, "offsets_partitions": 50}
+
+
+def holding(root: Path, text: str) -> Path:
+    root.mkdir(exist_ok=True)
+    (root / "callboard.json").write_text(text)
+    return root
+
+
+def content(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_a_new_folder_is_made_with_what_it_needs(tmp_path: Path) -> None:
+    root = tmp_path / "deep" / "data"
+    with DataFolder(root, 12, new_cluster_id=lambda: ID) as folder:
+        assert (folder.cluster_id, folder.offsets_partitions, folder.path) == (ID, 12, root)
+        assert json.loads((root / "callboard.json").read_text()) == {**INFO, "offsets_partitions": 12}
+
+
+def test_it_is_the_same_folder_the_next_time(tmp_path: Path) -> None:
+    with DataFolder(tmp_path) as first:
+        cluster_id = first.cluster_id
+    with capture_logs() as lines, DataFolder(tmp_path) as second:
+        assert (second.cluster_id, second.offsets_partitions) == (cluster_id, 50)
+    assert lines == []
+
+
+def test_the_stored_number_of_partitions_wins(tmp_path: Path) -> None:
+    """A group's partition depends on it, so a changed setting must not move the groups."""
+    with capture_logs() as lines, DataFolder(holding(tmp_path, json.dumps(INFO)), 10) as folder:
+        assert folder.offsets_partitions == 50
+    assert [(line["log_level"], line["stored"], line["setting"]) for line in lines] == [("warning", 50, 10)]
+
+
+def test_cluster_ids_are_kafkas_kind() -> None:
+    made = {random_cluster_id() for _ in range(300)}
+    assert len(made) == 300
+    assert all(len(text) == 22 and text[0] != "-" for text in made)
+
+
+@pytest.mark.parametrize("given", ["relative", "absolute"])
+def test_the_file_is_whole_or_not_there(tmp_path: Path, given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written beside, synced, renamed; and the folder's own name is durable before anything in it counts."""
+    monkeypatch.chdir(tmp_path)
+    disk = TraceDisk()
+    DataFolder(Path("data") if given == "relative" else tmp_path / "data", disk=disk).close()
+    assert [step for step in disk.trace if step[1] != ".lock"] == [
+        ("sync_folder", tmp_path.name),
+        ("create", "callboard.json.new"),
+        ("write", "callboard.json.new"),
+        ("sync", "callboard.json.new"),
+        ("sync_folder", "data"),
+    ]
+
+
+def test_a_torn_first_start_is_started_again(tmp_path: Path) -> None:
+    (tmp_path / "callboard.json.new").write_text('{"form')
+    with DataFolder(tmp_path, new_cluster_id=lambda: ID) as folder:
+        assert folder.cluster_id == ID
+
+
+@pytest.mark.parametrize("number", [2, 3, 10**9])
+def test_a_newer_format_is_refused_and_nothing_touched(tmp_path: Path, number: int) -> None:
+    root = holding(tmp_path / "data", json.dumps({"format": number, "something": "new"}))
+    before = content(root), root.stat().st_mtime_ns
+    with pytest.raises(StartError, match=f"found format {number}, expected at most 1; .* start that version"):
+        DataFolder(root)
+    assert (content(root), root.stat().st_mtime_ns) == before
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "\xff",
+        "[]",
+        "null",
+        "7",
+        "{}",
+        json.dumps({**INFO, "format": "1"}),
+        json.dumps({**INFO, "format": True}),
+        json.dumps({**INFO, "format": 0}),
+        json.dumps({**INFO, "cluster_id": "short"}),
+        json.dumps({**INFO, "cluster_id": 22 * "/"}),
+        json.dumps({**INFO, "cluster_id": 5}),
+        json.dumps({**INFO, "offsets_partitions": 0}),
+        json.dumps({**INFO, "offsets_partitions": "50"}),
+        json.dumps({**INFO, "offsets_partitions": True}),
+        json.dumps({"format": 1, "cluster_id": ID}),
+    ],
+)
+def test_a_file_that_is_not_ours_is_refused_and_nothing_touched(tmp_path: Path, text: str) -> None:
+    root = holding(tmp_path / "data", text)
+    before = content(root)
+    with pytest.raises(StartError, match=r"callboard\.json: found .*, expected .*; put back the file") as caught:
+        DataFolder(root)
+    assert content(root) == before
+    assert "\n" not in str(caught.value)
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "callboard.json").write_bytes(b"\xff\xfe\xfd")
+    with pytest.raises(StartError, match="found no JSON"):
+        DataFolder(tmp_path)
+
+
+def test_a_file_in_its_place_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("x")
+    with pytest.raises(StartError, match="found a file, expected a folder"):
+        DataFolder(tmp_path / "data")
+    with pytest.raises(StartError, match="expected a folder to read and write"):
+        DataFolder(tmp_path / "data" / "below")
+
+
+class ReadOnlyDisk(Disk):
+    """As a file system that was mounted for reading; a test may run as root, whom no permission stops."""
+
+    def open(self, path: Path, flags: int) -> int:
+        if flags:
+            raise OSError(30, "Read-only file system")
+        return super().open(path, flags)
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        StartError, match="Read-only file system, expected a folder to read and write; change its owner"
+    ):
+        DataFolder(tmp_path, disk=ReadOnlyDisk())
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from callboard.runtime.log.folder import DataFolder
+folder = DataFolder(Path(sys.argv[1]))
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_another_process_is_kept_out_and_told_who_is_in(tmp_path: Path) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with holder:
+        assert holder.stdin is not None and holder.stdout is not None
+        assert holder.stdout.readline() == "locked\n"
+        with pytest.raises(StartError, match=f"in use by process {holder.pid}, expected no other process"):
+            DataFolder(tmp_path)
+        holder.kill()
+    DataFolder(tmp_path).close()  # a killed process holds nothing
+
+
+def test_a_refused_start_holds_nothing(tmp_path: Path) -> None:
+    disk = TraceDisk()
+    disk.fails = lambda operation, name: (operation, name) == ("sync", "callboard.json.new")
+    with pytest.raises(StartError, match="made to fail"):
+        DataFolder(tmp_path, disk=disk)
+    DataFolder(tmp_path).close()
+
+
+def test_a_second_close_does_nothing(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path)
+    folder.close()
+    folder.close()
+    DataFolder(tmp_path).close()

@@ -1,0 +1,554 @@
+"""The offsets log as the writer actor uses it: rounds, outcomes, order of what reaches the disk, failures."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from log_helpers import (
+    PATIENCE_S,
+    LazyDisk,
+    TraceDisk,
+    append,
+    entry,
+    kafka_python_batches,
+    offset,
+    offsets_in,
+)
+from structlog.testing import capture_logs
+
+from callboard.actors.errors import ErrorCode
+from callboard.actors.ports import Appended, Entry, Log
+from callboard.actors.records import GroupRecord, OffsetRecord, OffsetValue
+from callboard.runtime.errors import StartError
+from callboard.runtime.log import journal
+from callboard.runtime.log.batch import HEADER_BYTES, read_batches
+from callboard.runtime.log.disk import Disk
+from callboard.runtime.log.offsets_log import OffsetsLog
+from callboard.runtime.log.records import decode
+
+FIRST_SEGMENT = "00000000000000000000.log"
+FIRST_JOURNAL = "00000000000000000000.journal"
+SECOND_JOURNAL = "00000000000000000001.journal"
+STORED = ErrorCode.NONE
+FAILED = Appended(ErrorCode.KAFKA_STORAGE_ERROR, -1)
+
+
+def opened(root: Path, partitions: int = 5, disk: Disk | None = None, **options: Any) -> OffsetsLog:
+    log = OffsetsLog(root, partitions, disk=disk or LazyDisk(), **options)
+    log.open()
+    return log
+
+
+def segment(root: Path, partition: int) -> Path:
+    return root / f"__consumer_offsets-{partition}" / FIRST_SEGMENT
+
+
+def batches_in(root: Path, partition: int) -> list[int]:
+    """How many records each batch of a partition's first segment holds."""
+    return [batch.record_count for batch in read_batches(segment(root, partition).read_bytes())]
+
+
+def test_it_is_the_port_that_actors_know(tmp_path: Path) -> None:
+    log: Log = opened(tmp_path)
+    assert isinstance(log, OffsetsLog)
+    log.close()
+
+
+def test_an_empty_log(tmp_path: Path) -> None:
+    """It starts without a word and without fifty folders, and leaves nothing behind."""
+    with capture_logs() as lines:
+        log = opened(tmp_path, 50)
+        assert (log.partitions_with_data(), log.end_offset(3), list(log.read(3))) == ([], 0, [])
+        assert [path.name for path in tmp_path.iterdir()] == ["journal"]
+        log.close()
+        opened(tmp_path, 50).close()
+    assert lines == []
+    assert list((tmp_path / "journal").iterdir()) == []
+
+
+def test_a_round_is_answered_in_the_order_of_its_entries(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    two = Entry(3, (offset("a", 1), offset("b", 2)))
+    outcomes = append(log, [entry(3, 0), entry(1, 10), two, entry(1, 11), entry(3, 3)])
+    assert outcomes == [Appended(STORED, base) for base in (0, 0, 1, 1, 3)]
+    assert append(log, [entry(3, 4)]) == [Appended(STORED, 4)]
+    assert (offsets_in(log, 3), offsets_in(log, 1), offsets_in(log, 0)) == ([0, 1, 2, 3, 4], [10, 11], [])
+    assert (log.partitions_with_data(), log.end_offset(3), log.end_offset(0)) == ([1, 3], 5, 0)
+    log.close()
+    assert batches_in(tmp_path, 3) == [4, 1]
+
+
+def test_everything_is_there_after_a_clean_stop(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    group = GroupRecord("g", None)
+    append(log, [Entry(2, (offset("g", 7), group))], 1234)
+    log.close()
+    assert [path.name for path in (tmp_path / "journal").iterdir()] == []
+    with capture_logs() as lines:
+        again = opened(tmp_path)
+        assert list(again.read(2)) == [(0, 1234, offset("g", 7)), (1, 1234, group)]
+        assert append(again, [entry(2, 8)]) == [Appended(STORED, 2)]
+        again.close()
+    assert lines == []
+
+
+def test_kafka_python_reads_our_files(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    for number in range(20):
+        append(log, [Entry(0, (offset("gruppe-é", number, "m" * number), GroupRecord("x", None)))], 1000 + number)
+    expected = list(log.read(0))
+    log.close()
+    found = [
+        (record.offset, record.timestamp, decode(record.key, record.value))
+        for batch in kafka_python_batches(segment(tmp_path, 0).read_bytes())
+        for record in batch
+    ]
+    assert found == expected
+    assert len(found) == 40
+
+
+rounds = st.lists(
+    st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(0, 90), min_size=1, max_size=4)), max_size=6), max_size=6
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rounds, st.sampled_from([200, 400, 10**6]), st.sampled_from([150, 500, 10**6]))
+def test_whatever_is_appended_is_read(
+    tmp_path_factory: pytest.TempPathFactory, plan: list[list[tuple[int, list[int]]]], segment_bytes: int, largest: int
+) -> None:
+    """Any mix of partitions and sizes, small segments and batches: the outcomes tell where each record is."""
+    root = tmp_path_factory.mktemp("log")
+    log = opened(root, 3, segment_bytes=segment_bytes, max_message_bytes=largest)
+    expected: dict[int, dict[int, OffsetRecord]] = {0: {}, 1: {}, 2: {}}
+    for turn in plan:
+        entries = [Entry(number, tuple(offset("g", size, "m" * size) for size in sizes)) for number, sizes in turn]
+        for one, outcome in zip(entries, append(log, entries), strict=True):
+            if outcome.error is STORED:
+                for at, record in enumerate(one.records):
+                    assert isinstance(record, OffsetRecord)
+                    expected[one.partition][outcome.base_offset + at] = record
+    for number in range(3):
+        assert {at: record for at, _, record in log.read(number)} == expected[number]
+    log.close()
+    again = opened(root, 3)
+    for number in range(3):
+        assert {at: record for at, _, record in again.read(number)} == expected[number]
+        assert again.end_offset(number) == len(expected[number])
+    again.close()
+    shutil.rmtree(root)
+
+
+def test_an_entry_is_never_split_between_batches(tmp_path: Path) -> None:
+    """What does not fit begins the next batch, as a whole."""
+    one = len(segment_after(tmp_path / "measure", entry(0, 1))) - HEADER_BYTES
+    log = opened(tmp_path / "log", max_message_bytes=HEADER_BYTES + 3 * one)
+    pair = Entry(0, (offset("g", 1), offset("g", 2)))
+    outcomes = append(log, [entry(0, 0), pair, pair, pair, entry(0, 9), entry(0, 9)])
+    log.close()
+    assert [outcome.base_offset for outcome in outcomes] == [0, 1, 3, 5, 7, 8]
+    assert batches_in(tmp_path / "log", 0) == [3, 2, 3, 1]
+
+
+def segment_after(root: Path, *entries: Entry) -> bytes:
+    log = opened(root)
+    append(log, entries)
+    log.close()
+    return segment(root, 0).read_bytes()
+
+
+def test_an_entry_that_alone_is_too_large_fails_alone(tmp_path: Path) -> None:
+    large = Entry(0, tuple(offset("g", number, "m" * 90) for number in range(5)))
+    log = opened(tmp_path, max_message_bytes=300)
+    outcomes = append(log, [entry(0, 0), large, entry(0, 1), entry(1, 5), large])
+    too_large = Appended(ErrorCode.MESSAGE_TOO_LARGE, -1)
+    assert outcomes == [Appended(STORED, 0), too_large, Appended(STORED, 1), Appended(STORED, 0), too_large]
+    assert append(log, [large]) == [too_large]
+    assert (offsets_in(log, 0), offsets_in(log, 1), log.end_offset(0)) == ([0, 1], [5], 2)
+    log.close()
+
+
+def test_the_largest_entry_that_is_allowed(tmp_path: Path) -> None:
+    size = len(segment_after(tmp_path / "measure", entry(0, 0, "m" * 100)))
+    for allowed, error in ((size, STORED), (size - 1, ErrorCode.MESSAGE_TOO_LARGE)):
+        log = opened(tmp_path / str(allowed), max_message_bytes=allowed)
+        assert append(log, [entry(0, 0, "m" * 100)])[0].error is error
+        log.close()
+
+
+def test_an_entry_that_cannot_be_encoded_fails_alone_and_leaves_no_trace(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    bad = Entry(0, (offset("g", 1), OffsetRecord("g", "t", 0, OffsetValue(2**63))))
+    with capture_logs() as lines:
+        outcomes = append(log, [entry(0, 0), bad, entry(0, 1)])
+    assert outcomes == [Appended(STORED, 0), Appended(ErrorCode.UNKNOWN_SERVER_ERROR, -1), Appended(STORED, 1)]
+    assert offsets_in(log, 0) == [0, 1]
+    assert [line["event"] for line in lines] == ["record cannot be written"]
+    log.close()
+
+
+def test_an_empty_round_is_answered(tmp_path: Path) -> None:
+    disk = TraceDisk()
+    log = opened(tmp_path, disk=disk)
+    append(log, [entry(0, 0)])
+    disk.trace.clear()
+    assert append(log, []) == []
+    assert append(log, [Entry(0, ())]) == [Appended(STORED, 1)]
+    assert ("write", FIRST_JOURNAL) not in disk.trace
+    log.close()
+
+
+def test_a_round_is_synced_before_it_is_answered_and_before_it_is_laid_in(tmp_path: Path) -> None:
+    disk = TraceDisk()
+    log = opened(tmp_path, disk=disk)
+    disk.trace.clear()
+    seen: list[tuple[str, str]] = []
+    answered = threading.Event()
+
+    def done(outcomes: Sequence[Appended]) -> None:
+        seen.extend(disk.trace)
+        answered.set()
+
+    log.append([entry(partition, 1) for partition in range(5)], 1, done)
+    assert answered.wait(PATIENCE_S)
+    assert seen == [("write", FIRST_JOURNAL), ("sync", FIRST_JOURNAL)]
+    assert offsets_in(log, 4) == [1]
+    assert disk.trace.count(("write", FIRST_SEGMENT)) == 5
+    assert ("sync", FIRST_SEGMENT) not in disk.trace
+    log.close()
+    assert disk.trace.count(("sync", FIRST_SEGMENT)) == 5
+
+
+def test_rounds_in_a_row_are_laid_in_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many rounds, one write for each file: that is what waiting in memory is for."""
+    monkeypatch.setattr("callboard.runtime.log.writer.LAY_IN_SECONDS", PATIENCE_S)
+    disk = TraceDisk()
+    log = opened(tmp_path, disk=disk)
+    for number in range(30):
+        append(log, [entry(0, number), entry(1, number)])
+    assert offsets_in(log, 0) == list(range(30))
+    assert disk.trace.count(("write", FIRST_SEGMENT)) == 2
+    log.close()
+
+
+def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("callboard.runtime.log.writer.LAY_IN_SECONDS", PATIENCE_S)
+    monkeypatch.setattr("callboard.runtime.log.writer.LAY_IN_BYTES", 1000)
+    disk = TraceDisk()
+    log = opened(tmp_path, disk=disk)
+    for number in range(30):
+        append(log, [entry(0, number)])
+    assert disk.trace.count(("write", FIRST_SEGMENT)) >= 2
+    log.close()
+
+
+def test_an_idle_log_lays_in_what_waits(tmp_path: Path) -> None:
+    disk = TraceDisk()
+    log = opened(tmp_path, disk=disk)
+    append(log, [entry(0, 1)])
+    disk.wait_for("write", FIRST_SEGMENT)
+    log.close()
+
+
+def test_the_interval_policy_answers_first_and_syncs_when_idle(tmp_path: Path) -> None:
+    disk = TraceDisk()
+    log = opened(tmp_path, disk=disk, sync="interval", flush_interval_ms=1)
+    disk.trace.clear()
+    assert append(log, [entry(0, 1)]) == [Appended(STORED, 0)]
+    disk.wait_for("sync", FIRST_JOURNAL)
+    log.close()
+
+
+def test_the_none_policy_never_syncs_the_journal_for_a_round(tmp_path: Path) -> None:
+    disk = TraceDisk()
+    log = opened(tmp_path, disk=disk, sync="none")
+    disk.trace.clear()
+    append(log, [entry(0, 1)])
+    assert offsets_in(log, 0) == [1]
+    assert ("sync", FIRST_JOURNAL) not in disk.trace
+    log.close()
+    assert ("sync", FIRST_SEGMENT) in disk.trace  # a clean stop is durable under every policy
+
+
+def test_a_checkpoint_syncs_the_files_and_only_then_removes_the_journal(tmp_path: Path) -> None:
+    disk = TraceDisk()
+    log = opened(tmp_path, disk=disk, checkpoint_bytes=1)
+    append(log, [entry(0, 1), entry(1, 1)])
+    disk.wait_for("remove", FIRST_JOURNAL)
+    trace = disk.trace.copy()
+    removed = trace.index(("remove", FIRST_JOURNAL))
+    assert trace[:removed].count(("sync", FIRST_SEGMENT)) == 2
+    assert trace.index(("create", SECOND_JOURNAL)) < removed
+    for name in (tmp_path.name, "__consumer_offsets-0", "__consumer_offsets-1"):
+        assert ("sync_folder", name) in trace[:removed]
+    assert append(log, [entry(0, 2)]) == [Appended(STORED, 1)]
+    assert offsets_in(log, 0) == [1, 2]
+    log.close()
+
+
+def test_rounds_go_on_during_a_checkpoint(tmp_path: Path) -> None:
+    """Its sync hangs, and rounds are answered meanwhile from the next journal."""
+    disk = HangingDisk()
+    log = opened(tmp_path, disk=disk, checkpoint_bytes=1)
+    append(log, [entry(0, 0)])
+    assert disk.hangs.wait(PATIENCE_S)
+    for number in range(1, 20):
+        assert append(log, [entry(0, number)]) == [Appended(STORED, number)]
+    disk.go_on.set()
+    log.close()
+    again = opened(tmp_path)
+    assert offsets_in(again, 0) == list(range(20))
+    again.close()
+
+
+class HangingDisk(TraceDisk):
+    """The first sync of a segment takes until it is told to go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hangs = threading.Event()
+        self.go_on = threading.Event()
+
+    def sync(self, fd: int) -> None:
+        if self._names[fd] == FIRST_SEGMENT:
+            self.hangs.set()
+            assert self.go_on.wait(PATIENCE_S)
+        super().sync(fd)
+
+
+def test_a_checkpoint_comes_by_time_as_well(tmp_path: Path) -> None:
+    disk = TraceDisk()
+    log = opened(tmp_path, disk=disk, checkpoint_interval_ms=1)
+    append(log, [entry(0, 1)])
+    disk.wait_for("remove", FIRST_JOURNAL)
+    log.close()
+
+
+@pytest.mark.parametrize("operation", ["write", "sync"])
+def test_a_failed_journal_fails_this_round_and_all_later_ones(tmp_path: Path, operation: str) -> None:
+    """After a failed sync nothing is known, so nothing more is promised, though the disk may be well again."""
+    disk = TraceDisk()
+    log = opened(tmp_path, disk=disk)
+    assert append(log, [entry(0, 0)]) == [Appended(STORED, 0)]
+    disk.fails = lambda what, name: what == operation and name == FIRST_JOURNAL
+    with capture_logs() as lines:
+        assert append(log, [entry(0, 1), entry(1, 1)]) == [FAILED, FAILED]
+        disk.fails = lambda what, name: False
+        assert append(log, [entry(0, 2)]) == [FAILED]
+        assert (
+            append(log, [Entry(0, (OffsetRecord("g", "t", 2**31, None),))])[0].error is ErrorCode.UNKNOWN_SERVER_ERROR
+        )
+    errors = [line["event"] for line in lines if line["event"] != "record cannot be written"]
+    assert errors == ["the log has failed"]
+    with pytest.raises(OSError, match="has failed"):
+        log.read(0)
+    log.close()
+    again = opened(tmp_path)
+    assert offsets_in(again, 0)[0] == 0
+    again.close()
+
+
+def test_a_failed_partition_file_loses_nothing_that_was_answered(tmp_path: Path) -> None:
+    """The journal has it, and is kept; the next start lays it in."""
+    disk = TraceDisk()
+    log = opened(tmp_path, disk=disk)
+    disk.fails = lambda what, name: name == FIRST_SEGMENT
+    assert append(log, [entry(0, 7)]) == [Appended(STORED, 0)]
+    with pytest.raises(OSError, match="has failed"):
+        log.read(0)
+    assert append(log, [entry(0, 8)]) == [FAILED]
+    log.close()
+    again = opened(tmp_path)
+    assert offsets_in(again, 0) == [7]
+    again.close()
+
+
+@pytest.mark.parametrize(("operation", "name"), [("sync", FIRST_SEGMENT), ("sync_folder", "__consumer_offsets-0")])
+def test_a_failed_checkpoint_keeps_the_journal(tmp_path: Path, operation: str, name: str) -> None:
+    disk = TraceDisk()
+    log = opened(tmp_path, disk=disk, checkpoint_bytes=1)
+    disk.fails = lambda what, which: (what, which) == (operation, name)
+    append(log, [entry(0, 7)])
+    disk.wait_for(operation, name)
+    log.close()
+    assert (tmp_path / "journal" / FIRST_JOURNAL).exists()
+    again = opened(tmp_path)
+    assert offsets_in(again, 0) == [7]
+    again.close()
+
+
+def test_a_next_journal_that_cannot_be_made_fails_the_log(tmp_path: Path) -> None:
+    disk = TraceDisk()
+    log = opened(tmp_path, disk=disk, checkpoint_bytes=1)
+    disk.fails = lambda what, name: (what, name) == ("create", SECOND_JOURNAL)
+    append(log, [entry(0, 7)])
+    disk.wait_for("create", SECOND_JOURNAL)
+    assert append(log, [entry(0, 8)]) == [FAILED]
+    log.close()
+    again = opened(tmp_path)
+    assert offsets_in(again, 0) == [7]
+    again.close()
+
+
+@pytest.mark.parametrize("operation", ["create", "sync", "sync_folder"])
+def test_a_log_that_cannot_be_opened_says_so(tmp_path: Path, operation: str) -> None:
+    disk = TraceDisk()
+    disk.fails = lambda what, name: what == operation
+    with pytest.raises(StartError, match="made to fail"):
+        opened(tmp_path, disk=disk)
+
+
+def test_a_caller_that_fails_does_not_stop_the_log(tmp_path: Path) -> None:
+    def done(outcomes: Sequence[Appended]) -> None:
+        raise RuntimeError("the loop is closed")
+
+    log = opened(tmp_path)
+    with capture_logs() as lines:
+        log.append([entry(0, 1)], 1, done)
+        assert append(log, [entry(0, 2)]) == [Appended(STORED, 1)]
+    assert [line["event"] for line in lines] == ["the caller failed to take the outcomes of a round"]
+    assert offsets_in(log, 0) == [1, 2]
+    log.close()
+
+
+def test_closing_finishes_what_is_queued(tmp_path: Path) -> None:
+    """Every round that was put is answered, and its records are on disk."""
+    log = opened(tmp_path)
+    answers: list[Sequence[Appended]] = []
+    for number in range(200):
+        log.append([entry(number % 5, number)], 1, answers.append)
+    log.close()
+    assert [outcome for (outcome,) in answers] == [Appended(STORED, number // 5) for number in range(200)]
+    assert batches_in(tmp_path, 4) == [1] * 40
+
+
+def test_after_closing_nothing_is_taken_but_everything_answered(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    append(log, [entry(0, 1)])
+    log.close()
+    log.close()
+    answers: list[Sequence[Appended]] = []
+    log.append([entry(0, 2)], 1, answers.append)
+    assert answers == [[FAILED]]
+    assert offsets_in(log, 0) == [1]
+
+
+def test_closing_ends_all_threads(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    log = opened(tmp_path, checkpoint_bytes=1)
+    for number in range(5):
+        append(log, [entry(0, number)])
+    assert set(threading.enumerate()) - before
+    log.close()
+    assert set(threading.enumerate()) <= before
+
+
+def killed(root: Path, count: int = 4) -> Path:
+    """A copy of a log as a kill leaves it: answered, in the journal, partition files as ``lay_in`` left them."""
+    log = opened(root / "live")
+    for number in range(count):
+        append(log, [entry(0, number), entry(1, number)])
+    assert offsets_in(log, 0) == list(range(count))
+    shutil.copytree(root / "live", root / "copy")
+    log.close()
+    return root / "copy"
+
+
+def test_a_journal_that_is_not_laid_in_is_laid_in_and_told(tmp_path: Path) -> None:
+    root = killed(tmp_path)
+    shutil.rmtree(root / "__consumer_offsets-1")
+    with capture_logs() as lines:
+        log = opened(root)
+    assert [(line["event"], line["batches"], line["already_there"], line["torn_bytes"]) for line in lines] == [
+        ("journal laid in", 4, 4, 0)
+    ]
+    assert (offsets_in(log, 0), offsets_in(log, 1), log.end_offset(1)) == ([0, 1, 2, 3], [0, 1, 2, 3], 4)
+    assert sorted(path.name for path in (root / "journal").iterdir()) == [SECOND_JOURNAL]
+    log.close()
+
+
+def test_a_journal_laid_in_twice_is_laid_in_once(tmp_path: Path) -> None:
+    """The process died again, after laying in and before the journal was removed."""
+    root = killed(tmp_path)
+    old = (root / "journal" / FIRST_JOURNAL).read_bytes()
+    for _ in range(2):
+        (root / "journal" / FIRST_JOURNAL).write_bytes(old)
+        with capture_logs():
+            log = opened(root)
+        assert (offsets_in(log, 0), offsets_in(log, 1)) == ([0, 1, 2, 3], [0, 1, 2, 3])
+        log.close()
+
+
+def test_half_of_a_lay_in_is_completed(tmp_path: Path) -> None:
+    root = killed(tmp_path)
+    data = segment(root, 0).read_bytes()
+    for size in range(0, len(data), 7):
+        again = tmp_path / f"half-{size}"
+        shutil.copytree(root, again)
+        segment(again, 0).write_bytes(data[:size])
+        with capture_logs():
+            log = opened(again)
+        assert offsets_in(log, 0) == [0, 1, 2, 3]
+        log.close()
+        assert segment(again, 0).read_bytes() == data
+
+
+def test_a_torn_frame_is_left_out_and_told(tmp_path: Path) -> None:
+    """It was never answered, since its sync never ended."""
+    root = killed(tmp_path)
+    path = root / "journal" / FIRST_JOURNAL
+    data = path.read_bytes()
+    end = journal.measure(data).good_bytes
+    path.write_bytes(data[: end - 3].ljust(len(data), b"\0"))
+    for partition in (0, 1):
+        shutil.rmtree(root / f"__consumer_offsets-{partition}")
+    with capture_logs() as lines:
+        log = opened(root)
+    assert (offsets_in(log, 0), offsets_in(log, 1)) == ([0, 1, 2], [0, 1, 2])
+    assert lines[0]["torn_bytes"] > 100
+    log.close()
+
+
+def test_a_gap_between_partition_and_journal_is_refused(tmp_path: Path) -> None:
+    """Somebody took the partition's files away after a checkpoint; to go on would lose offsets without a word."""
+    live = tmp_path / "live"
+    disk = TraceDisk()
+    log = opened(live, disk=disk, checkpoint_bytes=1)
+    append(log, [entry(0, 0)])
+    disk.wait_for("remove", FIRST_JOURNAL)
+    log.close()
+    reopened = opened(live)
+    append(reopened, [entry(0, 1)])
+    shutil.copytree(live, tmp_path / "copy")
+    reopened.close()
+    shutil.rmtree(tmp_path / "copy" / "__consumer_offsets-0")
+    with pytest.raises(StartError, match="partition 0 ends at offset 0, but the journal goes on with offsets 1 to 1"):
+        opened(tmp_path / "copy")
+
+
+def test_a_journal_of_more_partitions_is_refused(tmp_path: Path) -> None:
+    root = killed(tmp_path)
+    for partition in (0, 1):
+        shutil.rmtree(root / f"__consumer_offsets-{partition}")
+    with pytest.raises(StartError, match="found a batch of partition 1, expected 0 to 0"):
+        opened(root, 1)
+
+
+def test_a_damaged_journal_with_a_later_one_is_refused(tmp_path: Path) -> None:
+    """Only the last can be torn by a crash; another one that is damaged has lost what was answered."""
+    root = killed(tmp_path)
+    path = root / "journal" / FIRST_JOURNAL
+    journal.Journal(LazyDisk(), path.parent, 1, {0: 4, 1: 4}).close()
+    data = bytearray(path.read_bytes())
+    data[journal.measure(bytes(data)).good_bytes - 1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(StartError, match=f"{path}: damaged frame at byte .* later journal"):
+        opened(root)
+    assert path.read_bytes() == data

@@ -1,0 +1,275 @@
+"""Segments of one partition: appended, rolled, read, and mended as far as that is safe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from log_helpers import LazyDisk, TraceDisk, offset
+from structlog.testing import capture_logs
+from test_log_batch import TRANSACTIONAL, with_attributes
+
+from callboard.actors.records import OffsetRecord
+from callboard.runtime.errors import StartError
+from callboard.runtime.log.batch import encode_batch, frame_record
+from callboard.runtime.log.disk import Disk
+from callboard.runtime.log.errors import DamagedBatch
+from callboard.runtime.log.partition import Partition
+from callboard.runtime.log.partitions import Partitions
+from callboard.runtime.log.records import encode
+from callboard.runtime.log.segment import scan, segment_base, segment_name
+
+BATCH_BYTES = len(encode_batch(0, 1, 1, [frame_record(0, 0, *encode(offset("g", 0)))]))
+
+
+def batch(number: int, metadata: str = "") -> bytes:
+    """A batch with one record at offset ``number``."""
+    return encode_batch(number, 1, 1, [frame_record(0, 0, *encode(offset("g", number, metadata)))])
+
+
+def partition(
+    root: Path, segment_bytes: int = 10**6, disk: Disk | None = None, journal_from: int | None = None
+) -> Partition:
+    opened = Partition(disk or LazyDisk(), root, 7, segment_bytes)
+    opened.open(journal_from)
+    return opened
+
+
+def written(root: Path, count: int, segment_bytes: int = 10**6) -> Path:
+    """A partition with ``count`` batches, closed; its last segment."""
+    log = partition(root, segment_bytes)
+    log.append([batch(number) for number in range(count)])
+    log.close()
+    return max(log.folder.iterdir())
+
+
+def offsets(log: Partition) -> list[int]:
+    found = list(log.read())
+    for log_offset, timestamp_ms, record in found:
+        assert isinstance(record, OffsetRecord) and record.value is not None
+        assert (record.value.offset, timestamp_ms) == (log_offset, 1)
+    return [log_offset for log_offset, _, _ in found]
+
+
+def test_nothing_is_on_disk_before_the_first_batch(tmp_path: Path) -> None:
+    """So an empty data folder starts without fifty folders."""
+    log = partition(tmp_path)
+    assert (list(log.read()), log.end_offset, list(tmp_path.iterdir())) == ([], 0, [])
+
+
+def test_files_are_named_as_kafka_names_them(tmp_path: Path) -> None:
+    last = written(tmp_path, 3, segment_bytes=2 * BATCH_BYTES)
+    assert sorted(str(path.relative_to(tmp_path)) for path in last.parent.iterdir()) == [
+        "__consumer_offsets-7/00000000000000000000.log",
+        "__consumer_offsets-7/00000000000000000002.log",
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["0.log", "00000000000000000000.index", "x00000000000000000000.log", "0" * 20 + ".log.deleted"]
+)
+def test_other_files_are_no_segments(name: str) -> None:
+    assert segment_base(name) is None
+
+
+def test_names_of_segments_go_both_ways() -> None:
+    assert segment_base(segment_name(184478)) == 184478
+
+
+def test_a_roll_syncs_the_old_segment_before_there_is_a_new_one(tmp_path: Path) -> None:
+    """Compaction relies on it: a higher base exists, therefore this segment is complete."""
+    disk = TraceDisk()
+    log = partition(tmp_path, 2 * BATCH_BYTES, disk)
+    log.append([batch(0)])
+    log.append([batch(1)])
+    disk.trace.clear()
+    log.append([batch(2)])
+    first, second = segment_name(0), segment_name(2)
+    folder = "__consumer_offsets-7"
+    assert disk.trace == [
+        ("sync", first), ("sync_folder", folder), ("create", second), ("sync_folder", folder), ("write", second),
+    ]  # fmt: skip
+    assert offsets(log) == [0, 1, 2]
+
+
+def test_a_roll_splits_what_came_at_once(tmp_path: Path) -> None:
+    log = partition(tmp_path, 2 * BATCH_BYTES)
+    log.append([batch(number) for number in range(7)])
+    log.close()
+    assert [path.stat().st_size for path in sorted(log.folder.iterdir())] == [2 * BATCH_BYTES] * 3 + [BATCH_BYTES]
+    again = partition(tmp_path, 2 * BATCH_BYTES)
+    assert (offsets(again), again.end_offset) == (list(range(7)), 7)
+
+
+def test_a_batch_larger_than_a_segment_gets_its_own(tmp_path: Path) -> None:
+    log = partition(tmp_path, 10)
+    log.append([batch(0), batch(1)])
+    assert offsets(log) == [0, 1]
+    assert len(list(log.folder.iterdir())) == 2
+
+
+def test_short_writes_are_continued(tmp_path: Path) -> None:
+    disk = TraceDisk()
+    disk.most_bytes = 5
+    log = partition(tmp_path, disk=disk)
+    log.append([batch(0), batch(1)])
+    assert offsets(log) == [0, 1]
+
+
+def test_a_write_that_writes_nothing_is_an_error_and_no_endless_loop(tmp_path: Path) -> None:
+    disk = TraceDisk()
+    disk.most_bytes = 0
+    with pytest.raises(OSError, match="wrote none"):
+        partition(tmp_path, disk=disk).append([batch(0)])
+
+
+@pytest.mark.parametrize("left", range(1, BATCH_BYTES))
+def test_a_torn_tail_is_cut(tmp_path: Path, left: int) -> None:
+    """The last batch was written only in part: the file ends with the one before, and goes on from there."""
+    path = written(tmp_path, 3)
+    path.write_bytes(path.read_bytes()[: 2 * BATCH_BYTES + left])
+    with capture_logs() as lines:
+        log = partition(tmp_path)
+    assert [(line["event"], line["bytes"], line["log_level"]) for line in lines] == [("torn tail cut", left, "warning")]
+    assert (path.stat().st_size, log.end_offset) == (2 * BATCH_BYTES, 2)
+    log.append([batch(2)])
+    assert offsets(log) == [0, 1, 2]
+
+
+def test_a_whole_log_is_opened_without_a_word(tmp_path: Path) -> None:
+    written(tmp_path, 3)
+    with capture_logs() as lines:
+        assert partition(tmp_path).end_offset == 3
+    assert lines == []
+
+
+@pytest.mark.parametrize("tail", [b"\0" * 300, b"\xff" * 300, b"\2" * 300, b"\0\0\0\0\0\0\0\3\0\0\0\x50"])
+def test_any_tail_that_is_no_batch_is_cut(tmp_path: Path, tail: bytes) -> None:
+    """Zeros are what a file system leaves that had grown the file and not yet filled it."""
+    path = written(tmp_path, 3)
+    path.write_bytes(path.read_bytes() + tail)
+    with capture_logs():
+        assert partition(tmp_path).end_offset == 3
+    assert path.stat().st_size == 3 * BATCH_BYTES
+
+
+@pytest.mark.parametrize("at", [8, 11, 16, 17, 30, BATCH_BYTES - 1])
+def test_damage_in_the_middle_is_not_cut(tmp_path: Path, at: int) -> None:
+    """What follows is whole, so somebody wrote over it or the disk lies: a person must decide."""
+    path = written(tmp_path, 3)
+    bad = bytearray(path.read_bytes())
+    bad[BATCH_BYTES + at] ^= 0x40
+    path.write_bytes(bad)
+    with pytest.raises(
+        StartError, match=f"{path}: damaged batch at byte {BATCH_BYTES} .* behind it at byte {2 * BATCH_BYTES}"
+    ):
+        partition(tmp_path)
+    assert path.read_bytes() == bad
+
+
+@pytest.mark.parametrize(("journal_from", "is_cut"), [(0, True), (1, True), (2, False), (3, False)])
+def test_damage_is_cut_where_the_journal_has_the_rest(tmp_path: Path, journal_from: int, is_cut: bool) -> None:
+    """Batch 1 is bad. An unsynced file may be written in any order, so good batches may follow; below it may not be."""
+    path = written(tmp_path, 3)
+    bad = bytearray(path.read_bytes())
+    bad[BATCH_BYTES + 40] ^= 1
+    path.write_bytes(bad)
+    if is_cut:
+        with capture_logs():
+            assert partition(tmp_path, journal_from=journal_from).end_offset == 1
+        assert path.stat().st_size == BATCH_BYTES
+    else:
+        with pytest.raises(StartError, match="good one behind it"):
+            partition(tmp_path, journal_from=journal_from)
+
+
+def test_offsets_that_go_back_are_damage(tmp_path: Path) -> None:
+    path = written(tmp_path, 2)
+    path.write_bytes(path.read_bytes() + batch(0))
+    with capture_logs() as lines:
+        assert partition(tmp_path).end_offset == 2
+    assert "offset 0, expected 2 or more" in lines[0]["reason"]
+
+
+def test_a_segment_that_was_only_created_is_gone_on_with(tmp_path: Path) -> None:
+    """The process died between making the next segment and writing to it."""
+    path = written(tmp_path, 3)
+    (path.parent / segment_name(3)).touch()
+    log = partition(tmp_path)
+    assert log.end_offset == 3
+    log.append([batch(3)])
+    assert offsets(log) == [0, 1, 2, 3]
+
+
+def test_gaps_and_foreign_names_are_no_trouble(tmp_path: Path) -> None:
+    """A compacted log has gaps, and Kafka keeps other files beside the segments."""
+    path = written(tmp_path, 1)
+    path.write_bytes(batch(4) + batch(9))
+    (path.parent / "00000000000000000000.index").write_bytes(b"x")
+    log = partition(tmp_path)
+    assert (offsets(log), log.end_offset) == ([4, 9], 10)
+
+
+def test_what_is_appended_later_is_not_read(tmp_path: Path) -> None:
+    """An iterator shows the log as it was when it was asked for, even across a roll."""
+    log = partition(tmp_path, 2 * BATCH_BYTES)
+    log.append([batch(0)])
+    before = log.read()
+    log.append([batch(1), batch(2)])
+    assert [log_offset for log_offset, _, _ in before] == [0]
+
+
+def test_transactional_batches_are_passed_over_and_counted(tmp_path: Path) -> None:
+    path = written(tmp_path, 2)
+    transactional = (2).to_bytes(8, "big") + TRANSACTIONAL[8:]
+    path.write_bytes(path.read_bytes() + transactional + batch(3))
+    log = partition(tmp_path)
+    with capture_logs() as lines:
+        assert offsets(log) == [0, 1, 3]
+    assert [(line["event"], line["batches"]) for line in lines] == [("transactional batches passed over", 1)]
+
+
+def test_damage_in_a_closed_segment_is_told_when_it_is_read(tmp_path: Path) -> None:
+    last = written(tmp_path, 4, 2 * BATCH_BYTES)
+    first = last.parent / segment_name(0)
+    first.write_bytes(first.read_bytes()[:-1] + b"\xff")
+    log = partition(tmp_path)
+    with pytest.raises(DamagedBatch, match=f"{first}: damaged batch at byte {BATCH_BYTES}"):
+        offsets(log)
+
+
+def test_a_compressed_batch_opens_but_is_not_read(tmp_path: Path) -> None:
+    path = written(tmp_path, 1)
+    path.write_bytes(path.read_bytes() + with_attributes(batch(1), 4))
+    log = partition(tmp_path)
+    assert log.end_offset == 2
+    with pytest.raises(ValueError, match="compressed with zstd"):
+        offsets(log)
+
+
+@pytest.mark.parametrize("chunk_bytes", [12, 61, BATCH_BYTES - 1, BATCH_BYTES, BATCH_BYTES + 1, 1000])
+def test_batches_are_found_whatever_the_chunks(tmp_path: Path, chunk_bytes: int) -> None:
+    """Small chunks, a batch larger than one, and a cut end in each of them."""
+    path = written(tmp_path, 3)
+    path.write_bytes(path.read_bytes() + batch(3, "m" * 500) + batch(4))
+    found = [(each.position, each.base_offset) for each in scan(Disk(), path, None, chunk_bytes)]
+    large = BATCH_BYTES + len(batch(3, "m" * 500)) - BATCH_BYTES
+    assert found == [(0, 0), (BATCH_BYTES, 1), (2 * BATCH_BYTES, 2), (3 * BATCH_BYTES, 3), (3 * BATCH_BYTES + large, 4)]
+    whole = path.read_bytes()
+    for missing in (1, BATCH_BYTES - 5, BATCH_BYTES + 100):
+        path.write_bytes(whole[:-missing])
+        with pytest.raises(DamagedBatch, match="cut off"):
+            list(scan(Disk(), path, None, chunk_bytes))
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_an_error_and_no_endless_loop(tmp_path: Path) -> None:
+    path = written(tmp_path, 3)
+    with pytest.raises(DamagedBatch, match="cut off"):
+        list(scan(Disk(), path, 4 * BATCH_BYTES))
+
+
+def test_more_partitions_than_were_asked_for_are_refused(tmp_path: Path) -> None:
+    """Groups would be looked for in the wrong ones."""
+    written(tmp_path, 1)
+    with pytest.raises(StartError, match="found __consumer_offsets-7, expected partitions 0 to 4 only"):
+        Partitions(Disk(), tmp_path, 5, 100).open(None)

@@ -1,0 +1,226 @@
+"""Keys and values of ``__consumer_offsets``: Kafka's own bytes both ways, and no crash on bytes that are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from callboard.actors.records import GroupRecord, GroupValue, MemberValue, OffsetRecord, OffsetValue, UnknownRecord
+from callboard.runtime.log import encoder
+from callboard.runtime.log.batch import frame_record
+from callboard.runtime.log.encoder import RecordEncoder
+from callboard.runtime.log.errors import DamagedRecord, UnwritableRecord
+from callboard.runtime.log.records import MAX_STRING_BYTES, decode, encode
+
+COMMITTED_MS = 1700000000000
+OFFSET_KEY = bytes.fromhex("000100016700017400000000")
+GROUP_KEY = bytes.fromhex("0002000167")
+
+# What Kafka's generated classes write, and what it means.
+OFFSET_VALUES = {
+    "0000000000000000002a0001780000018bcfe56800": OffsetValue(42, -1, "x", COMMITTED_MS),
+    "0001000000000000002a0001780000018bcfe568000000018bcfe56be8": OffsetValue(42, -1, "x", COMMITTED_MS, 1700000001000),
+    "0002000000000000002a0001780000018bcfe56800": OffsetValue(42, -1, "x", COMMITTED_MS),
+    "0003000000000000002a000000030001780000018bcfe56800": OffsetValue(42, 3, "x", COMMITTED_MS),
+    "0004000000000000002a0000000302780000018bcfe5680000": OffsetValue(42, 3, "x", COMMITTED_MS),
+}
+
+
+def group(timestamp_ms: int, instance: str | None, rebalance_timeout_ms: int) -> GroupValue:
+    member = MemberValue("m1", instance, "c1", "/127.0.0.1", rebalance_timeout_ms, 45000, b"\1\2", b"\3")
+    return GroupValue("consumer", 1, "range", "m1", timestamp_ms, (member,))
+
+
+GROUP_VALUES = {
+    "00000008636f6e73756d657200000001000572616e676500026d310000000100026d3100026331000a2f3132372e302e302e31"
+    "0000afc80000000201020000000103": group(-1, None, -1),
+    "00010008636f6e73756d657200000001000572616e676500026d310000000100026d3100026331000a2f3132372e302e302e31"
+    "000493e00000afc80000000201020000000103": group(-1, None, 300000),
+    "00020008636f6e73756d657200000001000572616e676500026d310000018bcfe568000000000100026d3100026331000a2f31"
+    "32372e302e302e31000493e00000afc80000000201020000000103": group(COMMITTED_MS, None, 300000),
+    "00030008636f6e73756d657200000001000572616e676500026d310000018bcfe568000000000100026d310002693100026331"
+    "000a2f3132372e302e302e31000493e00000afc80000000201020000000103": group(COMMITTED_MS, "i1", 300000),
+    "0003000000000000ffffffff0000018bcfe5680000000000": GroupValue("", 0, None, None, COMMITTED_MS, ()),
+    # v4 by its schema: compact strings, bytes and arrays, tagged fields (here one of the member's, unknown) at the ends.
+    "000409636f6e73756d6572000000010672616e6765036d310000018bcfe5680002036d31036931036331"
+    "0b2f3132372e302e302e31000493e00000afc80301020203" + "010702aabb" + "00": group(COMMITTED_MS, "i1", 300000),
+}
+ALL_VALUES = [(OFFSET_KEY, text) for text in OFFSET_VALUES] + [(GROUP_KEY, text) for text in GROUP_VALUES]
+
+texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=40)
+int32s = st.integers(-(2**31), 2**31 - 1)
+int64s = st.integers(-(2**63), 2**63 - 1)
+offset_values = st.builds(OffsetValue, int64s, int32s, texts, int64s, st.just(-1))
+offset_records = st.builds(OffsetRecord, texts, texts, int32s, st.none() | offset_values)
+members = st.builds(
+    MemberValue, texts, st.none() | texts, texts, texts, int32s, int32s, st.binary(max_size=9), st.binary(max_size=9)
+)
+group_values = st.builds(
+    GroupValue, texts, int32s, st.none() | texts, st.none() | texts, int64s, st.lists(members, max_size=3).map(tuple)
+)
+group_records = st.builds(GroupRecord, texts, st.none() | group_values)
+
+
+@pytest.mark.parametrize(("text", "value"), OFFSET_VALUES.items())
+def test_every_version_of_an_offset_is_read(text: str, value: OffsetValue) -> None:
+    assert decode(OFFSET_KEY, bytes.fromhex(text)) == OffsetRecord("g", "t", 0, value)
+
+
+@pytest.mark.parametrize(("text", "value"), GROUP_VALUES.items())
+def test_every_version_of_a_group_is_read(text: str, value: GroupValue) -> None:
+    assert decode(GROUP_KEY, bytes.fromhex(text)) == GroupRecord("g", value)
+
+
+@pytest.mark.parametrize("text", [text for text in OFFSET_VALUES if text[:4] in ("0001", "0003")])
+def test_an_offset_is_written_as_kafka_writes_it(text: str) -> None:
+    """Version 3, and version 1 when there is an expire timestamp."""
+    assert encode(OffsetRecord("g", "t", 0, OFFSET_VALUES[text])) == (OFFSET_KEY, bytes.fromhex(text))
+
+
+@pytest.mark.parametrize("text", [text for text in GROUP_VALUES if text[:4] == "0003"])
+def test_a_group_is_written_as_kafka_writes_it(text: str) -> None:
+    assert encode(GroupRecord("g", GROUP_VALUES[text])) == (GROUP_KEY, bytes.fromhex(text))
+
+
+def test_tombstones_have_no_value() -> None:
+    assert encode(OffsetRecord("g", "t", 0, None)) == (OFFSET_KEY, None)
+    assert decode(GROUP_KEY, None) == GroupRecord("g", None)
+
+
+def test_the_old_key_type_reads_like_the_new_one() -> None:
+    assert decode(b"\0\0" + OFFSET_KEY[2:], None) == OffsetRecord("g", "t", 0, None)
+
+
+@pytest.mark.parametrize("key_type", [3, 8, 15, 32767, -1])
+def test_other_key_types_are_kept_as_they_are(key_type: int) -> None:
+    """Such a record goes through the log untouched, so that a partition may come from a newer Kafka."""
+    key = key_type.to_bytes(2, "big", signed=True) + b"\0\1g"
+    assert decode(key, b"\0\0\1") == UnknownRecord(key_type, key, b"\0\0\1")
+    assert encode(UnknownRecord(key_type, key, b"\0\0\1")) == (key, b"\0\0\1")
+
+
+@given(offset_records | group_records)
+def test_what_is_written_is_read_back(record: OffsetRecord | GroupRecord) -> None:
+    assert decode(*encode(record)) == record
+
+
+@given(texts, int64s, int64s.filter(lambda time_ms: time_ms != -1))
+def test_an_expiry_costs_the_leader_epoch(metadata: str, offset: int, expire_ms: int) -> None:
+    """Kafka's version 1 has no place for it."""
+    _, value = encode(OffsetRecord("g", "t", 0, OffsetValue(offset, 7, metadata, 5, expire_ms)))
+    assert decode(OFFSET_KEY, value) == OffsetRecord("g", "t", 0, OffsetValue(offset, -1, metadata, 5, expire_ms))
+
+
+@pytest.mark.parametrize(("key", "text"), ALL_VALUES)
+def test_a_value_that_is_cut_off_anywhere_is_damaged(key: bytes, text: str) -> None:
+    value = bytes.fromhex(text)
+    for size in range(len(value)):
+        with pytest.raises(DamagedRecord, match="damaged record value at byte") as caught:
+            decode(key, value[:size])
+        assert 0 <= caught.value.position <= size
+
+
+@pytest.mark.parametrize("key", [OFFSET_KEY, GROUP_KEY])
+def test_a_key_that_is_cut_off_anywhere_is_damaged(key: bytes) -> None:
+    for size in range(len(key)):
+        with pytest.raises(DamagedRecord, match="damaged record key at byte"):
+            decode(key[:size], None)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "part", "position", "reason"),
+    [
+        (None, None, "key", 0, "null"),
+        ("0001fffe6700017400000000", None, "key", 2, "-2 bytes"),
+        ("0001ffff00017400000000", None, "key", 2, "null string"),
+        ("0001000167ff9c7400000000", None, "key", 5, "-100 bytes"),
+        ("00027fff67", None, "key", 2, "32767 bytes, 1 left"),
+        ("00020001ff", None, "key", 2, "not UTF-8"),
+        ("000100016700017400000000", "0005", "value", 0, "value version 5"),
+        ("000100016700017400000000", "ffff", "value", 0, "value version -1"),
+        ("000100016700017400000000", "0003000000000000002a00000003ffff0000018bcfe56800", "value", 14, "null string"),
+        ("000100016700017400000000", "0003000000000000002a00000003fff00000018bcfe56800", "value", 14, "-16 bytes"),
+        ("000100016700017400000000", "0003000000000000002a000000030001ff0000018bcfe56800", "value", 14, "not UTF-8"),
+        ("000100016700017400000000", "0004000000000000002a00000003ffffffffffffffffffffff", "value", 14, "more than 10"),
+        ("0002000167", "0003000000000000ffffffff0000018bcfe56800fffffffe", "value", 20, "array of -2"),
+        ("0002000167", "0003000000000000ffffffff0000018bcfe568007fffffff", "value", 24, "2 bytes expected, 0 left"),
+    ],
+)
+def test_damage_is_named_with_its_place(
+    key: str | None, value: str | None, part: str, position: int, reason: str
+) -> None:
+    with pytest.raises(DamagedRecord, match=reason) as caught:
+        decode(None if key is None else bytes.fromhex(key), None if value is None else bytes.fromhex(value))
+    assert (caught.value.part, caught.value.position) == (part, position)
+
+
+@given(st.binary(max_size=60), st.none() | st.binary(max_size=60))
+@example(b"\0\1\x7f\xff", b"\0\3")
+def test_any_bytes_are_a_record_or_damaged(key: bytes, value: bytes | None) -> None:
+    try:
+        decode(key, value)
+    except DamagedRecord as error:
+        assert error.position >= 0
+
+
+@given(st.sampled_from(ALL_VALUES), st.data())
+def test_a_value_with_a_changed_byte_is_a_record_or_damaged(vector: tuple[bytes, str], data: st.DataObject) -> None:
+    key, value = vector[0], bytearray.fromhex(vector[1])
+    value[data.draw(st.integers(0, len(value) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        decode(key, bytes(value))
+    except DamagedRecord as error:
+        assert error.part == "value"
+
+
+def test_bytes_behind_the_last_field_are_ignored() -> None:
+    """As Kafka ignores them; this also takes the careful way where there is a short cut."""
+    value = bytes.fromhex("0003000000000000002a000000030001780000018bcfe56800")
+    assert decode(OFFSET_KEY + b"\7", value + b"\7") == decode(OFFSET_KEY, value)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        OffsetRecord("g" * (MAX_STRING_BYTES + 1), "t", 0, OffsetValue(1)),
+        OffsetRecord("g", "t" * (MAX_STRING_BYTES + 1), 0, None),
+        OffsetRecord("g", "t", 0, OffsetValue(1, -1, "é" * (MAX_STRING_BYTES // 2 + 1))),
+        OffsetRecord("g", "t", 2**31, OffsetValue(1)),
+        OffsetRecord("g", "t", 0, OffsetValue(2**63)),
+        OffsetRecord("\ud800", "t", 0, OffsetValue(1)),
+        OffsetRecord("g", "t", 0, OffsetValue(1, -1, "\ud800")),
+        GroupRecord("g", GroupValue("consumer", 2**31, None, None, -1, ())),
+    ],
+)
+def test_what_the_schema_cannot_hold_is_refused(record: Any) -> None:
+    with pytest.raises(UnwritableRecord):
+        encode(record)
+    with pytest.raises(UnwritableRecord):
+        RecordEncoder().frame(record, 0)
+
+
+@given(st.lists(offset_records | group_records, max_size=4), st.sampled_from([0, 1, 63, 64, 8191, 8192, 10**6]))
+def test_the_short_cuts_write_the_same_bytes(records: list[OffsetRecord | GroupRecord], delta: int) -> None:
+    """The hot path against the plain one, twice over so that the table of keys is used."""
+    hot = RecordEncoder()
+    for record in records + records:
+        assert hot.frame(record, delta) == frame_record(0, delta, *encode(record))
+
+
+@given(st.sampled_from([0, 1, 38, 39, 40, 8166, 8167, 8168, 20000, MAX_STRING_BYTES]))
+def test_the_short_cuts_hold_where_lengths_grow_by_a_byte(size: int) -> None:
+    record = OffsetRecord("g", "t", 0, OffsetValue(1, 2, "m" * size, 3))
+    assert RecordEncoder().frame(record, 0) == frame_record(0, 0, *encode(record))
+
+
+def test_the_table_of_keys_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More groups than it holds are no reason to grow, nor to mix them up."""
+    monkeypatch.setattr(encoder, "KEY_TABLE_LIMIT", 3)
+    hot = RecordEncoder()
+    for number in [*range(10), *range(10)]:
+        record = OffsetRecord(f"g{number}", "t", number, OffsetValue(1))
+        assert hot.frame(record, 0) == frame_record(0, 0, *encode(record))
+        assert len(hot._keys) <= 3
