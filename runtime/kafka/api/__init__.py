@@ -1,0 +1,86 @@
+"""The APIs that are served: key, versions and the module that handles each. ApiVersions answers with this table.
+
+Versions are those of Kafka 4.3. A module has one function ``handle(call)``; it and the schemas are loaded when the
+first request of its kind comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..schemas import Schema, schema
+
+if TYPE_CHECKING:
+    from ..call import Call
+
+
+class Api(NamedTuple):
+    key: int
+    name: str  # kio's name for its schemas, and the module's here
+    min_version: int
+    max_version: int
+    advertised_from: int | None = None  # where ApiVersions says less than the truth
+    overlaps: bool = False  # several may be on their way on one connection
+
+
+APIS: tuple[Api, ...] = (
+    # librdkafka takes a broker for an ancient one unless Produce is there from 0 on, so Kafka says so (KIP-896).
+    Api(0, "produce", 3, 13, advertised_from=0),
+    Api(1, "fetch", 4, 18),
+    Api(2, "list_offsets", 1, 11),
+    Api(3, "metadata", 0, 13),
+    Api(8, "offset_commit", 2, 10, overlaps=True),
+    Api(9, "offset_fetch", 1, 10),
+    Api(10, "find_coordinator", 0, 6),
+    Api(11, "join_group", 0, 9),
+    Api(12, "heartbeat", 0, 4, overlaps=True),
+    Api(13, "leave_group", 0, 5),
+    Api(14, "sync_group", 0, 5),
+    Api(15, "describe_groups", 0, 6),
+    Api(16, "list_groups", 0, 5),
+    Api(18, "api_versions", 0, 4),
+    Api(19, "create_topics", 2, 7),
+    Api(20, "delete_topics", 1, 6),
+    Api(22, "init_producer_id", 0, 5),
+    Api(42, "delete_groups", 0, 2),
+    Api(60, "describe_cluster", 0, 2),
+)
+
+API_VERSIONS_KEY = 18
+
+
+class Route(NamedTuple):
+    """What a request of one key and version needs."""
+
+    schema: Schema
+    handle: Callable[[Call], None]
+    overlaps: bool
+
+
+_BY_KEY = {api.key: api for api in APIS}
+_routes: dict[int, Route] = {}
+
+
+def find_route(key: int, version: int) -> Route | None:
+    """The route of a request; None if it is not served."""
+    return _routes.get(key << 16 | version) or _open_route(key, version)
+
+
+def _open_route(key: int, version: int) -> Route | None:
+    api = _BY_KEY.get(key)
+    if api is None:
+        return None
+    if not api.min_version <= version <= api.max_version:
+        return _unsupported_api_versions() if key == API_VERSIONS_KEY else None
+    module = import_module(f".{api.name}", __name__)
+    route = Route(schema(api.name, version), module.handle, api.overlaps)
+    _routes[key << 16 | version] = route
+    return route
+
+
+def _unsupported_api_versions() -> Route:
+    """A client that is newer than us learns what we have from an answer that every client can read (version 0)."""
+    module = import_module(".api_versions", __name__)
+    return Route(schema("api_versions", 0), module.handle_unsupported, False)

@@ -1,0 +1,79 @@
+"""DeleteTopics (20): by name, from v6 also by id. The answer comes when the change is durable."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from ....actors.errors import CoordinatorError, ErrorCode
+from ..call import Call
+from ..codes import NO_THROTTLE, kafka_error
+from ..topics.topic import Topic
+
+
+class Outcome(NamedTuple):
+    """What became of one topic that was to be deleted; ``topic`` is set as long as nothing is against it."""
+
+    name: str | None
+    topic_id: UUID | None
+    topic: Topic | None = None
+    refusal: CoordinatorError | None = None
+
+
+def handle(call: Call) -> None:
+    outcomes = delete(call, [examine(call, *asked, times) for asked, times in wanted(call).items()])
+    responses = tuple(answer(call, outcome) for outcome in outcomes)
+    call.reply(call.make("DeleteTopicsResponse", throttle_time=NO_THROTTLE, responses=responses))
+
+
+def wanted(call: Call) -> Counter[tuple[str | None, UUID | None]]:
+    """The names and ids that are asked for, in order, and how often each."""
+    if call.version >= 6:
+        return Counter((state.name, state.topic_id) for state in call.request.topics)
+    return Counter((name, None) for name in call.request.topic_names)
+
+
+def examine(call: Call, name: str | None, topic_id: UUID | None, times: int) -> Outcome:
+    try:
+        if times > 1:
+            raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"topic {name or topic_id} stands twice in the request")
+        topic = find(call, name, topic_id)
+        call.node.topics.check_deletable(topic)
+        return Outcome(topic.name, topic.topic_id, topic)
+    except CoordinatorError as refusal:
+        return Outcome(name, topic_id, refusal=refusal)
+
+
+def find(call: Call, name: str | None, topic_id: UUID | None) -> Topic:
+    """The topic that is meant. Raises CoordinatorError with Kafka's code."""
+    if (name is None) == (topic_id is None):
+        raise CoordinatorError(ErrorCode.INVALID_REQUEST, "expected a topic's name or its id, not both")
+    topics = call.node.topics
+    topic: Topic | None = topics.by_id(topic_id) if name is None else topics.get(name)
+    if topic is None:
+        code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        raise CoordinatorError(code, "there is no such topic")
+    return topic
+
+
+def delete(call: Call, outcomes: list[Outcome]) -> list[Outcome]:
+    """Delete what may go, all at once. A topic that was given by name and by id is deleted once."""
+    going = {outcome.topic.topic_id: outcome.topic for outcome in outcomes if outcome.topic}
+    try:
+        if going:
+            call.node.topics.delete_many(list(going.values()))
+    except CoordinatorError as failure:
+        return [outcome._replace(refusal=failure) if outcome.topic else outcome for outcome in outcomes]
+    return outcomes
+
+
+def answer(call: Call, outcome: Outcome) -> Any:
+    refusal = outcome.refusal
+    return call.make(
+        "DeletableTopicResult",
+        name=outcome.name,
+        topic_id=outcome.topic_id,
+        error_code=kafka_error(refusal.code if refusal else ErrorCode.NONE),
+        error_message=str(refusal) if refusal else None,
+    )

@@ -1,0 +1,54 @@
+"""DescribeGroups (key 15): state and members. A group that nobody knows is Dead; from version 6 on it is an error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....actors.errors import ErrorCode
+from ....actors.messages import Described, DescribedMember, DescribeGroup
+from ....actors.states import State
+from ..call import Call
+from ..codes import NO_THROTTLE
+from ..gather import Gather
+
+NOT_FOUND_FROM = 6  # KIP-1043
+OPERATIONS_UNKNOWN = -(1 << 31)
+
+
+def handle(call: Call) -> None:
+    messages = [DescribeGroup(group_id) for group_id in call.request.groups]
+    Gather(call, messages, lambda answers: _encode(call, answers)).send()
+
+
+def _encode(call: Call, answers: list[Described]) -> bytes:
+    groups = tuple(_group(call, answer) for answer in answers)
+    return call.schema.write(call.make("DescribeGroupsResponse", throttle_time=NO_THROTTLE, groups=groups))
+
+
+def _group(call: Call, answer: Described) -> Any:
+    error, message = answer.error, None
+    if answer.state == State.DEAD.value and call.version >= NOT_FOUND_FROM:
+        error, message = ErrorCode.GROUP_ID_NOT_FOUND, f"Group {answer.group_id} not found."
+    return call.make(
+        "DescribedGroup",
+        error_code=error,
+        error_message=message,
+        group_id=answer.group_id,
+        group_state=answer.state,
+        protocol_type=answer.protocol_type,
+        protocol_data=answer.protocol,
+        members=tuple(_member(call, member) for member in answer.members),
+        authorized_operations=OPERATIONS_UNKNOWN,
+    )
+
+
+def _member(call: Call, member: DescribedMember) -> Any:
+    return call.make(
+        "DescribedGroupMember",
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        member_metadata=member.metadata,
+        member_assignment=member.assignment,
+    )

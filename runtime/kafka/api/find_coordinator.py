@@ -1,0 +1,48 @@
+"""FindCoordinator (key 10): this node, for every group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....actors.errors import ErrorCode
+from ..call import Call
+from ..codes import NO_THROTTLE
+
+GROUP = 0  # the key types of KIP-98 and KIP-932: transaction is 1, share is 2
+
+
+def handle(call: Call) -> None:
+    key_type = getattr(call.request, "key_type", GROUP)
+    error = ErrorCode.NONE if key_type == GROUP else ErrorCode.INVALID_REQUEST
+    if call.version >= 4:
+        coordinators = tuple(_coordinator(call, key, error) for key in call.request.coordinator_keys)
+        call.reply(call.make("FindCoordinatorResponse", throttle_time=NO_THROTTLE, coordinators=coordinators))
+    else:
+        call.reply(call.make("FindCoordinatorResponse", throttle_time=NO_THROTTLE, **_place(call, error, _text(error))))
+
+
+def _coordinator(call: Call, key: str, error: ErrorCode) -> Any:
+    text = "" if error is ErrorCode.NONE else _text(error)
+    return call.make("Coordinator", key=key, **_place(call, error, text))
+
+
+def _place(call: Call, error: ErrorCode, text: str) -> dict[str, Any]:
+    node = call.node
+    found = error is ErrorCode.NONE
+    return {
+        "error_code": error,
+        "error_message": text,
+        "node_id": node.node_id if found else -1,
+        "host": node.advertised_host if found else "",
+        "port": node.advertised_port if found else -1,
+    }
+
+
+def _text(error: ErrorCode) -> str:
+    """Kafka's constant texts: v1-v3 say NONE for success."""
+    if error is ErrorCode.NONE:
+        return "NONE"
+    return (
+        "This most likely occurs because of a request being malformed by the client library or the message was sent to "
+        "an incompatible broker. See the broker logs for more details."
+    )

@@ -1,0 +1,62 @@
+"""JoinGroup (key 11). Answered when the join phase ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....actors.messages import Joined, JoinGroup, Protocol
+from ..call import Call
+from ..codes import NO_THROTTLE, milliseconds
+
+MEMBER_ID_REQUIRED_FROM = 4  # KIP-394
+NULLABLE_PROTOCOL_NAME_FROM = 7
+SKIP_ASSIGNMENT_FROM = 9  # KIP-814
+
+
+def handle(call: Call) -> None:
+    request = call.request
+    session_timeout_ms = milliseconds(request.session_timeout)
+    rebalance_timeout = getattr(request, "rebalance_timeout", None)  # v0 has none: the session timeout serves
+    message = JoinGroup(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        group_instance_id=getattr(request, "group_instance_id", None),
+        client_id=call.client_id,
+        client_host=call.client_host,
+        session_timeout_ms=session_timeout_ms,
+        rebalance_timeout_ms=session_timeout_ms if rebalance_timeout is None else milliseconds(rebalance_timeout),
+        protocol_type=request.protocol_type,
+        protocols=tuple(Protocol(offer.name, offer.metadata) for offer in request.protocols),
+        needs_member_id=call.version >= MEMBER_ID_REQUIRED_FROM,
+        can_skip_assignment=call.version >= SKIP_ASSIGNMENT_FROM,
+        reason=getattr(request, "reason", None),
+    )
+    call.ask(message, encode)
+
+
+def encode(call: Call, answer: Joined) -> bytes:
+    name = answer.protocol_name
+    if not name:
+        name = None if call.version >= NULLABLE_PROTOCOL_NAME_FROM else ""
+    response = call.make(
+        "JoinGroupResponse",
+        throttle_time=NO_THROTTLE,
+        error_code=answer.error,
+        generation_id=answer.generation_id,
+        protocol_type=answer.protocol_type,
+        protocol_name=name,
+        leader=answer.leader,
+        skip_assignment=answer.skip_assignment,
+        member_id=answer.member_id,
+        members=tuple(_member(call, member) for member in answer.members),
+    )
+    return call.schema.write(response)
+
+
+def _member(call: Call, member: Any) -> Any:
+    return call.make(
+        "JoinGroupResponseMember",
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        metadata=member.metadata,
+    )

@@ -1,0 +1,38 @@
+"""LeaveGroup (key 13): one member, or a batch of them from version 3 on (KIP-345)."""
+
+from __future__ import annotations
+
+from ....actors.errors import ErrorCode
+from ....actors.messages import LeaveGroup, Leaving, Left
+from ..call import Call
+from ..codes import NO_THROTTLE
+
+BATCH_FROM = 3
+
+
+def handle(call: Call) -> None:
+    request = call.request
+    if call.version >= BATCH_FROM:
+        leaving = tuple(
+            Leaving(one.member_id, one.group_instance_id, getattr(one, "reason", None)) for one in request.members
+        )
+    else:
+        leaving = (Leaving(request.member_id, None),)
+    call.ask(LeaveGroup(request.group_id, leaving), encode)
+
+
+def encode(call: Call, answer: Left) -> bytes:
+    error = answer.error
+    if call.version < BATCH_FROM and error is ErrorCode.NONE and answer.members:
+        error = answer.members[0].error
+    members = tuple(
+        call.make(
+            "MemberResponse",
+            member_id=one.member_id,
+            group_instance_id=one.group_instance_id,
+            error_code=one.error,
+        )
+        for one in (answer.members if call.version >= BATCH_FROM else ())
+    )
+    response = call.make("LeaveGroupResponse", throttle_time=NO_THROTTLE, error_code=error, members=members)
+    return call.schema.write(response)

@@ -1,0 +1,41 @@
+"""SyncGroup (key 14). Answered when the leader's assignment is durable."""
+
+from __future__ import annotations
+
+from ....actors.errors import ErrorCode
+from ....actors.messages import Synced, SyncGroup
+from ..call import Call
+from ..codes import NO_THROTTLE
+
+PROTOCOL_REQUIRED_FROM = 5  # KIP-559
+
+
+def handle(call: Call) -> None:
+    request = call.request
+    protocol_type = getattr(request, "protocol_type", None)
+    protocol_name = getattr(request, "protocol_name", None)
+    if call.version >= PROTOCOL_REQUIRED_FROM and (protocol_type is None or protocol_name is None):
+        call.reply_bytes(encode(call, Synced(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)))
+        return
+    message = SyncGroup(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        group_instance_id=getattr(request, "group_instance_id", None),
+        generation_id=request.generation_id,
+        protocol_type=protocol_type,
+        protocol_name=protocol_name,
+        assignments=tuple((one.member_id, one.assignment) for one in request.assignments),
+    )
+    call.ask(message, encode)
+
+
+def encode(call: Call, answer: Synced) -> bytes:
+    response = call.make(
+        "SyncGroupResponse",
+        throttle_time=NO_THROTTLE,
+        error_code=answer.error,
+        protocol_type=answer.protocol_type,
+        protocol_name=answer.protocol_name,
+        assignment=answer.assignment,
+    )
+    return call.schema.write(response)

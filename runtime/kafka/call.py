@@ -1,0 +1,95 @@
+"""One request on its way through the house: what was asked, by whom, and the place where the answer goes."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ...actors.coordinator import refusal
+from ...actors.errors import CoordinatorError, ErrorCode
+from ...actors.messages import GroupRequest
+
+if TYPE_CHECKING:
+    from ..node import Node
+    from .connection import Connection
+    from .schemas import Schema
+
+log = logging.getLogger("callboard.kafka")
+
+_HEADER = struct.Struct(">ii")  # size of what follows, correlation id
+_FLEXIBLE_HEADER = struct.Struct(">iib")  # the same and an empty section of tagged fields
+
+Encoder = Callable[["Call", Any], bytes]
+
+
+class Call:
+    """A request that an ``api`` module handles. It must be answered exactly once, now or later.
+
+    ``request`` is kio's entity of ``schema.version``. Answers leave the connection in the order of its requests. It is
+    a place for an actor's answer too (``actors.ports.ReplyTo``): ``ask`` sends a message and says how to encode what
+    comes back.
+    """
+
+    __slots__ = ("_encode", "_message", "connection", "correlation_id", "node", "payload", "request", "schema")
+
+    def __init__(self, connection: Connection, node: Node, schema: Schema, correlation_id: int, request: Any) -> None:
+        self.connection = connection
+        self.node = node
+        self.schema = schema
+        self.correlation_id = correlation_id
+        self.request = request
+        self.payload: bytes | None = None
+        self._encode: Encoder
+        self._message: GroupRequest
+
+    @property
+    def version(self) -> int:
+        return self.schema.version
+
+    @property
+    def client_id(self) -> str:
+        return self.connection.client_id
+
+    @property
+    def client_host(self) -> str:
+        """The peer as Kafka writes it: "/127.0.0.1"."""
+        return self.connection.client_host
+
+    def make(self, type_name: str, **values: Any) -> Any:
+        return self.schema.make(type_name, **values)
+
+    def reply(self, response: Any) -> None:
+        """Answer with an entity of kio's response class."""
+        self.reply_bytes(self.schema.write(response))
+
+    def reply_bytes(self, body: bytes) -> None:
+        """Answer with a body that is already encoded in this version."""
+        if self.schema.flexible_header:
+            self.payload = _FLEXIBLE_HEADER.pack(len(body) + 5, self.correlation_id, 0) + body
+        else:
+            self.payload = _HEADER.pack(len(body) + 4, self.correlation_id) + body
+        self.connection.answered()
+
+    def reply_nothing(self) -> None:
+        """Produce with acks=0 gets no answer at all."""
+        self.payload = b""
+        self.connection.answered()
+
+    def ask(self, message: GroupRequest, encode: Encoder) -> None:
+        """Send a message to its group; ``encode(call, answer)`` makes the body when the answer comes."""
+        self._message = message
+        self._encode = encode
+        self.node.groups.post(message, self)
+
+    def set(self, value: Any = None) -> None:
+        """The group's answer."""
+        self.reply_bytes(self._encode(self, value))
+
+    def set_exception(self, exc_info: Any = None) -> None:
+        """The group could not answer: the client hears an error code, and the log says why."""
+        error = exc_info[1] if exc_info else None
+        code = error.code if isinstance(error, CoordinatorError) else ErrorCode.UNKNOWN_SERVER_ERROR
+        log.warning("%s is answered %s", type(self._message).__name__, code.name, exc_info=error)
+        self.set(refusal(self._message, code))

@@ -1,0 +1,249 @@
+"""One client's connection: frames in, calls out, answers back in the order of the requests.
+
+Kafka takes the next request of a connection only after it has answered the one before. Clients can tell: a heartbeat
+behind a parked JoinGroup is not looked at, a fetch behind a commit sees it. So do we, with one exception that nobody
+can tell apart: heartbeats and commits overlap with each other, so that a pipeline of commits shares one sync.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, Any, cast
+
+from .api import Route, find_route
+from .call import Call
+from .tags import skip_tagged_fields, without_unknown_tags
+
+if TYPE_CHECKING:
+    from ..node import Node
+
+log = logging.getLogger("callboard.kafka")
+
+_SIZE = struct.Struct(">i")
+_FRAME = struct.Struct(">ihhih")  # size of what follows, api key, version, correlation id, length of the client id
+MIN_FRAME_BYTES = _FRAME.size - _SIZE.size
+
+MAX_FRAMES_WAITING = 256
+"""Requests of one connection that wait for an earlier one; beyond them its socket is not read."""
+
+MAX_CALLS_OPEN = 1024
+"""Heartbeats and commits of one connection on their way; beyond them its socket is not read."""
+
+
+class BadRequest(Exception):
+    """What came is not a request of Kafka's that we serve. Kafka closes the connection then, and so do we."""
+
+
+class Connection(asyncio.Protocol):
+    """Bytes from and to one client."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.client_id = ""
+        self.client_host = ""
+        self._raw_client_id = b""
+        self._transport: asyncio.Transport
+        self._rest = bytearray()  # the beginning of a frame
+        self._needed = 0  # bytes that ``_rest`` must have before it is looked at again
+        self._frames: deque[bytes] = deque()  # complete, but an earlier request comes first
+        self._is_unsent = False  # whether the node will send our answers at the end of this turn
+        self._calls: deque[Call] = deque()  # handled; unanswered, or answered behind an unanswered one
+        self._is_alone = False  # the last call does not overlap with others
+        self._is_paused = False
+        self._is_closed = False
+
+    # From the socket -------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        peer = transport.get_extra_info("peername")
+        self.client_host = java_address(peer[0]) if peer else ""
+        self.node.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """What is parked stays: the member lives on until its session ends, as in Kafka."""
+        self._is_closed = True
+        self._frames.clear()
+        self.node.connections.discard(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._rest:
+            self._rest += data
+            if len(self._rest) < self._needed:
+                return
+            data = bytes(self._rest)
+            self._rest.clear()
+        try:
+            self._split(data)
+        except BadRequest as error:
+            self._refuse(error)
+
+    def pause_writing(self) -> None:
+        """The client does not read its answers: take no more requests from it."""
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if not self._is_paused and not self._is_closed:
+            self._transport.resume_reading()
+
+    # Frames ----------------------------------------------------------------------------------------------------------
+
+    def _split(self, data: bytes) -> None:
+        position, end = 0, len(data)
+        while end - position >= _FRAME.size:
+            size, key, version, correlation_id, id_length = _FRAME.unpack_from(data, position)
+            behind = position + _SIZE.size + size
+            if behind > end or size < MIN_FRAME_BYTES:
+                break
+            route = find_route(key, version)
+            if route is None:
+                raise BadRequest(f"API key {key} version {version}: this server does not have it")
+            if self._is_alone or not (route.overlaps or not self._calls):
+                self._wait(data[position:behind])
+            else:
+                self._handle(route, correlation_id, data, position + _FRAME.size, id_length, behind)
+            position = behind
+        if position < end and not self._is_closed:
+            self._keep_rest(data[position:])
+
+    def _keep_rest(self, rest: bytes) -> None:
+        """The beginning of a frame: wait for the rest, unless its size alone says that it is none of Kafka's."""
+        self._needed = _SIZE.size
+        if len(rest) >= _SIZE.size:
+            (size,) = _SIZE.unpack_from(rest)
+            limit = self.node.settings.socket_request_max_bytes
+            if not MIN_FRAME_BYTES <= size <= limit:
+                raise BadRequest(
+                    f"a frame of {size} bytes: expected {MIN_FRAME_BYTES} to {limit} (socket_request_max_bytes)"
+                )
+            self._needed = _SIZE.size + size
+        self._rest += rest
+
+    def _wait(self, frame: bytes) -> None:
+        """An earlier request comes first."""
+        self._is_alone = True
+        self._frames.append(frame)
+        if len(self._frames) >= MAX_FRAMES_WAITING:
+            self._pause()
+
+    def _handle(
+        self, route: Route, correlation_id: int, data: bytes, position: int, id_length: int, behind: int
+    ) -> None:
+        request = self._read(route, data, position, id_length, behind)
+        call = Call(self, self.node, route.schema, correlation_id, request)
+        self._calls.append(call)
+        if not route.overlaps:
+            self._is_alone = True
+        elif len(self._calls) >= MAX_CALLS_OPEN:
+            self._pause()
+        try:
+            route.handle(call)
+        except Exception as error:
+            log.exception("a bug in %s version %s", route.schema.name, route.schema.version)
+            raise BadRequest(f"{route.schema.name} version {route.schema.version} could not be handled") from error
+
+    def _read(self, route: Route, data: bytes, position: int, id_length: int, behind: int) -> Any:
+        """The request's entity. ``position`` is that of the client id, ``behind`` the end of the frame."""
+        body = position + id_length if id_length > 0 else position
+        if data[position:body] != self._raw_client_id:
+            self._read_client_id(data[position:body])
+        try:
+            if route.schema.flexible:
+                body = skip_tagged_fields(data, body) if data[body] else body + 1
+            request, size = route.schema.read(data, body)
+        except KeyError:  # kio on a tagged field that it does not know
+            request, size = self._read_without_unknown_tags(route, data[body:behind])
+        except (ValueError, IndexError, OverflowError, route.schema.decode_error) as error:
+            raise BadRequest(f"{route.schema.name} version {route.schema.version} cannot be read: {error}") from error
+        if body + size > behind:
+            raise BadRequest(f"{route.schema.name} version {route.schema.version} is cut off")
+        return request
+
+    def _read_client_id(self, raw: bytes) -> None:
+        """Client ids are remembered, since they hardly ever change."""
+        try:
+            self.client_id = raw.decode()
+        except UnicodeDecodeError as error:
+            raise BadRequest(f"a client id that is not UTF-8: {raw[:40]!r}") from error
+        self._raw_client_id = raw
+
+    def _read_without_unknown_tags(self, route: Route, body: bytes) -> tuple[Any, int]:
+        schema = route.schema
+        try:
+            return schema.read(without_unknown_tags(schema.request_type, body, 0), 0)[0], 0
+        except (KeyError, ValueError, IndexError, OverflowError, schema.decode_error) as error:
+            raise BadRequest(f"{schema.name} version {schema.version} cannot be read: {error}") from error
+
+    # Answers ---------------------------------------------------------------------------------------------------------
+
+    def answered(self) -> None:
+        """A call has got its payload. All that a turn answers is sent at the end of it, in one write a connection."""
+        if not self._is_unsent:
+            self._is_unsent = True
+            self.node.send_soon(self)
+
+    def send_answers(self) -> None:
+        """Send what can be sent in the order of the requests, and take what waited for it."""
+        self._is_unsent = False
+        calls = self._calls
+        payloads = []
+        while calls and (payload := calls[0].payload) is not None:
+            payloads.append(payload)
+            calls.popleft()
+        if payloads and not self._is_closed:
+            self._transport.write(payloads[0] if len(payloads) == 1 else b"".join(payloads))
+        if self._is_alone and not calls:
+            self._is_alone = False
+            if self._frames:
+                self._take_waiting()
+        if self._is_paused and len(calls) < MAX_CALLS_OPEN // 2 and len(self._frames) < MAX_FRAMES_WAITING // 2:
+            self._resume()
+
+    def _take_waiting(self) -> None:
+        """Requests that waited for the ones before them; those that still have to wait are filed again."""
+        frames, self._frames = self._frames, deque()
+        try:
+            self._split(b"".join(frames))
+        except BadRequest as error:
+            self._refuse(error)
+
+    def _pause(self) -> None:
+        if not self._is_paused and not self._is_closed:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        self._is_paused = False
+        if not self._is_closed:
+            self._transport.resume_reading()
+
+    # The end ---------------------------------------------------------------------------------------------------------
+
+    def _refuse(self, error: BadRequest) -> None:
+        log.warning("connection from %s closed: %s", self.client_host or "an unknown peer", error)
+        self.close()
+
+    def stop_reading(self) -> None:
+        """The server is stopping: answers still go out, requests no longer come in."""
+        self._frames.clear()
+        self._pause()
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._frames.clear()
+        self._transport.close()
+
+
+def java_address(host: str) -> str:
+    """A peer's address as Java prints it, since DescribeGroups shows it: "/127.0.0.1", IPv6 in eight plain groups."""
+    if ":" not in host:
+        return f"/{host}"
+    import ipaddress
+
+    address = ipaddress.ip_address(host.partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+        return f"/{address.ipv4_mapped}"
+    return "/" + ":".join(format(int(group, 16), "x") for group in address.exploded.split(":"))

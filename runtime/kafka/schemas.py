@@ -1,0 +1,76 @@
+"""Kafka's message schemas, by kio, loaded when a request first needs them (all of them take 0.4 s).
+
+kio generates one dataclass for each message and version from Kafka's own schema files. A version's class has only the
+fields of that version, so answers are built with ``Schema.make``, which leaves out what the version does not have.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+Reader = Callable[[Any, int], tuple[Any, int]]
+
+
+class Schema:
+    """One API in one version: how to read its request and how to write its answer."""
+
+    def __init__(self, name: str, version: int) -> None:
+        serial = _kio()
+        self.name = name
+        self.version = version
+        self.request_type = _message(name, version, "request")
+        self.response_type = _message(name, version, "response")
+        self.flexible: bool = self.request_type.__flexible__
+        # An old client must be able to read the answer to an ApiVersions that is newer than itself: no tagged fields.
+        self.flexible_header = self.flexible and name != "api_versions"
+        self.decode_error: type[Exception] = import_module("kio.serial.errors").SerialError
+        self.read: Reader = serial.entity_reader(self.request_type)
+        self._write = serial.entity_writer(self.response_type)
+        self._types = sys.modules[self.response_type.__module__]
+
+    def make(self, type_name: str, **values: Any) -> Any:
+        """Build an answer's entity by its class name, e.g. ``make("MetadataResponseTopic", name="t", ...)``.
+
+        Values for fields that this version lacks are dropped; kio's own defaults fill what is not given.
+        """
+        cls = getattr(self._types, type_name)
+        known = _field_names(cls)
+        return cls(**{name: value for name, value in values.items() if name in known})
+
+    def has(self, type_name: str) -> bool:
+        """Whether this version's answer has an entity of that name at all."""
+        return hasattr(self._types, type_name)
+
+    def write(self, response: Any) -> bytes:
+        """The body of an answer as bytes, without size and header."""
+        buffer = io.BytesIO()
+        self._write(buffer, response)
+        return buffer.getvalue()
+
+
+@cache
+def schema(name: str, version: int) -> Schema:
+    """The schema of an API by kio's name for it (``join_group``) and a version that is known to exist."""
+    return Schema(name, version)
+
+
+@cache
+def _field_names(cls: type) -> frozenset[str]:
+    return frozenset(field.name for field in fields(cls))
+
+
+def _message(name: str, version: int, kind: str) -> Any:
+    module = import_module(f"kio.schema.{name}.v{version}.{kind}")
+    class_name = "".join(word.capitalize() for word in name.split("_")) + kind.capitalize()
+    return getattr(module, class_name)
+
+
+def _kio() -> ModuleType:
+    return import_module("kio.serial")

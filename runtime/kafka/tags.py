@@ -1,0 +1,159 @@
+"""Tagged fields that we do not know, taken out of a request by its schema.
+
+A newer client may send tagged fields that this version has not heard of; they must be skipped (KIP-482). kio 0.6 raises
+a bare KeyError on them instead. When it does, the request is copied here without them and read again: a rare way, so it
+is written for clearness and not for speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from functools import cache
+from typing import Any
+
+Skip = Callable[[bytes, int], int]
+"""Takes a buffer and the position of a value; returns the position behind it."""
+
+
+def read_uvarint(buffer: bytes, position: int) -> tuple[int, int]:
+    """An unsigned varint and the position behind it. Raises ValueError beyond 5 bytes or the buffer's end."""
+    value = 0
+    for shift in range(0, 35, 7):
+        if position >= len(buffer):
+            raise ValueError(f"cut off inside a varint at byte {position}")
+        byte = buffer[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    raise ValueError(f"a varint of more than 5 bytes before byte {position}")
+
+
+def skip_tagged_fields(buffer: bytes, position: int) -> int:
+    """The position behind a whole section of tagged fields, whatever is in it."""
+    count, position = read_uvarint(buffer, position)
+    for _ in range(count):
+        _tag, position = read_uvarint(buffer, position)
+        size, position = read_uvarint(buffer, position)
+        position += size
+    if position > len(buffer):
+        raise ValueError("cut off inside of tagged fields")
+    return position
+
+
+def without_unknown_tags(entity_type: Any, buffer: bytes, position: int) -> bytes:
+    """The entity at ``position``, copied without the tagged fields that its class lacks.
+
+    Raises ValueError (or kio's errors) where the bytes are not such an entity.
+    """
+    copier = _Copier(buffer, position)
+    copier.entity(entity_type)
+    return bytes(copier.copied)
+
+
+class _Copier:
+    """Walks an entity field by field; what it keeps is copied."""
+
+    def __init__(self, buffer: bytes, position: int) -> None:
+        self.buffer = buffer
+        self.position = position
+        self.copied = bytearray()
+
+    def keep_to(self, position: int) -> None:
+        if position > len(self.buffer):
+            raise ValueError(f"cut off at byte {len(self.buffer)}, expected at least {position}")
+        self.copied += self.buffer[self.position : position]
+        self.position = position
+
+    def entity(self, entity_type: Any) -> None:
+        plain, known_tags = _layout(entity_type)
+        for copy_field in plain:
+            copy_field(self)
+        if entity_type.__flexible__:
+            self.tagged_section(known_tags)
+
+    def array(self, flexible: bool, copy_item: Callable[[_Copier], None]) -> None:
+        if flexible:
+            count, behind = read_uvarint(self.buffer, self.position)
+            count -= 1
+        else:
+            count = int.from_bytes(self.buffer[self.position : self.position + 4], "big", signed=True)
+            behind = self.position + 4
+        if count > len(self.buffer) - self.position:
+            raise ValueError(f"an array of {count} items in {len(self.buffer) - self.position} bytes")
+        self.keep_to(behind)
+        for _ in range(count):
+            copy_item(self)
+
+    def tagged_section(self, known_tags: frozenset[int]) -> None:
+        count, self.position = read_uvarint(self.buffer, self.position)
+        kept: list[bytes] = []
+        for _ in range(count):
+            start = self.position
+            tag, position = read_uvarint(self.buffer, start)
+            size, position = read_uvarint(self.buffer, position)
+            self.position = position + size
+            if self.position > len(self.buffer):
+                raise ValueError(f"tagged field {tag} of {size} bytes is cut off")
+            if tag in known_tags:
+                kept.append(self.buffer[start : self.position])
+        self.copied += _uvarint(len(kept)) + b"".join(kept)
+
+
+def _uvarint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+@cache
+def _layout(entity_type: Any) -> tuple[tuple[Callable[[_Copier], None], ...], frozenset[int]]:
+    """How to copy each plain field of an entity, in order, and the tags that it knows."""
+    from kio.serial._introspect import get_field_tag
+
+    tagged = {field: get_field_tag(field) for field in fields(entity_type)}
+    plain = tuple(_copy_of(field, entity_type.__flexible__) for field, tag in tagged.items() if tag is None)
+    return plain, frozenset(int(tag) for tag in tagged.values() if tag is not None)
+
+
+def _copy_of(field: Any, flexible: bool) -> Callable[[_Copier], None]:
+    from kio.serial import _introspect as introspect
+
+    kind = introspect.classify_field(field)
+    if isinstance(kind, introspect.EntityTupleField):
+        return lambda copier: copier.array(flexible, lambda inner: inner.entity(kind.type_))
+    if isinstance(kind, introspect.EntityField):
+        return _copy_entity(kind.type_, introspect.is_optional(field))
+    kafka_type = introspect.get_schema_field_type(field)
+    if isinstance(kind, introspect.PrimitiveTupleField):
+        copy_item = _copy_primitive(kafka_type, flexible, optional=False)
+        return lambda copier: copier.array(flexible, copy_item)
+    return _copy_primitive(kafka_type, flexible, introspect.is_optional(field))
+
+
+def _copy_entity(entity_type: Any, optional: bool) -> Callable[[_Copier], None]:
+    def copy(copier: _Copier) -> None:
+        if optional:
+            is_null = copier.buffer[copier.position : copier.position + 1] == b"\xff"
+            copier.keep_to(copier.position + 1)
+            if is_null:
+                return
+        copier.entity(entity_type)
+
+    return copy
+
+
+def _copy_primitive(kafka_type: str, flexible: bool, optional: bool) -> Callable[[_Copier], None]:
+    from kio.serial._parse import get_reader
+
+    read = get_reader(kafka_type, flexible, optional)
+
+    def copy(copier: _Copier) -> None:
+        _value, size = read(copier.buffer, copier.position)
+        copier.keep_to(copier.position + size)
+
+    return copy

@@ -1,0 +1,136 @@
+"""Where every partition ends, in one memory-mapped file: what must outlive the process although the records do not.
+
+A slot is one aligned 64-bit number and is stored by one instruction, before the producer is answered. The pages belong
+to the kernel, so a killed process loses nothing and leaves no half-written number; a power loss takes back what was
+stored since the last sync.
+
+One file for all topics, not one for each: a mapping holds a file descriptor, and a thousand topics should not cost a
+thousand. Which slots are whose stands in ``topics.json``; slots that nobody names are free.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+from ...errors import StartError
+
+SLOT_BYTES = 8
+GROW_SLOTS = 512  # a page of 4096 bytes
+HEADER = int.from_bytes(b"CBENDS01", "big")  # in the first slot; the other byte order reads as another number
+FIRST_SLOT = 1
+
+
+class EndOffsets:
+    """The slots of a mapped file. Everything but ``sync`` belongs to one thread."""
+
+    def __init__(self, path: Path) -> None:
+        """Open ``path``. Raises StartError if it is missing or not such a file."""
+        self._path = path
+        self._dirty = False
+        self._is_closed = False
+        self._syncing = threading.Lock()  # close waits for a sync that another thread is in
+        try:
+            self._file = os.open(path, os.O_RDWR)
+        except OSError as error:
+            raise StartError(f"cannot open the end offsets '{path}': {error.strerror}; {_WAY_OUT}") from error
+        if os.fstat(self._file).st_size < SLOT_BYTES:
+            os.close(self._file)
+            raise StartError(f"the end offsets '{path}' are cut off: expected at least {SLOT_BYTES} bytes; {_WAY_OUT}")
+        self._map()
+        if self._slots[0] != HEADER:
+            found = self._slots[0]
+            self.close()
+            raise StartError(f"the end offsets '{path}' begin with {found:#x}: expected {HEADER:#x}; {_WAY_OUT}")
+
+    @staticmethod
+    def create(path: Path) -> None:
+        """Write an empty file, durable but for the folder's entry; what stood there is lost."""
+        with path.open("wb") as file:
+            file.write(HEADER.to_bytes(SLOT_BYTES, _byte_order()).ljust(GROW_SLOTS * SLOT_BYTES, b"\0"))
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _map(self) -> None:
+        size = os.fstat(self._file).st_size // SLOT_BYTES * SLOT_BYTES
+        self._mapping = mmap.mmap(self._file, size)
+        self._view = memoryview(self._mapping)
+        self._slots = self._view.cast("q")
+
+    def _unmap(self) -> None:
+        self._slots.release()
+        self._view.release()
+        self._mapping.close()
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def load(self, first: int, count: int) -> list[int]:
+        """The offsets of slots ``first`` to ``first + count - 1``. Raises StartError if they cannot be offsets."""
+        if first < FIRST_SLOT or first + count > len(self._slots):
+            raise StartError(
+                f"the end offsets '{self._path}' have {len(self._slots)} slots: expected {first + count}; {_WAY_OUT}"
+            )
+        offsets = self._slots[first : first + count].tolist()
+        if min(offsets) < 0:
+            raise StartError(f"the end offsets '{self._path}' hold {min(offsets)}: expected 0 or more; {_WAY_OUT}")
+        return offsets
+
+    def store(self, slot: int, offset: int) -> None:
+        self._slots[slot] = offset
+        self._dirty = True
+
+    def reserve(self, first: int, count: int) -> None:
+        """Set the slots to 0, and make the file long enough first. Raises OSError when the disk is full."""
+        missing = first + count - len(self._slots)
+        if missing > 0:
+            self._grow(-(-missing // GROW_SLOTS) * GROW_SLOTS)
+        for slot in range(first, first + count):
+            self.store(slot, 0)
+
+    def _grow(self, slots: int) -> None:
+        # Real zeros, not a hole: a store into a hole on a full disk would kill the process.
+        size = len(self._slots) * SLOT_BYTES
+        zeros = bytes(slots * SLOT_BYTES)
+        while zeros:
+            written = os.pwrite(self._file, zeros, size)
+            size, zeros = size + written, zeros[written:]
+        self._unmap()
+        self._map()
+
+    def sync(self) -> None:
+        """Make what was stored survive a power loss, if anything was. Blocks; any thread may call it.
+
+        Not ``mmap.flush``, which keeps Python's lock while the disk works; a sync of the file writes its mapped pages.
+        """
+        with self._syncing:
+            if self._dirty and not self._is_closed:
+                self._dirty = False  # first: what is stored meanwhile is for the next sync
+                os.fsync(self._file)
+
+    def close(self) -> None:
+        with self._syncing:
+            self._is_closed = True
+            self._unmap()
+            os.close(self._file)
+
+
+def free_run(spans: Iterable[tuple[int, int]], count: int) -> int:
+    """The first of ``count`` free slots in a row. ``spans`` are the slots in use as (first, count)."""
+    free = FIRST_SLOT
+    for first, used in sorted(spans):
+        if first - free >= count:
+            break
+        free = max(free, first + used)
+    return free
+
+
+_WAY_OUT = "restore it from a copy, or delete topics.json beside it to start without topics"
+
+
+def _byte_order() -> Literal["little", "big"]:
+    return "little" if memoryview(b"\1\0").cast("H")[0] == 1 else "big"

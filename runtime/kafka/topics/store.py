@@ -1,0 +1,120 @@
+"""``topics.json``: the names, ids and partition counts of the topics, and the producer ids that were given away.
+
+The file is small and replaced as a whole at each change: temporary file, sync, rename, sync of the folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from ....actors.errors import CoordinatorError
+from ...config import PARTITIONS_MAX
+from ...errors import StartError
+from .names import check_name
+
+VERSION = 1
+
+
+class TopicRow(NamedTuple):
+    """A topic as it is kept. ``first_slot`` is its first partition's place among the end offsets."""
+
+    name: str
+    topic_id: UUID
+    partitions: int
+    first_slot: int
+
+
+class Table(NamedTuple):
+    """The whole file. Producer ids below ``next_producer_id`` may have been given away."""
+
+    offsets_topic_id: UUID
+    next_producer_id: int
+    topics: tuple[TopicRow, ...]
+
+
+def load_table(path: Path) -> Table | None:
+    """Read the file; None when there is none. Raises StartError when it is damaged or of a later version."""
+    try:
+        found = json.loads(path.read_bytes())
+        version = _whole(found["version"], 1)
+        if version > VERSION:
+            raise StartError(
+                f"'{path}' has version {version}: expected at most {VERSION}; a later Callboard wrote it, use that one"
+            )
+        return _table(found)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StartError(f"cannot read the topics '{path}': {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, CoordinatorError) as error:
+        raise StartError(
+            f"the topics '{path}' are damaged: {error!r}; restore the file, or delete it to start without topics"
+        ) from error
+
+
+def save_table(path: Path, table: Table) -> None:
+    """Replace the file, durably. Raises OSError; then the old one is still there."""
+    rows = [
+        {"name": row.name, "id": id_text(row.topic_id), "partitions": row.partitions, "first_slot": row.first_slot}
+        for row in table.topics
+    ]
+    whole = {
+        "version": VERSION,
+        "offsets_topic_id": id_text(table.offsets_topic_id),
+        "next_producer_id": table.next_producer_id,
+        "topics": rows,
+    }
+    replace_file(path, json.dumps(whole, indent=1).encode())
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Put a whole file in another's place, so that after a crash either of them is there."""
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def id_text(topic_id: UUID) -> str:
+    """An id as Kafka writes it: 22 characters of base64url."""
+    return urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
+
+
+def _id(text: str) -> UUID:
+    return UUID(bytes=urlsafe_b64decode(text + "=="))
+
+
+def _whole(value: object, low: int, high: int = 2**63 - 1) -> int:
+    if type(value) is not int or not low <= value <= high:
+        raise ValueError(f"{value!r}: expected a whole number from {low} to {high}")
+    return value
+
+
+def _table(found: Mapping[str, Any]) -> Table:
+    rows = tuple(_row(row) for row in found["topics"])
+    if len({row.name for row in rows}) < len(rows):
+        raise ValueError("a topic stands there twice")
+    spans = sorted((row.first_slot, row.first_slot + row.partitions) for row in rows)
+    if any(end > start for (_, end), (start, _) in pairwise(spans)):
+        raise ValueError("two topics have the same slots")
+    return Table(_id(found["offsets_topic_id"]), _whole(found["next_producer_id"], 0), rows)
+
+
+def _row(found: Mapping[str, Any]) -> TopicRow:
+    check_name(found["name"])
+    partitions = _whole(found["partitions"], 1, PARTITIONS_MAX)
+    return TopicRow(found["name"], _id(found["id"]), partitions, _whole(found["first_slot"], 1))

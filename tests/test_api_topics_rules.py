@@ -1,0 +1,496 @@
+"""What the topic APIs answer where it is not plain success: Kafka's rules, one by one.
+
+Unless a test says otherwise, the code is the one that Kafka 4.3 answered to the same request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from test_api_topics import (
+    EARLIEST,
+    LATEST,
+    NEWEST,
+    CardboardNode,
+    create_topics,
+    delete_topics,
+    describe_cluster,
+    fetch,
+    fetch_request,
+    init_producer_id,
+    list_offsets,
+    made,
+    metadata,
+    node,
+    parts,
+    produce,
+    produce_request,
+)
+from test_topics_batch import TRANSACTIONAL_BIT, sent
+
+from callboard.actors.errors import ErrorCode
+from callboard.runtime.config import OFFSETS_TOPIC
+
+__all__ = ["node"]
+
+BATCH_BYTES = len(sent())
+
+
+@pytest.fixture
+def strict_node(tmp_path: Path) -> Iterator[CardboardNode]:
+    """A node whose settings forbid that topics come by being asked for."""
+    folder = tmp_path / "strict"
+    folder.mkdir()
+    strict = CardboardNode(folder, auto_create_topics_enable=False)
+    yield strict
+    strict.topics.close()
+
+
+# Metadata ------------------------------------------------------------------------------------------------------------
+
+
+def names_of(answer: Any) -> set[str]:
+    return {topic.name for topic in answer.topics}
+
+
+def test_all_topics_none_and_the_oldest_way_to_say_all(node: CardboardNode) -> None:
+    made(node)
+    assert names_of(metadata(node, None)) == {"plays", OFFSETS_TOPIC}
+    assert names_of(metadata(node, [])) == set()
+    assert names_of(metadata(node, [], version=0)) == {"plays", OFFSETS_TOPIC}
+
+
+def test_a_topic_that_is_asked_for_is_created_and_in_the_answer(node: CardboardNode) -> None:
+    """Kafka answers UNKNOWN_TOPIC_OR_PARTITION here and the topic the next time; this is a test bench."""
+    [topic] = metadata(node, ["new"], create=True).topics
+    assert (topic.error_code, len(topic.partitions)) == (0, node.settings.num_partitions)
+    assert node.topics.get("new") is not None
+
+
+def test_nothing_is_created_unless_client_and_settings_agree(node: CardboardNode, strict_node: CardboardNode) -> None:
+    for refusing, create in ((node, False), (strict_node, True)):
+        [topic] = metadata(refusing, ["new"], create=create).topics
+        assert (topic.error_code, topic.topic_id, topic.partitions) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None, ())
+        assert refusing.topics.get("new") is None
+
+
+@pytest.mark.parametrize("name", ["a/b", "", "x" * 250])
+@pytest.mark.parametrize("create", [True, False])
+def test_illegal_names_are_called_so(node: CardboardNode, name: str, create: bool) -> None:
+    [topic] = metadata(node, [name], create=create).topics
+    assert (topic.name, topic.error_code) == (name, ErrorCode.INVALID_TOPIC_EXCEPTION)
+
+
+def test_names_that_collide_are_not_created(node: CardboardNode) -> None:
+    made(node, "my.topic")
+    [topic] = metadata(node, ["my_topic"], create=True).topics
+    assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_topics_by_id(node: CardboardNode) -> None:
+    topic = made(node)
+    unknown = uuid4()
+    found, missing = metadata(node, [], ids=(topic.topic_id, unknown), create=True).topics
+    assert (found.name, found.error_code) == ("plays", 0)
+    assert (missing.name, missing.topic_id, missing.error_code) == (None, unknown, ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+def test_ids_cannot_be_asked_for_before_v12(node: CardboardNode) -> None:
+    topic = made(node)
+    for version in (10, 11):
+        [refused] = metadata(node, [], ids=(topic.topic_id,), version=version).topics
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_topic_that_is_named_twice_is_answered_once(node: CardboardNode) -> None:
+    made(node)
+    assert [topic.name for topic in metadata(node, ["plays", "plays"]).topics] == ["plays"]
+
+
+def test_the_offsets_topic_is_internal(node: CardboardNode) -> None:
+    [topic] = metadata(node, [OFFSETS_TOPIC]).topics
+    assert (topic.is_internal, len(topic.partitions)) == (True, 3)
+
+
+def test_everything_is_allowed_to_those_who_ask(node: CardboardNode) -> None:
+    made(node)
+    asked = metadata(node, ["plays"], version=8, operations=True)
+    assert (asked.cluster_authorized_operations, asked.topics[0].topic_authorized_operations) == (8096, 3576)
+    silent = metadata(node, ["plays"], version=8)
+    assert (silent.cluster_authorized_operations, silent.topics[0].topic_authorized_operations) == (-(2**31), -(2**31))
+
+
+# CreateTopics and DeleteTopics ---------------------------------------------------------------------------------------
+
+REFUSED_TOPICS: dict[str, tuple[dict[str, Any], ErrorCode]] = {
+    "exists": ({"name": "plays"}, ErrorCode.TOPIC_ALREADY_EXISTS),
+    "offsets topic": ({"name": OFFSETS_TOPIC}, ErrorCode.TOPIC_ALREADY_EXISTS),
+    "kafka's own": ({"name": "__cluster_metadata"}, ErrorCode.INVALID_REQUEST),
+    "no partitions": ({"name": "new", "partitions": 0}, ErrorCode.INVALID_PARTITIONS),
+    "negative partitions": ({"name": "new", "partitions": -2}, ErrorCode.INVALID_PARTITIONS),
+    "too many partitions": ({"name": "new", "partitions": 10_001}, ErrorCode.POLICY_VIOLATION),
+    "two replicas": ({"name": "new", "replicas": 2}, ErrorCode.INVALID_REPLICATION_FACTOR),
+    "no replicas": ({"name": "new", "replicas": 0}, ErrorCode.INVALID_REPLICATION_FACTOR),
+    "unknown setting": ({"name": "new", "configs": {"nonsense": "1"}}, ErrorCode.INVALID_CONFIG),
+    "setting without value": ({"name": "new", "configs": {"retention.ms": None}}, ErrorCode.INVALID_CONFIG),
+    "counts and assignment": ({"name": "new", "replicas": -1, "assignments": {0: (1,)}}, ErrorCode.INVALID_REQUEST),
+}
+REFUSED_ASSIGNMENTS: dict[str, dict[int, tuple[int, ...]]] = {
+    "another broker": {0: (2,)},
+    "a gap": {1: (1,)},
+    "no broker": {0: ()},
+    "a broker twice": {0: (1, 1)},
+}
+
+
+@pytest.mark.parametrize(("wanted", "code"), REFUSED_TOPICS.values(), ids=REFUSED_TOPICS)
+def test_topics_that_cannot_be_made(node: CardboardNode, wanted: dict[str, Any], code: ErrorCode) -> None:
+    made(node)
+    result = create_topics(node, wanted)[wanted["name"]]
+    assert (result.error_code, result.topic_id, result.num_partitions) == (code, None, -1)
+    assert result.error_message
+    assert node.topics.get("new") is None
+
+
+@pytest.mark.parametrize("assignments", REFUSED_ASSIGNMENTS.values(), ids=REFUSED_ASSIGNMENTS)
+def test_assignments_that_cannot_be(node: CardboardNode, assignments: dict[int, tuple[int, ...]]) -> None:
+    wanted = {"name": "new", "partitions": -1, "replicas": -1, "assignments": assignments}
+    assert create_topics(node, wanted)["new"].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+def test_defaults_assignments_and_settings(node: CardboardNode) -> None:
+    results = create_topics(
+        node,
+        {"name": "default", "partitions": -1, "replicas": -1},
+        {"name": "manual", "partitions": -1, "replicas": -1, "assignments": {1: (1,), 0: (1,), 2: (1,)}},
+        {"name": "configured", "configs": {"retention.ms": "1000", "cleanup.policy": "compact"}},
+    )
+    assert {name: (result.error_code, result.num_partitions) for name, result in results.items()} == {
+        "default": (0, node.settings.num_partitions),
+        "manual": (0, 3),
+        "configured": (0, 1),
+    }
+
+
+def test_a_name_twice_is_refused_and_the_others_are_made(node: CardboardNode) -> None:
+    results = create_topics(node, {"name": "twice"}, {"name": "twice"}, {"name": "once"})
+    assert results["twice"].error_code == ErrorCode.INVALID_REQUEST
+    assert results["once"].error_code == 0
+    assert node.topics.get("twice") is None
+
+
+def test_partitions_are_limited_for_the_whole_request(node: CardboardNode) -> None:
+    results = create_topics(node, {"name": "half", "partitions": 6000}, {"name": "other", "partitions": 6000})
+    assert {result.error_code for result in results.values()} == {ErrorCode.POLICY_VIOLATION}
+    assert node.topics.get("half") is None
+
+
+def test_names_that_collide_in_one_request(node: CardboardNode) -> None:
+    results = create_topics(node, {"name": "a.b"}, {"name": "a_b"})
+    assert sorted(result.error_code for result in results.values()) == [0, ErrorCode.INVALID_TOPIC_EXCEPTION]
+
+
+def test_a_check_makes_nothing(node: CardboardNode) -> None:
+    made(node)
+    results = create_topics(node, {"name": "new", "partitions": 4}, {"name": "plays"}, validate_only=True)
+    assert (results["new"].error_code, results["new"].num_partitions) == (0, 4)
+    assert results["plays"].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert node.topics.get("new") is None
+
+
+def test_deleting_by_id_by_name_and_in_wrong_ways(node: CardboardNode) -> None:
+    first, second, third = (made(node, name) for name in ("first", "second", "third"))
+    both = ("third", third.topic_id)
+    assert [code for _, code in delete_topics(node, first.topic_id, "second", both, (None, None), uuid4())] == [
+        0,
+        0,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    ]
+    assert [node.topics.by_id(topic.topic_id) for topic in (first, second, third)] == [None, None, third]
+
+
+@pytest.mark.parametrize("version", [5, 6])
+def test_deleting_a_topic_twice_in_one_request(node: CardboardNode, version: int) -> None:
+    made(node)
+    assert delete_topics(node, "plays", "plays", version=version) == [("plays", ErrorCode.INVALID_REQUEST)]
+    assert node.topics.get("plays") is not None
+
+
+def test_the_offsets_topic_cannot_be_deleted(node: CardboardNode) -> None:
+    """Kafka would do it, and lose every committed offset."""
+    assert delete_topics(node, OFFSETS_TOPIC) == [(OFFSETS_TOPIC, ErrorCode.INVALID_TOPIC_EXCEPTION)]
+
+
+# Produce -------------------------------------------------------------------------------------------------------------
+
+
+def test_topics_and_partitions_that_cannot_be_written(node: CardboardNode) -> None:
+    made(node)
+    assert produce(node, "nobody", sent(), version=12).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert produce(node, "plays", sent(), topic_id=uuid4()).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert produce(node, "nobody", sent()).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    for partition in (2, -1):
+        refused = produce(node, "plays", sent(), partition=partition)
+        assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert produce(node, OFFSETS_TOPIC, sent()).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+@pytest.mark.parametrize(
+    ("records", "code"),
+    [
+        (None, ErrorCode.INVALID_RECORD),
+        (b"", ErrorCode.INVALID_RECORD),
+        (sent(magic=1), ErrorCode.INVALID_RECORD),
+        (sent(value=b"x" * 1_048_600), ErrorCode.MESSAGE_TOO_LARGE),
+        (sent(attributes=TRANSACTIONAL_BIT), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+    ],
+)
+def test_records_that_are_not_taken(node: CardboardNode, records: bytes | None, code: ErrorCode) -> None:
+    topic = made(node)
+    refused = produce(node, "plays", records)
+    assert (refused.error_code, refused.base_offset) == (code, -1)
+    assert refused.error_message
+    assert topic.partitions[0].end_offset == 0
+
+
+@pytest.mark.parametrize("acks", [2, -2])
+def test_acks_that_there_are_not(node: CardboardNode, acks: int) -> None:
+    topic = made(node)
+    assert produce(node, "plays", sent(), acks=acks).error_code == ErrorCode.INVALID_REQUIRED_ACKS
+    assert topic.partitions[0].end_offset == 0
+
+
+def test_without_acks_there_is_no_answer(node: CardboardNode) -> None:
+    topic = made(node)
+    asked = produce_request(node, "plays", sent(), acks=0)
+    assert asked.is_silent
+    assert not asked.connection.is_closed
+    assert topic.partitions[0].end_offset == 1
+
+
+def test_without_acks_an_error_closes_the_connection(node: CardboardNode) -> None:
+    """The client could not hear of it otherwise."""
+    asked = produce_request(node, "nobody", sent(), acks=0)
+    assert asked.is_silent
+    assert asked.connection.is_closed
+
+
+def test_an_idempotent_producer_may_send_again_but_not_skip(node: CardboardNode) -> None:
+    made(node)
+    producer_id = init_producer_id(node).producer_id
+    first, second, later = (sent(producer=(producer_id, 0, sequence)) for sequence in (0, 1, 7))
+    assert [produce(node, "plays", batch).base_offset for batch in (first, second, first, second)] == [0, 1, 0, 1]
+    gap = produce(node, "plays", later)
+    assert (gap.error_code, gap.base_offset) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+    assert len(parts_records(node, "plays")) == 2 * BATCH_BYTES
+
+
+def parts_records(node: CardboardNode, name: str) -> bytes:
+    [part] = fetch(node, (name, 0, 0))
+    records: bytes = part.records
+    return records
+
+
+def test_transactions_are_refused_for_good(node: CardboardNode) -> None:
+    refused = init_producer_id(node, transactional_id="tx")
+    assert refused.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert (refused.producer_id, refused.producer_epoch) == (-1, -1)
+
+
+@pytest.mark.parametrize(("transactional_id", "producer"), [("", (-1, -1)), (None, (5, -1)), (None, (-1, 5))])
+def test_producer_ids_that_are_asked_for_wrongly(
+    node: CardboardNode, transactional_id: str | None, producer: tuple[int, int]
+) -> None:
+    assert init_producer_id(node, transactional_id, producer).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_producer_that_wants_a_new_epoch_gets_a_new_id(node: CardboardNode) -> None:
+    old = init_producer_id(node)
+    new = init_producer_id(node, producer=(old.producer_id, old.producer_epoch))
+    assert (new.error_code, new.producer_epoch) == (0, 0)
+    assert new.producer_id > old.producer_id
+
+
+# Fetch ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_fetch_at_the_end_waits_and_an_append_wakes_it(node: CardboardNode) -> None:
+    made(node)
+    waiting = fetch_request(node, ("plays", 0, 0), ("plays", 1, 0), max_wait_ms=500)
+    assert not waiting.is_answered
+    [timer] = node.timers
+    assert timer.delay_ms == 500
+    produce(node, "plays", sent(2), partition=1)
+    first, second = parts(waiting)
+    assert (first.records, second.high_watermark, len(second.records)) == (b"", 2, len(sent(2)))
+    assert timer.is_cancelled
+    produce(node, "plays", sent(), partition=0)
+    assert waiting.is_answered, "and it stays answered once"
+
+
+def test_a_fetch_that_nobody_wakes_is_answered_with_nothing_in_time(node: CardboardNode) -> None:
+    topic = made(node)
+    waiting = fetch_request(node, ("plays", 0, 0), max_wait_ms=500)
+    node.timers[0].callback()
+    [part] = parts(waiting)
+    assert (part.error_code, part.records, part.high_watermark) == (0, b"", 0)
+    assert not topic.partitions[0].waiters
+
+
+def test_a_fetch_waits_for_as_many_bytes_as_it_wants(node: CardboardNode) -> None:
+    made(node)
+    produce(node, "plays", sent())
+    waiting = fetch_request(node, ("plays", 0, 0), max_wait_ms=500, min_bytes=3 * BATCH_BYTES)
+    produce(node, "plays", sent())
+    assert not waiting.is_answered
+    produce(node, "plays", sent())
+    [part] = parts(waiting)
+    assert len(part.records) == 3 * BATCH_BYTES
+
+
+def test_what_has_come_is_given_when_the_time_is_over(node: CardboardNode) -> None:
+    made(node)
+    waiting = fetch_request(node, ("plays", 0, 0), max_wait_ms=500, min_bytes=10**6)
+    produce(node, "plays", sent())
+    assert not waiting.is_answered
+    node.timers[0].callback()
+    [part] = parts(waiting)
+    assert len(part.records) == BATCH_BYTES
+
+
+def test_a_fetch_hears_that_its_topic_is_deleted(node: CardboardNode) -> None:
+    made(node)
+    by_id = fetch_request(node, ("plays", 0, 0), max_wait_ms=500, min_bytes=10**6)
+    by_name = fetch_request(node, ("plays", 0, 0), max_wait_ms=500, version=12)
+    delete_topics(node, "plays")
+    assert [part.error_code for part in parts(by_id)] == [ErrorCode.UNKNOWN_TOPIC_ID]
+    assert [part.error_code for part in parts(by_name)] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+@pytest.mark.parametrize("options", [{"max_wait_ms": 0}, {"max_wait_ms": 500, "min_bytes": 0}])
+def test_a_fetch_that_wants_to_wait_for_nothing_does_not(node: CardboardNode, options: dict[str, int]) -> None:
+    made(node)
+    assert fetch(node, ("plays", 0, 0), **options)[0].records == b""
+    assert not node.timers
+
+
+def test_errors_do_not_wait(node: CardboardNode) -> None:
+    made(node)
+    good, bad = fetch(node, ("plays", 0, 0), ("plays", 1, 5), max_wait_ms=500)
+    assert (good.error_code, bad.error_code) == (0, ErrorCode.OFFSET_OUT_OF_RANGE)
+    assert (bad.high_watermark, bad.last_stable_offset, bad.log_start_offset) == (-1, -1, -1)
+    assert fetch(node, (uuid4(), 0, 0), max_wait_ms=500)[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert fetch_request(node, max_wait_ms=500).answer.responses == ()
+    assert not node.timers
+
+
+@pytest.mark.parametrize(
+    ("epoch", "code"), [(0, 0), (-1, 0), (1, ErrorCode.UNKNOWN_LEADER_EPOCH), (-2, ErrorCode.FENCED_LEADER_EPOCH)]
+)
+def test_the_leader_epoch_is_zero(node: CardboardNode, epoch: int, code: int) -> None:
+    made(node)
+    assert fetch(node, ("plays", 0, 0), leader_epoch=epoch)[0].error_code == code
+    assert list_offsets(node, "plays", LATEST, leader_epoch=epoch).error_code == code
+
+
+def test_an_answer_stays_in_its_limits_but_always_gets_on(node: CardboardNode) -> None:
+    made(node)
+    for partition in (0, 1):
+        for _ in range(3):
+            produce(node, "plays", sent(), partition=partition)
+
+    def sizes(**options: int) -> list[int]:
+        found = fetch(node, ("plays", 0, 0), ("plays", 1, 0), **options)
+        return [len(part.records) // BATCH_BYTES for part in found]
+
+    assert sizes() == [3, 3]
+    assert sizes(max_bytes=4 * BATCH_BYTES) == [3, 1]
+    assert sizes(partition_max_bytes=2 * BATCH_BYTES) == [2, 2]
+    assert sizes(max_bytes=1) == sizes(partition_max_bytes=0) == [1, 0]
+    assert sizes(max_bytes=-1) == [1, 0]
+
+
+def test_aborted_transactions_are_an_empty_list_for_those_who_ask(node: CardboardNode) -> None:
+    made(node)
+    assert fetch(node, ("plays", 0, 0), isolation_level=1)[0].aborted_transactions == ()
+    assert fetch(node, ("plays", 0, 0))[0].aborted_transactions is None
+
+
+@pytest.mark.parametrize("session", [(0, 0), (0, -1), (77, 0), (77, -1)])
+def test_no_session_is_ever_made(node: CardboardNode, session: tuple[int, int]) -> None:
+    made(node)
+    answer = fetch_request(node, ("plays", 0, 0), session=session).answer
+    assert (answer.error_code, answer.session_id, len(answer.responses)) == (0, 0, 1)
+
+
+@pytest.mark.parametrize("session", [(0, 5), (77, 1), (77, -2)])
+def test_an_increment_to_a_session_is_told_that_there_is_none(node: CardboardNode, session: tuple[int, int]) -> None:
+    made(node)
+    answer = fetch_request(node, ("plays", 0, 0), session=session, max_wait_ms=500).answer
+    assert (answer.error_code, answer.session_id) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
+    assert answer.responses == ()
+
+
+def test_dropped_records_are_out_of_range(tmp_path: Path) -> None:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    small = CardboardNode(folder, topic_retention_bytes=2 * BATCH_BYTES)
+    made(small)
+    for _ in range(5):
+        produce(small, "plays", sent())
+    assert fetch(small, ("plays", 0, 2))[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    [kept] = fetch(small, ("plays", 0, 3))
+    assert (len(kept.records), kept.log_start_offset, kept.high_watermark) == (2 * BATCH_BYTES, 3, 5)
+    assert list_offsets(small, "plays", EARLIEST).offset == 3
+    small.topics.close()
+
+
+# ListOffsets ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("time", "since"), [(NEWEST, 7), (-4, 8), (-5, 9), (-6, 11), (-7, 99)], ids=str)
+def test_meanings_of_negative_times_came_with_versions(node: CardboardNode, time: int, since: int) -> None:
+    made(node).append(0, sent(2, timestamps=[5, 4]))
+    expected = {NEWEST: (5, 0, 0), -4: (-1, 0, 0), -5: (-1, -1, -1), -6: (-1, -1, -1)}
+    for version in range(4, 12):
+        found = list_offsets(node, "plays", time, version=version)
+        place = (found.timestamp, found.offset, found.leader_epoch)
+        if version < since:
+            assert (found.error_code, place) == (ErrorCode.UNSUPPORTED_VERSION, (-1, -1, -1))
+        else:
+            assert (found.error_code, place) == (0, expected[time])
+
+
+def test_an_empty_partition_has_edges_and_no_records(node: CardboardNode) -> None:
+    made(node)
+    for time, offset, epoch in ((LATEST, 0, 0), (EARLIEST, 0, 0), (NEWEST, -1, -1), (5, -1, -1)):
+        found = list_offsets(node, "plays", time)
+        assert (found.error_code, found.offset, found.leader_epoch) == (0, offset, epoch)
+
+
+def test_partitions_that_cannot_be_listed(node: CardboardNode) -> None:
+    made(node)
+    assert list_offsets(node, "nobody", LATEST).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert list_offsets(node, "plays", LATEST, partition=9).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert list_offsets(node, "plays", LATEST, EARLIEST).error_code == ErrorCode.INVALID_REQUEST
+
+
+# DescribeCluster -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("endpoint_type", "code"), [(2, 114), (3, 115)])
+def test_there_is_no_controller_to_talk_to(node: CardboardNode, endpoint_type: int, code: int) -> None:
+    answer = describe_cluster(node, endpoint_type)
+    assert (answer.error_code, answer.cluster_id, answer.brokers) == (code, "", ())
+    assert answer.error_message
+
+
+def test_operations_are_told_when_asked(node: CardboardNode) -> None:
+    assert describe_cluster(node, operations=True).cluster_authorized_operations == 8096
+    assert describe_cluster(node).cluster_authorized_operations == -(2**31)

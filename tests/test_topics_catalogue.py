@@ -1,0 +1,409 @@
+"""The topics of a node: their names and ends are there after a stop, after a kill, and never behind a commit."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_topics_batch import sent
+
+from callboard.actors.errors import CoordinatorError, ErrorCode
+from callboard.runtime.clock import SystemRandom
+from callboard.runtime.config import OFFSETS_TOPIC, Settings
+from callboard.runtime.errors import StartError
+from callboard.runtime.kafka.topics import catalogue as catalogue_module
+from callboard.runtime.kafka.topics.catalogue import PRODUCER_ID_BLOCK, RAISED_END_MAX, TopicCatalogue
+from callboard.runtime.kafka.topics.ends import GROW_SLOTS, SLOT_BYTES, free_run
+from callboard.runtime.kafka.topics.store import id_text
+
+SETTINGS = Settings(offsets_topic_num_partitions=3)
+
+
+class Known(NamedTuple):
+    """What of a topic must be the same after a restart."""
+
+    name: str
+    topic_id: UUID
+    ends: list[int]
+
+
+def opened(folder: Path) -> TopicCatalogue:
+    return TopicCatalogue(folder, SETTINGS, SystemRandom())
+
+
+@pytest.fixture
+def topics(tmp_path: Path) -> Iterator[TopicCatalogue]:
+    catalogue = opened(tmp_path)
+    yield catalogue
+    catalogue.close()
+
+
+def known(catalogue: TopicCatalogue) -> dict[str, Known]:
+    found = [catalogue.get(name) for name in catalogue.names()]
+    return {
+        topic.name: Known(topic.name, topic.topic_id, [log.end_offset for log in topic.partitions])
+        for topic in found
+        if topic
+    }
+
+
+def code_of(action: Callable[[], object]) -> ErrorCode:
+    with pytest.raises(CoordinatorError) as caught:
+        action()
+    return caught.value.code
+
+
+def fill(catalogue: TopicCatalogue) -> None:
+    catalogue.create("plays", 2).append(1, sent(5))
+    catalogue.create("props", 1).append(0, sent(2))
+    catalogue.create("empty", 3)
+
+
+# Names ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "é", "a\n", "x" * 250, "a:b"])
+def test_names_that_kafka_refuses_are_refused(topics: TopicCatalogue, name: str) -> None:
+    assert code_of(lambda: topics.create(name, 1)) == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert topics.get(name) is None
+
+
+@pytest.mark.parametrize("name", ["a", "...", "-", "x" * 249, "A.b-C_9", "__mine"])
+def test_names_that_kafka_takes_are_taken(topics: TopicCatalogue, name: str) -> None:
+    assert topics.create(name, 1) is topics.get(name)
+
+
+def test_dots_and_underscores_collide(topics: TopicCatalogue) -> None:
+    topics.create("my.topic_a", 1)
+    assert code_of(lambda: topics.create("my_topic.a", 1)) == ErrorCode.INVALID_TOPIC_EXCEPTION
+    topics.delete("my.topic_a")
+    topics.create("my_topic.a", 1)
+
+
+def test_a_name_is_taken_once(topics: TopicCatalogue) -> None:
+    topics.create("plays", 1)
+    assert code_of(lambda: topics.create("plays", 1)) == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert code_of(lambda: topics.create(OFFSETS_TOPIC, 1)) == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert code_of(lambda: topics.create("__cluster_metadata", 1)) == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("partitions", "code"),
+    [(0, ErrorCode.INVALID_PARTITIONS), (-2, ErrorCode.INVALID_PARTITIONS), (2**31 - 1, ErrorCode.POLICY_VIOLATION)],
+)
+def test_numbers_of_partitions_that_cannot_be(topics: TopicCatalogue, partitions: int, code: ErrorCode) -> None:
+    assert code_of(lambda: topics.create("plays", partitions)) == code
+
+
+def test_topics_are_found_by_id_and_the_zero_id_is_nobodys(topics: TopicCatalogue) -> None:
+    topic = topics.create("plays", 1)
+    assert topics.by_id(topic.topic_id) is topic
+    assert topics.by_id(None) is None
+    topics.delete("plays")
+    assert topics.by_id(topic.topic_id) is None
+    assert topics.create("plays", 1).topic_id != topic.topic_id
+
+
+def test_no_id_begins_with_a_dash(tmp_path: Path) -> None:
+    """Kafka's tools would take it for an option."""
+    drawn = [UUID(int=0xF8 << 120), UUID(int=0xFB << 120 | 1), UUID(int=5), UUID(int=0xFB << 120 | 2), UUID(int=6)]
+
+    class Drawn:
+        def uuid(self) -> str:
+            return str(drawn.pop(0))
+
+    catalogue = TopicCatalogue(tmp_path, SETTINGS, Drawn())
+    assert catalogue.create("plays", 1).topic_id == UUID(int=6)
+    assert id_text(UUID(int=0xFB << 120)).startswith("-")
+    catalogue.close()
+
+
+def test_the_offsets_topic_is_shown_and_stays(topics: TopicCatalogue) -> None:
+    topic = topics.get(OFFSETS_TOPIC)
+    assert topic is not None
+    assert topic.is_internal
+    assert len(topic.partitions) == SETTINGS.offsets_topic_num_partitions
+    assert topics.by_id(topic.topic_id) is topic
+    assert code_of(lambda: topics.delete(OFFSETS_TOPIC)) == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert code_of(lambda: topics.delete("nobody")) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_many_are_made_with_an_answer_for_each(topics: TopicCatalogue) -> None:
+    made, again, bad, other = topics.create_many([("a.b", 1), ("a_b", 1), ("", 1), ("c", 2)])
+    assert made is topics.get("a.b")
+    assert isinstance(again, CoordinatorError)
+    assert isinstance(bad, CoordinatorError)
+    assert other is topics.get("c")
+
+
+# Restarts ------------------------------------------------------------------------------------------------------------
+
+
+def test_after_a_stop_all_is_there_but_the_records(tmp_path: Path) -> None:
+    catalogue = opened(tmp_path)
+    fill(catalogue)
+    catalogue.delete("props")
+    before = known(catalogue)
+    catalogue.close()
+    again = opened(tmp_path)
+    assert known(again) == before
+    plays = again.get("plays")
+    assert plays is not None
+    assert [(log.start_offset, log.size_bytes) for log in plays.partitions] == [(0, 0), (5, 0)]
+    assert plays.append(1, sent()) == 5
+    again.close()
+    last = opened(tmp_path)
+    assert known(last)["plays"].ends == [0, 6]
+    last.close()
+
+
+def reopened_copy(folder: Path, copy: Path) -> TopicCatalogue:
+    """What a process finds that starts after the one on ``folder`` was killed: nothing was synced or closed."""
+    for name in ("topics.json", "topics.ends"):
+        shutil.copy(folder / name, copy / name)
+    return opened(copy)
+
+
+def test_after_a_kill_nothing_is_lost_either(tmp_path: Path, topics: TopicCatalogue) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    fill(topics)
+    again = reopened_copy(tmp_path, copy)
+    assert known(again) == known(topics)
+    again.close()
+
+
+APPENDS = """
+import sys
+from pathlib import Path
+from callboard.runtime.clock import SystemRandom
+from callboard.runtime.config import Settings
+from callboard.runtime.kafka.topics.catalogue import TopicCatalogue
+
+topic = TopicCatalogue(Path(sys.argv[1]), Settings(), SystemRandom()).create("plays", 1)
+batch = bytes.fromhex(sys.argv[2])
+while True:
+    print(topic.append(0, batch), flush=True)
+"""
+
+
+def test_a_killed_process_has_kept_every_end_that_it_told(tmp_path: Path) -> None:
+    """kill -9 in the middle of appends: the next process begins behind the last answer, at most one append further."""
+    command = [sys.executable, "-c", APPENDS, str(tmp_path), sent(3).hex()]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        for _ in range(2000):
+            process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+        told = int(process.stdout.read().splitlines()[-1])
+    again = opened(tmp_path)
+    [end] = known(again)["plays"].ends
+    again.close()
+    assert end in (told + 3, told + 6)
+
+
+def test_a_new_topic_begins_at_zero_where_another_lay(tmp_path: Path, topics: TopicCatalogue) -> None:
+    fill(topics)
+    topics.delete("plays")
+    topics.create("masks", 2)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    again = reopened_copy(tmp_path, copy)
+    assert known(again)["masks"].ends == [0, 0]
+    assert known(again)["props"].ends == [2]
+    again.close()
+
+
+def test_the_file_of_ends_grows_and_keeps_what_it_has(tmp_path: Path, topics: TopicCatalogue) -> None:
+    first = topics.create("first", 1)
+    first.append(0, sent(4))
+    wide = topics.create("wide", 3 * GROW_SLOTS)
+    first.append(0, sent(1))
+    wide.append(3 * GROW_SLOTS - 1, sent(2))
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    again = reopened_copy(tmp_path, copy)
+    assert known(again)["first"].ends == [5]
+    assert known(again)["wide"].ends[-1] == 2
+    again.close()
+
+
+@given(st.lists(st.integers(1, 5)), st.sets(st.integers(0, 20)), st.integers(1, 6))
+def test_free_slots_are_nobody_elses(sizes: list[int], gone: set[int], count: int) -> None:
+    spans: list[tuple[int, int]] = []
+    for size in sizes:
+        spans.append((free_run(spans, size), size))
+    kept = [span for place, span in enumerate(spans) if place not in gone]
+    kept.append((free_run(kept, count), count))
+    slots = [slot for first, size in kept for slot in range(first, first + size)]
+    assert len(slots) == len(set(slots))
+    assert min(slots) >= 1
+
+
+# Commits and ends ----------------------------------------------------------------------------------------------------
+
+
+def test_no_end_lies_below_a_committed_offset_after_a_start(tmp_path: Path) -> None:
+    """A power loss may take back an end that a consumer has committed already."""
+    before = opened(tmp_path)
+    fill(before)
+    before.close()
+    again = opened(tmp_path)
+    again.raise_end("plays", 0, 12)
+    again.raise_end("plays", 1, 3)
+    again.raise_end("nobody", 0, 3)
+    again.raise_end("plays", 9, 3)
+    again.raise_end(OFFSETS_TOPIC, 0, 3)
+    again.raise_end("empty", 0, RAISED_END_MAX + 1)
+    assert known(again)["plays"].ends == [12, 5]
+    assert known(again)["empty"].ends == [0, 0, 0]
+    again.close()
+    last = opened(tmp_path)
+    plays = last.get("plays")
+    assert plays is not None
+    assert plays.append(0, sent()) == 12
+    last.close()
+
+
+def test_a_sync_may_come_from_another_thread_and_after_the_end(tmp_path: Path) -> None:
+    catalogue = opened(tmp_path)
+    topic = catalogue.create("plays", 1)
+    stop = threading.Event()
+
+    def sync() -> None:
+        while not stop.is_set():
+            catalogue.sync()
+
+    thread = threading.Thread(target=sync)
+    thread.start()
+    for _ in range(200):
+        topic.append(0, sent())
+    catalogue.create("wide", GROW_SLOTS)
+    catalogue.close()
+    stop.set()
+    thread.join()
+    catalogue.sync()
+    again = opened(tmp_path)
+    assert known(again)["plays"].ends == [200]
+    again.close()
+
+
+# Producer ids --------------------------------------------------------------------------------------------------------
+
+
+def test_a_producer_id_is_given_once_whatever_happens_between(tmp_path: Path, topics: TopicCatalogue) -> None:
+    given_out = [topics.new_producer_id() for _ in range(PRODUCER_ID_BLOCK + 1)]
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    again = reopened_copy(tmp_path, copy)
+    given_out += [again.new_producer_id() for _ in range(3)]
+    again.close()
+    assert given_out[: PRODUCER_ID_BLOCK + 1] == list(range(PRODUCER_ID_BLOCK + 1))
+    assert len(set(given_out)) == len(given_out)
+
+
+# A disk that fails ---------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_written_has_not_happened(
+    tmp_path: Path, topics: TopicCatalogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(topics)
+    before = known(topics)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(catalogue_module, "save_table", full)
+        assert code_of(lambda: topics.create("more", 1)) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert code_of(lambda: topics.delete("plays")) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert code_of(topics.new_producer_id) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert known(topics) == before
+    topics.create("more", 1)
+    topics.delete("plays")
+    assert topics.new_producer_id() == 0
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    again = reopened_copy(tmp_path, copy)
+    assert again.new_producer_id() > 0, "the block was given out without being reserved on disk"
+    again.close()
+
+
+def edit(folder: Path, **changes: object) -> None:
+    path = folder / "topics.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+ROW = {"name": "plays", "id": "A" * 22, "partitions": 2, "first_slot": 1}
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no json": (lambda folder: (folder / "topics.json").write_text("{"), "damaged"),
+    "not utf-8": (lambda folder: (folder / "topics.json").write_bytes(b"\xff\xfe{"), "damaged"),
+    "a list": (lambda folder: (folder / "topics.json").write_text("[]"), "damaged"),
+    "a later version": (lambda folder: edit(folder, version=2), "version 2: expected at most 1"),
+    "no version": (lambda folder: edit(folder, version=None), "damaged"),
+    "an illegal name": (lambda folder: edit(folder, topics=[ROW | {"name": "a/b"}]), "a/b"),
+    "no partitions": (lambda folder: edit(folder, topics=[ROW | {"partitions": 0}]), "damaged"),
+    "a bad id": (lambda folder: edit(folder, topics=[ROW | {"id": "x"}]), "damaged"),
+    "twice": (lambda folder: edit(folder, topics=[ROW, ROW]), "twice"),
+    "shared slots": (lambda folder: edit(folder, topics=[ROW, ROW | {"name": "b", "first_slot": 2}]), "same slots"),
+    "slots beyond the file": (lambda folder: edit(folder, topics=[ROW | {"first_slot": 10**6}]), "slots"),
+    "ends gone": (lambda folder: (folder / "topics.ends").unlink(), "No such file"),
+    "ends empty": (lambda folder: (folder / "topics.ends").write_bytes(b""), "cut off"),
+    "ends cut": (lambda folder: shorten(folder / "topics.ends", 2 * SLOT_BYTES), "slots"),
+    "ends of something else": (lambda folder: (folder / "topics.ends").write_bytes(b"x" * 4096), "begin with"),
+    "a negative end": (lambda folder: overwrite(folder / "topics.ends", SLOT_BYTES, b"\xff" * SLOT_BYTES), "-1"),
+}
+
+
+def shorten(path: Path, size: int) -> None:
+    path.write_bytes(path.read_bytes()[:size])
+
+
+def overwrite(path: Path, at: int, content: bytes) -> None:
+    whole = path.read_bytes()
+    path.write_bytes(whole[:at] + content + whole[at + len(content) :])
+
+
+@pytest.mark.parametrize(("damage", "words"), DAMAGE.values(), ids=DAMAGE)
+def test_damage_stops_the_start_with_one_clear_line(
+    tmp_path: Path, damage: Callable[[Path], object], words: str
+) -> None:
+    catalogue = opened(tmp_path)
+    fill(catalogue)
+    catalogue.close()
+    damage(tmp_path)
+    with pytest.raises(StartError) as caught:
+        opened(tmp_path)
+    text = str(caught.value)
+    assert words in text
+    assert str(tmp_path) in text
+    assert "\n" not in text
+
+
+def test_a_first_start_that_was_cut_short_is_begun_again(tmp_path: Path) -> None:
+    (tmp_path / "topics.ends").write_bytes(b"half")
+    (tmp_path / "topics.json.tmp").write_text("{")
+    catalogue = opened(tmp_path)
+    catalogue.create("plays", 1)
+    catalogue.close()
+    again = opened(tmp_path)
+    assert "plays" in again.names()
+    again.close()
+
+
+def test_a_folder_that_is_not_there_stops_the_start(tmp_path: Path) -> None:
+    with pytest.raises(StartError, match="cannot write"):
+        opened(tmp_path / "nowhere")
