@@ -1,0 +1,46 @@
+"""``python -m callboard.bench [NAME ...]``: runs a bench by its name, or lists them.
+
+A bench's module is loaded when it is called, so that the list answers at once. A bench is a module with
+``main(argv) -> exit code`` and an entry here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib import import_module
+
+BENCHES = {
+    "door": "heartbeats and durable commits a second through TCP, beside a bare server",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the bench that ``argv`` names with the arguments after it (``sys.argv`` when None); returns the exit code."""
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    if not arguments or arguments[0] in ("-h", "--help"):
+        _list()
+        return 0
+    name, *rest = arguments
+    if name not in BENCHES:
+        print(_unknown(name), file=sys.stderr)
+        return 2
+    code: int = import_module(f"callboard.bench.{name}").main(rest)
+    return code
+
+
+def _list() -> None:
+    print("usage: python -m callboard.bench NAME [OPTIONS]   (NAME --help lists the options)\n")
+    for name, purpose in BENCHES.items():
+        print(f"  {name:<10}{purpose}")
+
+
+def _unknown(name: str) -> str:
+    near = get_close_matches(name, BENCHES, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(BENCHES)}"
+    return f"no bench is called {name!r}; {hint}"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

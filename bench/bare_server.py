@@ -1,0 +1,135 @@
+"""The yardstick: a server that decodes each request with kio and answers prepared bytes, and does nothing else.
+
+The same loop, sockets and parser as Callboard's own door without a coordinator behind it, so that a ratio to it says
+what the coordinator costs. It knows Heartbeat v4 and OffsetCommit v9 and agrees to everything; a request that it does
+not know ends the connection. ``python -m callboard.bench.bare_server [--listen HOST:PORT] [--wrong-at N]``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from importlib import import_module
+from typing import Any, cast
+
+from callboard.bench.harness import parse_address
+from callboard.bench.wire import CORRELATION_AT_ANSWER, CORRELATION_AT_REQUEST, api, no_error, skip_hypothesis
+
+HEARTBEAT = 12  # API key
+
+
+class Answers:
+    """Prepared answers: everything but the correlation id. ``wrong_at`` spoils that of one answer (0: of none)."""
+
+    def __init__(self, wrong_at: int = 0) -> None:
+        heartbeat, commit = api("heartbeat", 4), api("offset_commit", 9)
+        self._read_header = import_module("kio.serial").entity_reader(heartbeat.request_type.__header_schema__)
+        self._read = {heartbeat.key: heartbeat.read_request, commit.key: commit.read_request}
+        self._heartbeat = _cut(heartbeat.answer(0, throttle_time=timedelta(0), error_code=no_error()))
+        self._commits: dict[tuple[str, int], tuple[bytes, bytes]] = {}
+        self._until_wrong = wrong_at
+
+    def answer(self, data: bytes, start: int) -> bytes:
+        """The answer to the frame whose size field is at ``start``. Raises KeyError for an unknown API."""
+        header, size = self._read_header(data, start + 4)
+        request, _ = self._read[header.request_api_key](data, start + 4 + size)
+        head, tail = self._heartbeat if header.request_api_key == HEARTBEAT else self._commit(request)
+        at = start + CORRELATION_AT_REQUEST
+        correlation_id = data[at : at + 4]
+        if self._until_wrong:
+            correlation_id = self._spoil(correlation_id)
+        return head + correlation_id + tail
+
+    def _commit(self, request: Any) -> tuple[bytes, bytes]:
+        topic = request.topics[0]
+        key = topic.name, topic.partitions[0].partition_index
+        prepared = self._commits.get(key)
+        if prepared is None:
+            prepared = self._commits[key] = _cut(commit_answer(*key))
+        return prepared
+
+    def _spoil(self, correlation_id: bytes) -> bytes:
+        self._until_wrong -= 1
+        return correlation_id if self._until_wrong else bytes(byte ^ 0xFF for byte in correlation_id)
+
+
+def commit_answer(topic: str, partition: int, correlation_id: int = 0) -> bytes:
+    """The whole answer to an OffsetCommit v9 of one offset that was accepted."""
+    commit = api("offset_commit", 9)
+    types = commit.answer_types
+    done = types.OffsetCommitResponsePartition(partition_index=partition, error_code=no_error())
+    topics = (types.OffsetCommitResponseTopic(name=topic, partitions=(done,)),)
+    return commit.answer(correlation_id, throttle_time=timedelta(0), topics=topics)
+
+
+def _cut(answer: bytes) -> tuple[bytes, bytes]:
+    """What stands before and after the correlation id."""
+    return answer[:CORRELATION_AT_ANSWER], answer[CORRELATION_AT_ANSWER + 4 :]
+
+
+class BareConnection(asyncio.Protocol):
+    """Splits frames and answers all that one read brought with one write."""
+
+    def __init__(self, answers: Answers) -> None:
+        self._answer = answers.answer
+        self._rest = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is not a subclass
+
+    def data_received(self, data: bytes) -> None:
+        if self._rest:
+            data = self._rest + data
+        try:
+            out, start = self._answer_all(data)
+        except (KeyError, ValueError):
+            self._transport.close()
+            return
+        self._rest = data[start:]
+        self._transport.write(b"".join(out))
+
+    def _answer_all(self, data: bytes) -> tuple[list[bytes], int]:
+        """Answers to all whole frames, and where the first that is not whole starts."""
+        out, start, available = [], 0, len(data)
+        while available - start >= 4:
+            end = start + 4 + int.from_bytes(data[start : start + 4], "big")
+            if end > available:
+                break
+            out.append(self._answer(data, start))
+            start = end
+        return out, start
+
+
+async def serve(host: str, port: int, wrong_at: int) -> None:
+    """Serve until the process ends."""
+    answers = Answers(wrong_at)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: BareConnection(answers), host, port)
+    name, number = server.sockets[0].getsockname()[:2]
+    print(f"bare ready on {name}:{number}", flush=True)
+    await server.serve_forever()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m callboard.bench.bare_server")
+    parser.add_argument("--listen", default="127.0.0.1:0", metavar="HOST:PORT")
+    parser.add_argument("--wrong-at", type=int, default=0, help="give answer N a wrong correlation id (0: none)")
+    options = parser.parse_args(argv)
+    skip_hypothesis()
+    _run(serve(*parse_address(options.listen), options.wrong_at))
+    return 0
+
+
+def _run(program: Any) -> None:
+    """Run on uvloop where there is one, as ``callboard serve`` does."""
+    try:
+        runner = import_module("uvloop").run
+    except ImportError:
+        runner = asyncio.run
+    runner(program)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

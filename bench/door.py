@@ -1,0 +1,412 @@
+"""``python -m callboard.bench door``: what a request through the front door costs, beside a bare server.
+
+Heartbeats and durable commits a second through TCP, one request in flight on each connection and pipelined. The bare
+server (``bare_server.py``) decodes each request too, with the same parser and loop, and answers prepared bytes; so the
+ratio to it is the price of the coordinator, and means something on any machine, which seconds do not. Rounds of both
+servers are interleaved, the ratio is taken in each round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from callboard.actors.javahash import offsets_partition
+from callboard.bench.harness import (
+    BenchError,
+    Measured,
+    Server,
+    machine,
+    median_known,
+    print_table,
+    resident_bytes,
+    summarise,
+    write_json,
+)
+from callboard.bench.lanes import Outcome
+from callboard.bench.load import COMMITS, HEARTBEATS, LoadProcess, group_names
+from callboard.bench.members import commit, create_topic, enrol, find_coordinator
+from callboard.bench.wire import Client
+
+PIPELINED = 16
+WARM_UP_S = 0.3
+QUICK_S = 0.5
+OFFSETS_PARTITIONS = 50  # Kafka's default, and ours
+MEMORY_GROUPS = 1000
+MEMORY_CONNECTIONS = 50
+READY_RUNS = 7
+UNDISTURBED_SHARE = 0.9  # of a core
+LEAN_SHARE = 0.7  # of the server's CPU time for a request; above it the table says so
+BARE = "bare"
+PURPOSE = "Heartbeats and durable commits a second through TCP, beside a bare server that answers prepared bytes."
+
+COLUMNS = (
+    "server",
+    "requests",
+    "load",
+    "requests/s",
+    "spread",
+    "of\nbare",
+    "of\nbeats",
+    "p50\nms",
+    "p99\nms",
+    "server\nus/req",
+    "load\nus/req",
+    "server\nCPU",
+    "load\nCPU",
+    "ready\na poll",
+    "server\nMB",
+)
+
+
+class Row(NamedTuple):
+    """One line of the table: medians over the rounds. Ratios are medians of each round's ratio."""
+
+    server: str
+    requests: str
+    connections: int
+    in_flight: int
+    requests_per_s: float
+    spread: float | None
+    of_bare: float | None
+    of_heartbeats: float | None
+    latency_p50_ms: float
+    latency_p99_ms: float
+    server_cpu_us: float | None
+    load_cpu_us: float
+    server_cpu_share: float | None
+    load_cpu_share: float
+    ready_each_poll: float
+    resident_mb: float | None
+
+
+class Side(NamedTuple):
+    """A server under load. ``pid`` None: its process is not ours to look at."""
+
+    name: str
+    load: LoadProcess
+    pid: int | None
+
+
+class Round(NamedTuple):
+    """One run, with the server's resident memory after it."""
+
+    outcome: Outcome
+    resident: int | None
+
+    @property
+    def rate(self) -> float:
+        return self.outcome.answers / self.outcome.elapsed_s
+
+
+Rounds = dict[tuple[str, str, int], list[Round]]  # by server, requests, in flight
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print the table, write the JSON; returns 1 when an answer was wrong or a server did not run."""
+    options = _options(argv)
+    try:
+        result = run(options)
+    except BenchError as error:
+        print(f"door: {error}", file=sys.stderr)
+        return 1
+    _show(options, result)
+    if options.json is not None:
+        write_json(options.json, _plain(options, result))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m callboard.bench door", description=PURPOSE)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each run (default 3)")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each kind (default 3)")
+    parser.add_argument("--connections", type=int, default=50)
+    parser.add_argument(
+        "--groups", type=int, help="the members are spread over them (default: one for each connection)"
+    )
+    parser.add_argument("--target", metavar="HOST:PORT", help="measure this server; without it one is started")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+    parser.add_argument("--quick", action="store_true", help="one round of 0.5 s, to see that it works")
+    return parser
+
+
+def _options(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if options.quick:
+        options.seconds, options.rounds = QUICK_S, 1
+    if options.groups is None:
+        options.groups = options.connections
+    for name in ("seconds", "rounds", "connections", "groups"):
+        if getattr(options, name) <= 0:
+            parser.error(f"--{name} {getattr(options, name)}: expected more than 0")
+    if options.groups > options.connections:
+        parser.error(f"--groups {options.groups}: expected at most one for each of {options.connections} connections")
+    return options
+
+
+class Result(NamedTuple):
+    """Everything that was measured. ``ready_s`` and ``memory`` are for a server that the bench started itself."""
+
+    rows: list[Row]
+    offsets_compared: int
+    ready_s: list[float]
+    memory: Memory | None
+
+
+class Memory(NamedTuple):
+    """Resident memory in MB of a fresh server, and with groups that have one member and one committed offset each."""
+
+    groups: int
+    empty_mb: float | None
+    filled_mb: float | None
+
+
+def run(options: argparse.Namespace) -> Result:
+    """Measure; takes about ``seconds * rounds * 8`` and then some. Raises BenchError when an answer is wrong."""
+    with ExitStack() as stack:
+        bare = stack.enter_context(Server(["-m", "callboard.bench.bare_server"], "the bare server"))
+        if options.target is None:
+            server = stack.enter_context(callboard_server())
+            ours = _side(stack, options, "callboard", server.address, server.pid)
+        else:
+            ours = _side(stack, options, "target", options.target, None)
+        rounds = _interleaved((_side(stack, options, BARE, bare.address, bare.pid), ours), options)
+        compared = ours.load.verify()
+        ours.load.leave()
+    rows = _rows(rounds, options.connections)
+    if options.target is not None:
+        return Result(rows, compared, [], None)
+    return Result(rows, compared, _ready_times(1 if options.quick else READY_RUNS), _memory(MEMORY_GROUPS))
+
+
+@contextmanager
+def callboard_server(parent: Path | None = None) -> Iterator[Server]:
+    """``callboard serve`` as a subprocess on an empty folder in ``parent``, by default the current folder.
+
+    Not in the system's folder for temporary files: that may lie in memory, where a sync costs nothing.
+    """
+    with tempfile.TemporaryDirectory(prefix="door-", dir=parent or Path.cwd()) as folder:
+        arguments = ["serve", "--listen", "127.0.0.1:0", "--data", folder, "--sync", "always"]
+        arguments += ["--set", "group_initial_rebalance_delay_ms=0"]
+        with Server(["-m", "callboard", *arguments], "callboard serve") as server:
+            yield server
+
+
+def _side(stack: ExitStack, options: argparse.Namespace, name: str, address: str, pid: int | None) -> Side:
+    load = LoadProcess(address, options.connections, options.groups, name != BARE, pid)
+    return Side(name, stack.enter_context(load), pid)
+
+
+def _interleaved(sides: Sequence[Side], options: argparse.Namespace) -> Rounds:
+    """Bare heartbeats, ours, bare commits, ours, and again; each kind is warmed up before its first round."""
+    rounds: Rounds = {}
+    for in_flight in (1, PIPELINED):
+        kinds = [(side, requests) for requests in (HEARTBEATS, COMMITS) for side in sides]
+        for side, requests in kinds:
+            side.load.run(requests, in_flight, min(WARM_UP_S, options.seconds))
+        for _ in range(options.rounds):
+            for side, requests in kinds:
+                outcome = side.load.run(requests, in_flight, options.seconds)
+                rounds.setdefault((side.name, requests, in_flight), []).append(Round(outcome, resident_bytes(side.pid)))
+    return rounds
+
+
+def _rows(rounds: Rounds, connections: int) -> list[Row]:
+    return [_row(rounds, key, connections) for key in rounds]
+
+
+def _row(rounds: Rounds, key: tuple[str, str, int], connections: int) -> Row:
+    server, requests, in_flight = key
+    own = rounds[key]
+    outcomes = [each.outcome for each in own]
+    rate = summarise([each.rate for each in own])
+    resident = own[-1].resident
+    return Row(
+        server,
+        requests,
+        connections,
+        in_flight,
+        rate.median,
+        rate.spread if len(own) > 1 else None,
+        None if server == BARE else _ratio(own, rounds[BARE, requests, in_flight]).median,
+        None if requests == HEARTBEATS or server == BARE else _ratio(own, rounds[server, HEARTBEATS, in_flight]).median,
+        1e3 * summarise([each.latency_p50_s for each in outcomes]).median,
+        1e3 * summarise([each.latency_p99_s for each in outcomes]).median,
+        median_known([_each_us(each.server_cpu_s, each.answers) for each in outcomes]),
+        summarise([1e6 * each.load_cpu_s / each.answers for each in outcomes]).median,
+        median_known([_share(each.server_cpu_s, each.elapsed_s) for each in outcomes]),
+        summarise([each.load_cpu_s / each.elapsed_s for each in outcomes]).median,
+        summarise([each.ready_each_poll for each in outcomes]).median,
+        None if resident is None else resident / 1e6,
+    )
+
+
+def _ratio(own: Sequence[Round], other: Sequence[Round]) -> Measured:
+    return summarise([one.rate / base.rate for one, base in zip(own, other, strict=True)])
+
+
+def _each_us(cpu_s: float | None, answers: int) -> float | None:
+    return None if cpu_s is None else 1e6 * cpu_s / answers
+
+
+def _share(cpu_s: float | None, elapsed_s: float) -> float | None:
+    return None if cpu_s is None else cpu_s / elapsed_s
+
+
+def _ready_times(count: int) -> list[float]:
+    """Seconds from making the process to its ready line, each on an empty folder."""
+    times = []
+    for _ in range(count):
+        with callboard_server() as server:
+            times.append(server.ready_s)
+    return times
+
+
+def _memory(count: int) -> Memory:
+    with callboard_server() as server:
+        empty = resident_bytes(server.pid)
+        _fill(server.address, group_names(count))
+        return Memory(count, _mb(empty), _mb(resident_bytes(server.pid)))
+
+
+def _fill(address: str, names: Sequence[str]) -> None:
+    """Give each group one member and one committed offset. Members share connections."""
+    with ExitStack() as stack:
+        clients = [stack.enter_context(Client(address)) for _ in range(min(MEMORY_CONNECTIONS, len(names)))]
+        topic = create_topic(clients[0], len(clients))
+        find_coordinator(clients[0], names[0])
+        for start in range(0, len(names), len(clients)):
+            members = enrol(clients, names[start : start + len(clients)], topic)
+            for client, member in zip(clients, members, strict=False):
+                commit(client, member, 1)
+
+
+def _mb(size: int | None) -> float | None:
+    return None if size is None else size / 1e6
+
+
+def _partitions(groups: int) -> int:
+    return len({offsets_partition(name, OFFSETS_PARTITIONS) for name in group_names(groups)})
+
+
+def _show(options: argparse.Namespace, result: Result) -> None:
+    title = (
+        f"{options.connections} connections, one member each, in {options.groups} groups on "
+        f"{_partitions(options.groups)} of {OFFSETS_PARTITIONS} partitions of the offsets topic; "
+        f"median of {options.rounds} x {options.seconds:g} s"
+    )
+    print_table(title, COLUMNS, [_cells(row) for row in result.rows], _notes(options, result))
+
+
+def _cells(row: Row) -> list[str]:
+    return [
+        row.server,
+        row.requests,
+        f"{row.connections} x {row.in_flight}",
+        f"{row.requests_per_s:,.0f}",
+        _percent(row.spread),
+        _percent(row.of_bare),
+        _percent(row.of_heartbeats),
+        f"{row.latency_p50_ms:.2f}",
+        f"{row.latency_p99_ms:.2f}",
+        _figure(row.server_cpu_us, ".2f"),
+        f"{row.load_cpu_us:.2f}",
+        _percent(row.server_cpu_share),
+        f"{row.load_cpu_share:.0%}",
+        f"{row.ready_each_poll:.1f}",
+        _figure(row.resident_mb, ".0f"),
+    ]
+
+
+def _percent(value: float | None) -> str:
+    return _figure(value, ".0%")
+
+
+def _figure(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+def _notes(options: argparse.Namespace, result: Result) -> list[str]:
+    notes = [
+        "Every answer was compared, whole, with the bytes that it must be; "
+        f"{result.offsets_compared} last committed offsets were read back and are right.",
+        _commits_note(options.target),
+        _load_note(result.rows),
+        *_disturbed_note(result.rows),
+    ]
+    if result.ready_s:
+        ready = summarise(result.ready_s)
+        notes.append(
+            f"Ready on an empty folder {ready.median:.3f} s after the start (median of {len(result.ready_s)}, "
+            f"{min(result.ready_s):.3f} to {max(result.ready_s):.3f})."
+        )
+    memory = result.memory
+    if memory is not None and memory.filled_mb is not None:
+        notes.append(
+            f"Resident memory with {memory.groups} groups, each with a member and a committed offset: "
+            f"{memory.filled_mb:.1f} MB ({_figure(memory.empty_mb, '.1f')} MB when empty)."
+        )
+    return notes
+
+
+def _commits_note(target: str | None) -> str:
+    if target is None:
+        return "Commits are durable before they are answered (--sync always); the data lies on the current disk."
+    return "Commits are as durable as the target's settings make them (Kafka's default: not synced)."
+
+
+def _load_note(rows: Sequence[Row]) -> str:
+    """Says whether the load can have been the bottleneck, from its own figures."""
+    dear = [row for row in rows if row.server_cpu_us is not None and row.load_cpu_us > LEAN_SHARE * row.server_cpu_us]
+    text = (
+        "Load: connections x requests in flight on each. Us/req: CPU time in microseconds. Ready a poll: how many "
+        "connections had an answer waiting when the load looked; the others' requests were with the server. A load "
+        "that is the bottleneck finds nearly all."
+    )
+    if not dear:
+        return text
+    names = ", ".join(f"{row.server} {row.requests} {row.connections} x {row.in_flight}" for row in dear)
+    return (
+        f"{text} The load's CPU time for a request is not far below the server's for: {names}. With one in flight both "
+        "pay one send and one recv in the kernel for each request, which is most of it on either side; such a row is "
+        "a lower bound of what that server can do."
+    )
+
+
+def _disturbed_note(rows: Sequence[Row]) -> list[str]:
+    """Pipelined, nothing but its own CPU holds the bare server back; if it had no whole core, others were at work."""
+    shares = [row.server_cpu_share for row in rows if row.server == BARE and row.in_flight == PIPELINED]
+    least = min((share for share in shares if share is not None), default=1.0)
+    if least >= UNDISTURBED_SHARE:
+        return []
+    return [
+        f"The bare server got {least:.0%} of a core: other programs were running. Us/req holds, rates are lower bounds."
+    ]
+
+
+def _plain(options: argparse.Namespace, result: Result) -> dict[str, Any]:
+    """The result for ``--json``: times in seconds, milliseconds or microseconds as their names say."""
+    return {
+        "bench": "door",
+        "machine": machine(),
+        "connections": options.connections,
+        "groups": options.groups,
+        "offsets_partitions": _partitions(options.groups),
+        "seconds": options.seconds,
+        "rounds": options.rounds,
+        "target": options.target,
+        "rows": [row._asdict() for row in result.rows],
+        "offsets_compared": result.offsets_compared,
+        "ready_s": result.ready_s,
+        "memory": None if result.memory is None else result.memory._asdict(),
+    }
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,204 @@
+"""What benches share: child processes, their CPU time and memory, medians, tables and JSON.
+
+Nothing here asserts how long anything takes: a bench reports, a reader judges.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+ERROR_TAIL_LINES = 20
+FILE_COLUMNS = 136  # a table into a file or a pipe is not folded at 80 columns
+
+_READY = re.compile(r" ready on (\S+:\d+)$")
+
+
+class BenchError(Exception):
+    """Something that a bench relies on went wrong; the text says what and what to do."""
+
+
+class Child:
+    """A child process that talks in lines: orders on its standard input, answers on its standard output.
+
+    What it writes to standard error goes to a file and is shown only when it fails.
+    """
+
+    def __init__(self, arguments: Sequence[str], name: str) -> None:
+        self.name = name
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (stop closes it)
+        self._pending = b""
+        self._process = subprocess.Popen(
+            [sys.executable, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def write_line(self, text: str) -> None:
+        stdin = self._process.stdin
+        assert stdin is not None
+        try:
+            stdin.write(text.encode() + b"\n")
+            stdin.flush()
+        except BrokenPipeError:
+            raise BenchError(self._story("ended")) from None
+
+    def read_line(self, timeout_s: float) -> str:
+        """The next line of its standard output. Raises BenchError when it ends or is silent for ``timeout_s``."""
+        deadline = time.monotonic() + timeout_s
+        while b"\n" not in self._pending:
+            self._pending += self._read(deadline - time.monotonic())
+        line, _, self._pending = self._pending.partition(b"\n")
+        return line.decode().rstrip()
+
+    def _read(self, timeout_s: float) -> bytes:
+        stdout = self._process.stdout
+        assert stdout is not None
+        if timeout_s <= 0 or not select.select([stdout], [], [], timeout_s)[0]:
+            raise BenchError(self._story("said nothing in time"))
+        data = os.read(stdout.fileno(), 65536)
+        if not data:
+            self._process.wait(STOP_TIMEOUT_S)
+            raise BenchError(self._story(f"ended with exit code {self._process.returncode}"))
+        return data
+
+    def _story(self, what: str) -> str:
+        self._errors.seek(0)
+        tail = self._errors.read().decode(errors="replace").splitlines()[-ERROR_TAIL_LINES:]
+        return "\n".join([f"{self.name} {what}. Its last words:", *(tail or ["(none)"])])
+
+    def stop(self) -> None:
+        """End it: SIGTERM, and SIGKILL when it does not go. Can be called twice."""
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            if stream is not None:
+                stream.close()
+
+
+class Server(Child):
+    """A child that serves: it prints ``... ready on HOST:PORT`` when it is ready.
+
+    ``ready_s`` is the time in seconds from before the process was made until that line was read.
+    """
+
+    def __init__(self, arguments: Sequence[str], name: str) -> None:
+        started = time.perf_counter()
+        super().__init__(arguments, name)
+        try:
+            self.address = self._await_ready()
+        except BaseException:
+            self.stop()
+            raise
+        self.ready_s = time.perf_counter() - started
+
+    def _await_ready(self) -> str:
+        line = self.read_line(START_TIMEOUT_S)
+        found = _READY.search(line)
+        if found is None:
+            raise BenchError(f"{self.name}: expected a line '... ready on HOST:PORT', got {line!r}")
+        return found[1]
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """``HOST:PORT`` as a pair. Raises BenchError when it is not one."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal():
+        raise BenchError(f"{text!r} is not an address; expected HOST:PORT, for example 127.0.0.1:9092")
+    return host.strip("[]"), int(port)
+
+
+def process_cpu_s(pid: int | None) -> float | None:
+    """CPU time of a process, user and kernel, in seconds; None without ``/proc`` or without a process."""
+    stat = _proc(pid, "stat")
+    if stat is None:
+        return None
+    fields = stat.rpartition(")")[2].split()  # the name before it may hold spaces
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_bytes(pid: int | None) -> int | None:
+    """Resident memory of a process in bytes; None without ``/proc`` or without a process."""
+    statm = _proc(pid, "statm")
+    return None if statm is None else int(statm.split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _proc(pid: int | None, name: str) -> str | None:
+    try:
+        return None if pid is None else Path(f"/proc/{pid}/{name}").read_text()
+    except OSError:
+        return None
+
+
+class Measured(NamedTuple):
+    """The median of several rounds; ``spread`` is (largest - smallest) / median."""
+
+    median: float
+    spread: float
+
+
+def summarise(values: Sequence[float]) -> Measured:
+    middle = median(values)
+    return Measured(middle, (max(values) - min(values)) / middle if middle else 0.0)
+
+
+def median_known(values: Sequence[float | None]) -> float | None:
+    """The median of what is known; None when nothing is."""
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def machine() -> dict[str, Any]:
+    """What a reader needs to know about where it was measured."""
+    return {"cpus": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> None:
+    """Print a table: text in the first column, figures right-aligned in the others, then the notes."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=FILE_COLUMNS)
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="right" if index else "left")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+    for note in notes:
+        console.print(f"- {note}", highlight=False, markup=False)
+
+
+def write_json(path: Path, result: dict[str, Any]) -> None:
+    path.write_text(json.dumps(result, indent=2) + "\n")
