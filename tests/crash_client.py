@@ -1,0 +1,195 @@
+"""The load of the crash test, as a process: it commits and joins as fast as it can and writes down what was answered.
+
+It reads ``run HOST PORT`` lines from standard input. Each run lasts until the server is gone; a line ``begun`` is
+printed with the first acknowledged commit of a run and a report (one JSON line) at its end. What was sent and what was
+acknowledged is kept from run to run, so a report says all since the beginning.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from peers.wire import Wire, decode, encode
+
+TOPIC = "load"
+PARTITIONS = 3
+SIMPLE_GROUPS = 4
+MEMBER_GROUPS = 2
+# Commits that a connection sends before it waits for the first answer: what a kill may leave half done.
+PIPELINE = 4
+# Nobody of the load is to be expelled while the test looks.
+SESSION_TIMEOUT_MS = 600_000
+
+COMMIT_VERSION = 8
+JOIN_VERSION = 3  # the last version in which one request makes a member
+SYNC_VERSION = 5
+
+
+@dataclass
+class Membership:
+    """A member that was told its assignment: from then on it is a member until it says otherwise."""
+
+    group: str
+    member: str
+    generation: int
+    assignment: str
+
+    def to_json(self) -> list[Any]:
+        return [self.group, self.member, self.generation, self.assignment]
+
+
+@dataclass
+class Committer:
+    """Commits ever higher offsets to one group over one connection, as a member of it or as a simple consumer."""
+
+    group: str
+    is_member: bool
+    membership: Membership | None = None
+    next_offset: int = 1
+    sent: dict[int, int] = field(default_factory=dict)
+    acknowledged: dict[int, int] = field(default_factory=dict)
+
+    def run(self, wire: Wire, begun: Callable[[], None]) -> None:
+        if self.is_member and self.membership is None:
+            self.membership = become_member(wire, self.group)
+        while True:
+            burst = [self._send(wire, partition % PARTITIONS) for partition in range(PIPELINE)]
+            for partition, offset in burst:
+                self._receive(wire, partition, offset)
+            begun()
+
+    def _send(self, wire: Wire, partition: int) -> tuple[int, int]:
+        offset = self.next_offset
+        self.next_offset += 1
+        self.sent[partition] = offset
+        wire.send(encode("offset_commit", COMMIT_VERSION, self._values(partition, offset)))
+        return partition, offset
+
+    def _receive(self, wire: Wire, partition: int, offset: int) -> None:
+        answer = decode("offset_commit", COMMIT_VERSION, wire.receive())
+        code = answer["topics"][0]["partitions"][0]["error_code"]
+        if code != "NONE":
+            raise RuntimeError(f"commit of offset {offset} to {self.group}-{partition} was refused: {code}")
+        self.acknowledged[partition] = offset
+
+    def _values(self, partition: int, offset: int) -> dict[str, Any]:
+        member = self.membership
+        part = {"partition_index": partition, "committed_offset": offset, "committed_metadata": f"at {offset}"}
+        return {
+            "group_id": self.group,
+            "generation_id_or_member_epoch": member.generation if member else -1,
+            "member_id": member.member if member else "",
+            "topics": [{"name": TOPIC, "partitions": [part]}],
+        }
+
+
+@dataclass
+class Joiner:
+    """Makes one group with one member after the other."""
+
+    name: str
+    numbers: count[int] = field(default_factory=count)
+    memberships: list[Membership] = field(default_factory=list)
+
+    def run(self, wire: Wire, _begun: Callable[[], None]) -> None:
+        while True:
+            self.memberships.append(become_member(wire, f"{self.name}-{next(self.numbers)}"))
+
+
+Worker = Committer | Joiner
+
+
+def become_member(wire: Wire, group: str) -> Membership:
+    """Join a group that nobody has, as its leader, with an assignment that names the group."""
+    joined = wire.ask(
+        "join_group",
+        JOIN_VERSION,
+        group_id=group,
+        session_timeout=SESSION_TIMEOUT_MS,
+        rebalance_timeout=SESSION_TIMEOUT_MS,
+        member_id="",
+        protocol_type="consumer",
+        protocols=[{"name": "range", "metadata": b""}],
+    )
+    if joined["error_code"] != "NONE":
+        raise RuntimeError(f"join of {group} was refused: {joined['error_code']}")
+    member, generation = joined["member_id"], joined["generation_id"]
+    assignment = f"all of {group}".encode()
+    synced = wire.ask(
+        "sync_group",
+        SYNC_VERSION,
+        group_id=group,
+        generation_id=generation,
+        member_id=member,
+        protocol_type="consumer",
+        protocol_name="range",
+        assignments=[{"member_id": member, "assignment": assignment}],
+    )
+    if synced["error_code"] != "NONE" or synced["assignment"] != assignment:
+        raise RuntimeError(f"sync of {group}: {synced}")
+    return Membership(group, member, generation, assignment.hex())
+
+
+class Load:
+    """All workers, each with a thread and a connection of its own while a run lasts."""
+
+    def __init__(self) -> None:
+        simple = [Committer(f"simple-{number}", is_member=False) for number in range(SIMPLE_GROUPS)]
+        members = [Committer(f"member-{number}", is_member=True) for number in range(MEMBER_GROUPS)]
+        self._committers = [*simple, *members]
+        self._joiner = Joiner("joined")
+        self._refusals: list[str] = []
+        self._begun = threading.Event()
+
+    def run(self, host: str, port: int) -> None:
+        """Until the server is gone, for every worker."""
+        self._begun.clear()
+        workers: Sequence[Worker] = [*self._committers, self._joiner]
+        threads = [threading.Thread(target=self._work, args=(worker, host, port)) for worker in workers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def report(self) -> dict[str, Any]:
+        """Everything that was sent and acknowledged, and whatever was answered that should not have been."""
+        commits = [
+            [each.group, partition, offset, each.acknowledged.get(partition, -1)]
+            for each in self._committers
+            for partition, offset in each.sent.items()
+        ]
+        own = [each.membership for each in self._committers if each.membership is not None]
+        members = [membership.to_json() for membership in [*own, *self._joiner.memberships]]
+        return {"commits": commits, "members": members, "refusals": self._refusals}
+
+    def _work(self, worker: Worker, host: str, port: int) -> None:
+        try:
+            with Wire(host, port) as wire:
+                worker.run(wire, self._say_begun)
+        except OSError:
+            return  # the server is gone, as it should be
+        except Exception as error:
+            self._refusals.append(f"{type(error).__name__}: {error}")
+
+    def _say_begun(self) -> None:
+        if not self._begun.is_set():
+            self._begun.set()
+            print("begun", flush=True)
+
+
+def main() -> None:
+    load = Load()
+    for line in sys.stdin:
+        _run, host, port = line.split()
+        load.run(host, int(port))
+        print(json.dumps(load.report()), flush=True)
+
+
+if __name__ == "__main__":
+    main()

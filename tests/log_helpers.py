@@ -1,0 +1,269 @@
+"""What the tests of the log share: short entries, waiting for a round, and disks that misbehave or remember."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import random
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from callboard.actors.ports import Appended, Entry
+from callboard.actors.records import OffsetRecord, OffsetValue
+from callboard.runtime.log.batch import CRC_FROM
+from callboard.runtime.log.crc import crc32c
+from callboard.runtime.log.disk import Disk
+from callboard.runtime.log.offsets_log import OffsetsLog
+
+PATIENCE_S = 60  # how long a test waits before it says that nothing will come
+# A transactional commit as Kafka's own record builder wrote it.
+TRANSACTIONAL = bytes.fromhex(
+    "00000000000000000000005dffffffff0276ae80240010000000000000018bcfe568000000018bcfe5680000000000000003e80002"
+    "00000000000000015600000018000100016700017400000000320003000000000000002a000000030001780000018bcfe5680000"
+)
+BLOCK_BYTES = 64  # what a disk writes at once, or not, when the power goes
+
+
+def offset(group: str, value: int, metadata: str = "", topic: str = "t", partition: int = 0) -> OffsetRecord:
+    return OffsetRecord(group, topic, partition, OffsetValue(value, -1, metadata, 5))
+
+
+def entry(partition: int, value: int, metadata: str = "") -> Entry:
+    return Entry(partition, (offset("g", value, metadata),))
+
+
+def append(log: OffsetsLog, entries: Sequence[Entry], timestamp_ms: int = 1) -> list[Appended]:
+    """Append one round and wait for its outcomes."""
+    outcomes: list[Appended] = []
+    answered = threading.Event()
+
+    def done(answer: Sequence[Appended]) -> None:
+        outcomes.extend(answer)
+        answered.set()
+
+    log.append(entries, timestamp_ms, done)
+    assert answered.wait(PATIENCE_S)
+    return outcomes
+
+
+def offsets_in(log: OffsetsLog, partition: int) -> list[int]:
+    """The committed offsets of a partition, in the order of the log; the log's own offsets must be 0, 1, 2, ..."""
+    found = []
+    for expected, (log_offset, _, record) in enumerate(log.read(partition)):
+        assert log_offset == expected
+        assert isinstance(record, OffsetRecord) and record.value is not None
+        found.append(record.value.offset)
+    return found
+
+
+def with_attributes(batch: bytes, attributes: int) -> bytes:
+    """The batch with other attributes and the checksum that goes with them."""
+    inside = attributes.to_bytes(2, "big") + batch[CRC_FROM + 2 :]
+    return batch[:17] + crc32c(inside).to_bytes(4, "big") + inside
+
+
+def kafka_python_batches(data: bytes) -> Iterator[Any]:
+    """The batches that kafka-python finds, each with its checksum checked by it. Its import warns, which is no error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        memory_records = importlib.import_module("kafka.record").MemoryRecords(data)
+    while (batch := memory_records.next_batch()) is not None:
+        assert batch.validate_crc()
+        yield batch
+
+
+class LazyDisk(Disk):
+    """The real disk without its slow calls, for tests that do not look at what survives."""
+
+    def sync(self, fd: int) -> None:
+        pass
+
+    def sync_folder(self, path: Path) -> None:
+        pass
+
+
+class TraceDisk(Disk):
+    """The real disk, which notes every change as (operation, file name) and may be told to fail or to write short."""
+
+    def __init__(self) -> None:
+        self.trace: list[tuple[str, str]] = []
+        self.fails: Callable[[str, str], bool] = lambda operation, name: False
+        self.most_bytes: int | None = None
+        self._names: dict[int, str] = {}
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+
+    def open(self, path: Path, flags: int) -> int:
+        if flags & os.O_CREAT:
+            self._note("create", path.name)
+        fd = super().open(path, flags)
+        self._names[fd] = path.name
+        return fd
+
+    def duplicate(self, fd: int) -> int:
+        copy = super().duplicate(fd)
+        self._names[copy] = self._names[fd]
+        return copy
+
+    def write(self, fd: int, data: bytes | memoryview, position: int) -> int:
+        self._note("write", self._names[fd])
+        return super().write(fd, memoryview(data)[: self.most_bytes], position)
+
+    def sync(self, fd: int) -> None:
+        self._note("sync", self._names[fd])
+        super().sync(fd)
+
+    def sync_folder(self, path: Path) -> None:
+        self._note("sync_folder", path.name)
+        super().sync_folder(path)
+
+    def remove(self, path: Path) -> None:
+        self._note("remove", path.name)
+        super().remove(path)
+
+    def wait_for(self, operation: str, name: str) -> None:
+        """Until that operation was begun."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: (operation, name) in self.trace, PATIENCE_S)
+
+    def _note(self, operation: str, name: str) -> None:
+        with self._changed:
+            self.trace.append((operation, name))
+            self._changed.notify_all()
+        if self.fails(operation, name):
+            raise OSError(5, f"made to fail: {operation} {name}")
+
+
+class Moment(NamedTuple):
+    """What a crash at one instant leaves: file contents by path from the root, and how many rounds were answered.
+
+    ``durable`` is the part of the files that would survive a loss of power as well.
+    """
+
+    files: dict[str, bytes]
+    answered: int
+    durable: dict[str, bytes]
+
+    def restore(self, root: Path) -> None:
+        root.mkdir(parents=True, exist_ok=True)
+        for name, content in self.files.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_bytes(content)
+
+
+class CrashDisk(Disk):
+    """The real disk, and at every change a picture of what a crash would leave.
+
+    ``killed``: the process dies, the system goes on: all that was written is there. ``dark``: the power goes: what was
+    synced is there, and of the rest every block and every name may be old or new, by the seed.
+    """
+
+    def __init__(self, root: Path, seed: int = 0, durable: dict[str, bytes] | None = None) -> None:
+        """``durable``: which of the files that are there, and how much of them, survives; all if it is not given."""
+        self.root = root
+        self.killed: list[Moment] = []
+        self.dark: list[Moment] = []
+        self.answered = 0
+        self._random = random.Random(seed)
+        self._lock = threading.RLock()
+        self._paths: dict[int, Path] = {}
+        start = {self._name(path): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+        kept = start if durable is None else durable
+        self._contents: dict[Path, bytes] = {root / name: content for name, content in kept.items()}
+        self._names: dict[Path, set[str]] = {}
+        for path in self._contents:
+            for folder in (path, *path.parents[: len(path.relative_to(root).parts) - 1]):
+                self._names.setdefault(folder.parent, set()).add(folder.name)
+
+    def open(self, path: Path, flags: int) -> int:
+        with self._lock:
+            fd = super().open(path, flags)
+            self._paths[fd] = path
+            if flags & os.O_CREAT:
+                self._picture()
+            return fd
+
+    def duplicate(self, fd: int) -> int:
+        with self._lock:
+            copy = super().duplicate(fd)
+            self._paths[copy] = self._paths[fd]
+            return copy
+
+    def write(self, fd: int, data: bytes | memoryview, position: int) -> int:
+        with self._lock:
+            half = len(data) // 2
+            super().write(fd, memoryview(data)[:half], position)
+            self._picture()
+            super().write(fd, memoryview(data)[half:], position + half)
+            self._picture()
+            return len(data)
+
+    def truncate(self, fd: int, size: int) -> None:
+        with self._lock:
+            super().truncate(fd, size)
+            self._picture()
+
+    def sync(self, fd: int) -> None:
+        with self._lock:
+            self._contents[self._paths[fd]] = self._paths[fd].read_bytes()
+            self._picture()
+
+    def sync_folder(self, path: Path) -> None:
+        with self._lock:
+            self._names[path] = set(os.listdir(path))
+            self._picture()
+
+    def make_folder(self, path: Path) -> None:
+        with self._lock:
+            super().make_folder(path)
+            self._picture()
+
+    def remove(self, path: Path) -> None:
+        with self._lock:
+            super().remove(path)
+            self._picture()
+
+    def _picture(self) -> None:
+        """The order matters: what is answered now was durable before."""
+        answered = self.answered
+        now = {path: path.read_bytes() for path in self.root.rglob("*") if path.is_file()}
+        durable = {self._name(path): content for path, content in self._contents.items() if self._is_durable(path)}
+        self.killed.append(Moment({self._name(path): content for path, content in now.items()}, answered, durable))
+        left = self._after_power_loss(now)
+        self.dark.append(Moment(left, answered, left))
+
+    def _is_durable(self, path: Path) -> bool:
+        names = (path, *path.parents[: len(path.relative_to(self.root).parts) - 1])
+        return all(name.name in self._names.get(name.parent, ()) for name in names)
+
+    def _after_power_loss(self, now: dict[Path, bytes]) -> dict[str, bytes]:
+        left: dict[str, bytes] = {}
+        kept_folders = {folder: self._kept(folder) for folder in {path.parent for path in (*now, *self._contents)}}
+        for path in sorted({*now, *self._contents}):
+            if kept_folders[path.parent] and self._kept(path):
+                synced = self._contents.get(path, b"")
+                left[self._name(path)] = self._mixed(synced, now.get(path, synced))
+        return left
+
+    def _kept(self, path: Path) -> bool:
+        """Whether a name survives: what is synced and there does, what only one of the two is may."""
+        if path == self.root:
+            return True
+        synced, there = path.name in self._names.get(path.parent, set()), path.exists()
+        return there if synced == there else self._random.random() < 0.5
+
+    def _mixed(self, old: bytes, new: bytes) -> bytes:
+        if old == new:
+            return new
+        size = self._random.choice((len(old), len(new)))
+        blocks = []
+        for at in range(0, size, BLOCK_BYTES):
+            block = self._random.choice((old, new))[at : at + BLOCK_BYTES]
+            blocks.append(block.ljust(min(BLOCK_BYTES, size - at), b"\0"))
+        return b"".join(blocks)[:size]
+
+    def _name(self, path: Path) -> str:
+        return str(path.relative_to(self.root))

@@ -1,0 +1,177 @@
+"""aiokafka as a peer: its consumer, its producer and its admin client, on an event loop that runs during each turn.
+
+The turns follow each other without a pause, so its heartbeats and its fetcher run as in a program that only awaits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+from aiokafka import (  # type: ignore[import-untyped, unused-ignore]
+    AIOKafkaConsumer,
+    AIOKafkaProducer,
+    ConsumerRebalanceListener,
+    TopicPartition,
+)
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic  # type: ignore[import-untyped, unused-ignore]
+from aiokafka.coordinator.assignors.roundrobin import (  # type: ignore[import-untyped, unused-ignore]
+    RoundRobinPartitionAssignor,
+)
+from aiokafka.coordinator.protocol import (  # type: ignore[import-untyped, unused-ignore]
+    ConsumerProtocolMemberAssignment,
+)
+
+from .script import (
+    HEARTBEAT_INTERVAL_MS,
+    PARTITIONS_PER_TOPIC,
+    POLL_S,
+    AssignmentWatch,
+    Backstage,
+    from_hex,
+    play,
+    say,
+    say_record,
+)
+
+T = TypeVar("T")
+
+
+class Listener(ConsumerRebalanceListener):  # type: ignore[misc, unused-ignore]
+    """Says what the library tells an application about rebalances."""
+
+    def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
+        say("revoked", partitions=sorted(part.partition for part in revoked))
+
+    def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+        say("assigned", partitions=sorted(part.partition for part in assigned))
+
+
+class Loop:
+    """The event loop of a part: it runs while somebody waits for a result."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+
+    def run(self, awaitable: Awaitable[T]) -> T:
+        return self._loop.run_until_complete(awaitable)
+
+    def close(self) -> None:
+        self._loop.close()
+
+
+class AiokafkaMember:
+    """A consumer in a group."""
+
+    def __init__(self, options: SimpleNamespace) -> None:
+        self._topic = options.topic
+        self._watch = AssignmentWatch()
+        self._loop = Loop()
+        self._consumer: Any = self._loop.run(_started_consumer(options))
+
+    def turn(self) -> None:
+        batches = self._loop.run(self._consumer.getmany(timeout_ms=int(POLL_S * 1000)))
+        self._watch.see(part.partition for part in self._consumer.assignment())
+        for records in batches.values():
+            for record in records:
+                say_record(record.partition, record.offset, record.key, record.value, record.headers)
+
+    def commit(self, offsets: list[tuple[int, int]]) -> None:
+        parts = {TopicPartition(self._topic, partition): offset for partition, offset in offsets}
+        self._loop.run(self._consumer.commit(parts))
+
+    def close(self) -> None:
+        self._loop.run(self._consumer.stop())
+        self._loop.close()
+
+
+class AiokafkaBackstage(Backstage):
+    """A producer and an admin client. This library cannot delete groups."""
+
+    def __init__(self, options: SimpleNamespace) -> None:
+        self._loop = Loop()
+        self._producer, self._admin = self._loop.run(_started_backstage(options))
+
+    def create_topic(self, topic: str) -> None:
+        new = NewTopic(topic, num_partitions=PARTITIONS_PER_TOPIC, replication_factor=1)
+        answer = self._loop.run(self._admin.create_topics([new]))
+        failed = [error for error in answer.topic_errors if error[1] != 0]
+        if failed:
+            raise RuntimeError(str(failed))
+
+    def produce(self, topic: str, records: list[dict[str, Any]]) -> list[int]:
+        """Send each record to its partition; return their offsets."""
+        return self._loop.run(self._send_all(topic, records))
+
+    def list_groups(self) -> list[str]:
+        return [group[0] for group in self._loop.run(self._admin.list_consumer_groups())]
+
+    def describe_group(self, group: str) -> dict[str, Any]:
+        (answer,) = self._loop.run(self._admin.describe_consumer_groups([group]))
+        code, _group, state, _type, _protocol, members = answer.groups[0][:6]
+        if code != 0:
+            raise RuntimeError(f"error code {code}")
+        return {"state": state, "members": [_member(member) for member in members]}
+
+    def group_offsets(self, group: str, topic: str) -> list[tuple[int, int]]:
+        found = self._loop.run(self._admin.list_consumer_group_offsets(group))
+        return [(part.partition, committed.offset) for part, committed in found.items() if part.topic == topic]
+
+    def close(self) -> None:
+        self._loop.run(self._producer.stop())
+        self._loop.run(self._admin.close())
+        self._loop.close()
+
+    async def _send_all(self, topic: str, records: list[dict[str, Any]]) -> list[int]:
+        sent = [
+            await self._producer.send(
+                topic,
+                partition=record["partition"],
+                key=from_hex(record["key"]),
+                value=from_hex(record["value"]),
+                headers=[(name, bytes.fromhex(value)) for name, value in record["headers"]],
+            )
+            for record in records
+        ]
+        return [done.offset for done in await asyncio.gather(*sent)]
+
+
+async def _started_consumer(options: SimpleNamespace) -> Any:
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=options.bootstrap,
+        client_id=options.client_id,
+        group_id=options.group,
+        group_instance_id=options.instance,
+        session_timeout_ms=options.session_timeout_ms,
+        heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
+        auto_offset_reset=options.reset,
+        enable_auto_commit=False,
+        fetch_max_wait_ms=100,
+        # The one strategy that all three libraries know, so that they can share a group.
+        partition_assignment_strategy=(RoundRobinPartitionAssignor,),
+    )
+    consumer.subscribe([options.topic], listener=Listener())
+    await consumer.start()
+    return consumer
+
+
+async def _started_backstage(options: SimpleNamespace) -> tuple[Any, Any]:
+    producer = AIOKafkaProducer(bootstrap_servers=options.bootstrap)
+    await producer.start()
+    admin = AIOKafkaAdminClient(bootstrap_servers=options.bootstrap)
+    await admin.start()
+    return producer, admin
+
+
+def _member(member: Any) -> dict[str, Any]:
+    # (member id, instance id from version 4 on, client id, host, subscription, assignment)
+    instance = member[1] if len(member) == 6 else None
+    topics = ConsumerProtocolMemberAssignment.decode(member[-1]).assignment if member[-1] else []
+    parts = [partition for _topic, partitions in topics for partition in partitions]
+    return {"client": member[-4], "instance": instance, "partitions": sorted(parts)}
+
+
+if __name__ == "__main__":
+    play({"member": AiokafkaMember, "backstage": AiokafkaBackstage})

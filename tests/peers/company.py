@@ -1,0 +1,101 @@
+"""The clients of one test: members of one group on one topic, and those who work backstage (producer, admin)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from .script import PARTITIONS_PER_TOPIC
+from .stage import Member, Peer, Record
+from .waiting import wait_until
+
+PARTITIONS = frozenset(range(PARTITIONS_PER_TOPIC))
+
+# No test with this timeout expects anybody to be expelled, however slow the machine is.
+PATIENT_SESSION_TIMEOUT_MS = 45_000
+
+
+class Company:
+    """Starts the clients of a test and asks them the questions that all tests have."""
+
+    def __init__(self, bootstrap: str, folder: Path, group: str, topic: str, closing: ExitStack) -> None:
+        self.group = group
+        self.topic = topic
+        self._bootstrap = bootstrap
+        self._folder = folder
+        self._closing = closing
+
+    def backstage(self, library: str) -> Peer:
+        """A producer and an admin client of a library."""
+        peer = Peer(library, "backstage", f"backstage-{library}", self._folder, bootstrap=self._bootstrap)
+        self._closing.callback(peer.finish)
+        return peer
+
+    def member(
+        self,
+        library: str,
+        name: str,
+        *,
+        session_timeout_ms: int = PATIENT_SESSION_TIMEOUT_MS,
+        reset: str = "earliest",
+        instance: str | None = None,
+    ) -> Member:
+        """A consumer that is subscribed to the topic. ``reset`` is ``earliest`` or ``none`` (an error)."""
+        member = Member(
+            library,
+            "member",
+            name,
+            self._folder,
+            bootstrap=self._bootstrap,
+            client_id=name,
+            group=self.group,
+            topic=self.topic,
+            session_timeout_ms=session_timeout_ms,
+            reset=reset,
+            instance=instance,
+        )
+        self._closing.callback(member.finish)
+        return member
+
+    def produce(self, producer: Peer, records: Iterable[Record]) -> list[int]:
+        """Send records and return their offsets."""
+        sent = [record.to_json() for record in records]
+        offsets: list[int] = producer.ask("produce", topic=self.topic, records=sent)
+        assert -1 not in offsets, (
+            f"not delivered: {[record for record, at in zip(sent, offsets, strict=True) if at < 0]}"
+        )
+        return offsets
+
+
+def wait_for_shares(*members: Member) -> list[frozenset[int]]:
+    """Wait until the members share all partitions out among themselves: disjoint, complete, as even as it goes."""
+    return wait_until(
+        lambda: [member.assignment for member in members],
+        is_fair_share,
+        f"{[member.name for member in members]} to share {sorted(PARTITIONS)}",
+    )
+
+
+def is_fair_share(shares: Sequence[frozenset[int]]) -> bool:
+    """Whether shares are disjoint, hold every partition, and differ by one at most."""
+    sizes = [len(share) for share in shares]
+    complete = frozenset().union(*shares) == PARTITIONS
+    return complete and sum(sizes) == len(PARTITIONS) and max(sizes) - min(sizes) <= 1
+
+
+def wait_for_records(members: Sequence[Member], expected_count: int) -> list[tuple[int, Record]]:
+    """Wait until the members have received that many records between them; return all, sorted."""
+    found = wait_until(
+        lambda: [received for member in members for received in member.received()],
+        lambda received: len(received) >= expected_count,
+        f"{expected_count} records",
+    )
+    return sorted(found, key=lambda received: (received[1].partition, received[0]))
+
+
+def describe(admin: Peer, group: str) -> dict[str, Any]:
+    """The group as the library's admin client describes it."""
+    described: dict[str, Any] = admin.ask("describe_group", group=group)
+    return described

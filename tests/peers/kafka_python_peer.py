@@ -1,0 +1,145 @@
+"""kafka-python as a peer: its consumer, its producer and its admin client, pure Python with threads of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
+from kafka import (  # type: ignore[import-untyped, unused-ignore]
+    ConsumerRebalanceListener,
+    KafkaAdminClient,
+    KafkaConsumer,
+    KafkaProducer,
+    OffsetAndMetadata,
+    TopicPartition,
+)
+from kafka.coordinator.assignors.roundrobin import (  # type: ignore[import-untyped, unused-ignore]
+    RoundRobinPartitionAssignor,
+)
+
+from .script import (
+    HEARTBEAT_INTERVAL_MS,
+    PARTITIONS_PER_TOPIC,
+    POLL_S,
+    AssignmentWatch,
+    Backstage,
+    from_hex,
+    play,
+    say,
+    say_record,
+)
+
+ANSWER_TIMEOUT_S = 30
+
+
+class Listener(ConsumerRebalanceListener):  # type: ignore[misc, unused-ignore]
+    """Says what the library tells an application about rebalances."""
+
+    def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
+        say("revoked", partitions=sorted(part.partition for part in revoked))
+
+    def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+        say("assigned", partitions=sorted(part.partition for part in assigned))
+
+
+class KafkaPythonMember:
+    """A consumer in a group."""
+
+    def __init__(self, options: SimpleNamespace) -> None:
+        self._topic = options.topic
+        self._watch = AssignmentWatch()
+        self._consumer = KafkaConsumer(**_consumer_settings(options))
+        # A leader of version 3.0 that assigns before it knows the partitions joins again when it does, and loses that
+        # join for good where it outlasts a poll (`join_group_async` asks need_rejoin() before its pending task).
+        self._consumer.partitions_for_topic(options.topic)
+        self._consumer.subscribe([options.topic], listener=Listener())
+
+    def turn(self) -> None:
+        batches = self._consumer.poll(timeout_ms=int(POLL_S * 1000))
+        self._watch.see(part.partition for part in self._consumer.assignment())
+        for records in batches.values():
+            for record in records:
+                say_record(record.partition, record.offset, record.key, record.value, record.headers)
+
+    def commit(self, offsets: list[tuple[int, int]]) -> None:
+        self._consumer.commit(
+            {TopicPartition(self._topic, partition): OffsetAndMetadata(offset, "", -1) for partition, offset in offsets}
+        )
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class KafkaPythonBackstage(Backstage):
+    """A producer and an admin client."""
+
+    def __init__(self, options: SimpleNamespace) -> None:
+        self._producer = KafkaProducer(bootstrap_servers=options.bootstrap, reconnect_backoff_max_ms=500)
+        self._admin = KafkaAdminClient(bootstrap_servers=options.bootstrap)
+
+    def create_topic(self, topic: str) -> None:
+        self._admin.create_topics({topic: {"num_partitions": PARTITIONS_PER_TOPIC, "replication_factor": 1}})
+
+    def produce(self, topic: str, records: list[dict[str, Any]]) -> list[int]:
+        """Send each record to its partition; return their offsets."""
+        futures = [
+            self._producer.send(
+                topic,
+                partition=record["partition"],
+                key=from_hex(record["key"]),
+                value=from_hex(record["value"]),
+                headers=[(name, bytes.fromhex(value)) for name, value in record["headers"]],
+            )
+            for record in records
+        ]
+        return [future.get(ANSWER_TIMEOUT_S).offset for future in futures]
+
+    def list_groups(self) -> list[str]:
+        return [group["group_id"] for group in self._admin.list_groups()]
+
+    def describe_group(self, group: str) -> dict[str, Any]:
+        found = self._admin.describe_groups([group])[group]
+        if found["error"]:
+            raise RuntimeError(found["error"])
+        return {"state": found["group_state"], "members": [_member(member) for member in found["members"]]}
+
+    def group_offsets(self, group: str, topic: str) -> list[tuple[int, int]]:
+        found = self._admin.list_group_offsets(group)[group]
+        return [(part.partition, committed.offset) for part, committed in found.items() if part.topic == topic]
+
+    def delete_group(self, group: str) -> None:
+        result = self._admin.delete_groups([group])[group]
+        if result != "OK":
+            raise RuntimeError(result)
+
+    def close(self) -> None:
+        self._producer.close()
+        self._admin.close()
+
+
+def _consumer_settings(options: SimpleNamespace) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": options.bootstrap,
+        "client_id": options.client_id,
+        "group_id": options.group,
+        "group_instance_id": options.instance,
+        "session_timeout_ms": options.session_timeout_ms,
+        "heartbeat_interval_ms": HEARTBEAT_INTERVAL_MS,
+        "auto_offset_reset": options.reset,
+        "enable_auto_commit": False,
+        "fetch_max_wait_ms": 100,
+        "reconnect_backoff_max_ms": 500,
+        # The one strategy that all three libraries know, so that they can share a group.
+        "partition_assignment_strategy": [RoundRobinPartitionAssignor],
+    }
+
+
+def _member(member: dict[str, Any]) -> dict[str, Any]:
+    topics = member["member_assignment"]["assigned_partitions"] if member["member_assignment"] else []
+    parts = [partition for topic in topics for partition in topic["partitions"]]
+    return {"client": member["client_id"], "instance": member["group_instance_id"], "partitions": sorted(parts)}
+
+
+if __name__ == "__main__":
+    play({"member": KafkaPythonMember, "backstage": KafkaPythonBackstage})

@@ -1,0 +1,205 @@
+"""A real Kafka for tests: its jars by Maven coordinates, one node (KRaft) on free ports, all state in one folder.
+
+Kafka is not part of this project and not installed with it, so the jars are fetched once, by Maven, into a cache folder
+of the user. Where that cannot be done, ``missing`` says why in one line.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import os
+import shutil
+import socket
+import subprocess
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from peers.waiting import wait_until
+from peers.wire import Wire
+
+VERSION = "4.3.1"
+COORDINATES = (
+    f"org.apache.kafka:kafka_2.13:{VERSION}",
+    f"org.apache.kafka:kafka-tools:{VERSION}",
+    "org.slf4j:slf4j-nop:1.7.36",
+)
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "callboard-tests" / f"kafka-{VERSION}"
+
+HOST = "127.0.0.1"
+MAX_HEAP = "-Xmx512m"
+START_DEADLINE_S = 120.0
+STOP_DEADLINE_S = 60.0
+DOWNLOAD_DEADLINE_S = 900.0
+LOG_TAIL_CHARS = 4000
+
+# A coordinator that has just been found says one of these until it has loaded its partition.
+NOT_READY = ("COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS")
+
+# As little as a test needs: topics are not created by asking, groups form at once, one offsets partition to load.
+TEST_SETTINGS: Mapping[str, object] = {
+    "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 500,
+    "offsets.topic.num.partitions": 1,
+    "offsets.topic.replication.factor": 1,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+    "share.coordinator.state.topic.replication.factor": 1,
+    "share.coordinator.state.topic.min.isr": 1,
+}
+
+
+class KafkaUnavailable(Exception):
+    """A real Kafka cannot be had on this machine; the text says why and what would help."""
+
+
+def missing() -> str | None:
+    """The program that is not there, with what to do; None where both are."""
+    absent = [program for program in ("java", "mvn") if shutil.which(program) is None]
+    if not absent:
+        return None
+    return f"a real Kafka needs {' and '.join(absent)} on the PATH (Java 17 or newer, Maven 3)"
+
+
+def jars() -> Path:
+    """The folder with Kafka's jars; Maven fills it the first time. Raises KafkaUnavailable where that fails."""
+    if CACHE.exists():
+        return CACHE
+    CACHE.parent.mkdir(parents=True, exist_ok=True)
+    with _one_at_a_time(CACHE.with_suffix(".lock")):
+        if not CACHE.exists():
+            _download(CACHE)
+    return CACHE
+
+
+class RealKafka:
+    """One Kafka node. ``start`` returns when its group coordinator answers."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, object] = TEST_SETTINGS) -> None:
+        self.host = HOST
+        self.port = 0
+        self._class_path = f"{jars()}/*"
+        self._properties = folder / "server.properties"
+        self._log = folder / "kafka.txt"
+        self._data = folder / "kafka-data"
+        self._settings = settings
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self.port, controller_port = _free_ports(2)
+        self._properties.write_text(_properties(self.port, controller_port, self._data, self._settings))
+        self._format()
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._java("kafka.Kafka", str(self._properties)), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        try:
+            wait_until(self._answers, bool, "a real Kafka to start", START_DEADLINE_S)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Ask it to stop, and end it where it does not."""
+        if self._process is None:
+            return
+        process, self._process = self._process, None
+        process.terminate()
+        try:
+            process.wait(STOP_DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _answers(self) -> bool:
+        """Whether groups are served: a coordinator is found, and a group can be described."""
+        assert self._process is not None
+        code = self._process.poll()
+        assert code is None, f"Kafka ended with {code}\n{self._log.read_text(errors='replace')[-LOG_TAIL_CHARS:]}"
+        try:
+            with Wire(self.host, self.port) as wire:
+                found = wire.ask("find_coordinator", 0, key="any")
+                described = wire.ask("describe_groups", 0, groups=["any"])
+        except OSError:
+            return False
+        return found["error_code"] == "NONE" and described["groups"][0]["error_code"] not in NOT_READY
+
+    def _format(self) -> None:
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        command = self._java("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._properties))
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"Kafka's folder cannot be formatted\n{done.stdout}{done.stderr}"
+
+    def _java(self, *arguments: str) -> list[str]:
+        return ["java", MAX_HEAP, "-XX:TieredStopAtLevel=1", "-cp", self._class_path, *arguments]
+
+
+def _properties(port: int, controller_port: int, data: Path, settings: Mapping[str, object]) -> str:
+    """One node that is broker and controller at once, with the settings of the tests."""
+    values = {
+        "process.roles": "broker,controller",
+        "node.id": 1,
+        "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": f"1@{HOST}:{controller_port}",
+        "log.dirs": data,
+        **settings,
+    }
+    return "".join(f"{name}={value}\n" for name, value in values.items())
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that nobody had a moment ago. Kafka cannot take port 0: its controller's address is written in advance."""
+    sockets = [socket.create_server((HOST, 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def _download(target: Path) -> None:
+    """Let Maven copy the jars beside ``target``, then name them so: a download that breaks leaves nothing behind."""
+    folder = target.with_name(f"{target.name}.{os.getpid()}")
+    folder.mkdir(parents=True)
+    try:
+        (folder / "pom.xml").write_text(_pom())
+        command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={folder / 'jars'}"]
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=DOWNLOAD_DEADLINE_S,
+        )
+        if done.returncode != 0:
+            raise KafkaUnavailable(f"Maven could not get Kafka's jars: {done.stdout[-LOG_TAIL_CHARS:]}{done.stderr}")
+        (folder / "jars").rename(target)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _pom() -> str:
+    dependencies = "".join(
+        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version></dependency>"
+        for group, artifact, version in (coordinate.split(":") for coordinate in COORDINATES)
+    )
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>callboard.tests</groupId><artifactId>real-kafka</artifactId><version>1</version>"
+        f"<dependencies>{dependencies}</dependencies></project>"
+    )
+
+
+@contextmanager
+def _one_at_a_time(path: Path) -> Iterator[None]:
+    """Parallel test processes must not all download."""
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

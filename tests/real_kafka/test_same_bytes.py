@@ -1,0 +1,493 @@
+"""Our server and a real Kafka get the same requests; their answers have to be the same.
+
+A failure prints both answers side by side. Each test runs in the versions of its request that are said to exist.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from typing import Any
+
+import pytest
+from peers.waiting import wait_until
+from peers.wire import decode
+
+from .twins import HANGUP, Line, Twin, Twins
+
+# key: (kio's name, lowest version, highest version) of what the classic protocol needs, as Kafka 4.3 serves it.
+APIS = {
+    3: ("metadata", 0, 13),
+    8: ("offset_commit", 2, 10),
+    9: ("offset_fetch", 1, 10),
+    10: ("find_coordinator", 0, 6),
+    11: ("join_group", 0, 9),
+    12: ("heartbeat", 0, 4),
+    13: ("leave_group", 0, 5),
+    14: ("sync_group", 0, 5),
+    15: ("describe_groups", 0, 6),
+    16: ("list_groups", 0, 5),
+    18: ("api_versions", 0, 4),
+    42: ("delete_groups", 0, 2),
+}
+UNKNOWN_VERSION = 99
+NO_ID = uuid.UUID(int=0)
+SESSION_TIMEOUT_MS = 60_000
+# offset.metadata.max.bytes
+METADATA_BYTES_MAX = 4096
+
+PROTOCOLS = [{"name": "range", "metadata": b"subscription"}, {"name": "sticky", "metadata": b"other"}]
+Values = dict[str, Any]
+
+
+def versions(name: str, lowest: int = 0, highest: int = UNKNOWN_VERSION) -> pytest.MarkDecorator:
+    """Run a test in all versions of an API that lie within these bounds."""
+    first, last = next((first, last) for api, first, last in APIS.values() if api == name)
+    return pytest.mark.parametrize("version", range(max(first, lowest), min(last, highest) + 1))
+
+
+@pytest.fixture
+def line(twins: Twins) -> Line:
+    return twins.line()
+
+
+@pytest.fixture
+def group() -> str:
+    """A group that nobody had before."""
+    return f"group-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def topic(line: Line) -> str:
+    """A topic with two partitions that both servers have, and that both show already."""
+    name = f"topic-{uuid.uuid4().hex[:8]}"
+    new = {"name": name, "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
+    line.ask("create_topics", 5, topics=[new], timeout=30_000, validate_only=False)
+    wait_until(lambda: line.look("metadata", 9, topics=[{"name": name}]), _shows_topic, "the new topic's metadata")
+    return name
+
+
+def _shows_topic(metadata: Twin) -> bool:
+    topics = [topic for answer in (metadata.ours, metadata.theirs) for topic in answer["topics"]]
+    parts = [part for topic in topics for part in topic["partitions"]]
+    return [topic["error_code"] for topic in topics] == ["NONE"] * 2 and {part["error_code"] for part in parts} == {
+        "NONE"
+    }
+
+
+def join_values(group: str, **changes: Any) -> Values:
+    values: Values = {
+        "group_id": group,
+        "session_timeout": SESSION_TIMEOUT_MS,
+        "rebalance_timeout": SESSION_TIMEOUT_MS,
+        "member_id": "",
+        "group_instance_id": None,
+        "protocol_type": "consumer",
+        "protocols": PROTOCOLS,
+        "reason": "test",
+    }
+    return {**values, **changes}
+
+
+def sync_values(group: str, member: Any, assignments: list[Values], **changes: Any) -> Values:
+    values: Values = {
+        "group_id": group,
+        "generation_id": 1,
+        "member_id": member,
+        "group_instance_id": None,
+        "protocol_type": "consumer",
+        "protocol_name": "range",
+        "assignments": assignments,
+    }
+    return {**values, **changes}
+
+
+def join(line: Line, group: str, version: int = 9, **changes: Any) -> Twin:
+    """Become a member: from version 4 on a dynamic member is told its id first."""
+    answer = line.ask("join_group", version, **join_values(group, **changes))
+    if answer.theirs["error_code"] == "MEMBER_ID_REQUIRED":
+        changes = {**changes, "member_id": answer["member_id"]}
+        answer = line.ask("join_group", version, **join_values(group, **changes))
+    return answer
+
+
+def only_member(line: Line, group: str, version: int = 5, **changes: Any) -> Twin:
+    """The id of the one member of a stable group."""
+    member = join(line, group, **changes)["member_id"]
+    assignments = [{"member_id": member, "assignment": b"everything"}]
+    instance = changes.get("group_instance_id")
+    line.ask("sync_group", version, **sync_values(group, member, assignments, group_instance_id=instance))
+    return member
+
+
+def commit_values(group: str, topic: str, topic_id: Any = NO_ID, **changes: Any) -> Values:
+    """Two partitions that exist and one that does not."""
+    parts = [
+        {"partition_index": partition, "committed_offset": 40 + partition, "committed_metadata": "here"}
+        for partition in (0, 1, 9)
+    ]
+    values: Values = {
+        "group_id": group,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "retention_time": -1,
+        "topics": [{"name": topic, "topic_id": topic_id, "partitions": parts}],
+    }
+    return {**values, **changes}
+
+
+def fetch_values(version: int, group: str, topics: list[Values] | None, **changes: Any) -> Values:
+    """One group's offsets, in the shape of a version: from 8 on a request holds many groups."""
+    asked = {"group_id": group, "topics": topics, "member_id": None, "member_epoch": -1, **changes}
+    return {"groups": [asked], "require_stable": False} if version >= 8 else {**asked, "require_stable": False}
+
+
+def id_of(line: Line, topic: str) -> Twin:
+    return line.ask("metadata", 12, topics=[{"name": topic}])["topics"][0]["topic_id"]
+
+
+class TestProtocol:
+    """What comes before any group: versions, unknown requests."""
+
+    @versions("api_versions")
+    def test_versions_of_the_classic_protocol(self, line: Line, version: int) -> None:
+        """We serve every version that Kafka serves, and nothing that Kafka does not have."""
+        answer = line.look("api_versions", version, client_software_name="test", client_software_version="1.0")
+        ours, theirs = (
+            {api["api_key"]: (api["min_version"], api["max_version"]) for api in side["api_keys"]}
+            for side in (answer.ours, answer.theirs)
+        )
+        assert answer.ours["error_code"] == answer.theirs["error_code"] == "NONE"
+        assert {key: ours.get(key) for key in APIS} == {key: theirs[key] for key in APIS}
+        assert {key: theirs[key] for key in APIS} == {key: (low, high) for key, (_, low, high) in APIS.items()}
+        beyond = {key: (ours[key], theirs.get(key)) for key in ours if not _within(ours[key], theirs.get(key))}
+        assert beyond == {}, "(ours, Kafka's) by key"
+
+    def test_an_unknown_version_of_api_versions(self, line: Line) -> None:
+        """Answered in version 0 with what would be understood (KIP-511); any other request closes the connection."""
+        payload = request_header(18, UNKNOWN_VERSION) + b"\x00"
+        answer = line.send_raw(payload, "api_versions v99", lambda raw: decode("api_versions", 0, raw))
+        assert answer.ours["error_code"] == "UNSUPPORTED_VERSION"
+
+    @pytest.mark.parametrize(
+        ("name", "software_version"), [("", "1"), ("-dash", "1"), ("good", ""), ("good", "sp ace")]
+    )
+    def test_a_client_software_name_that_is_not_allowed(self, line: Line, name: str, software_version: str) -> None:
+        line.ask("api_versions", 3, client_software_name=name, client_software_version=software_version)
+
+    @pytest.mark.parametrize("key", [*APIS, 9999])
+    def test_an_unknown_version_or_request_closes_the_connection(self, line: Line, key: int) -> None:
+        if key == 18:
+            pytest.skip("api_versions is the one that answers; it has its own test")
+        answer = line.send_raw(
+            request_header(key, UNKNOWN_VERSION) + b"\x00", f"key {key} v99", lambda raw: {"raw": raw}
+        )
+        assert answer.ours == HANGUP
+
+    @versions("find_coordinator")
+    @pytest.mark.parametrize("key_type", [0, 9])
+    def test_find_coordinator(self, line: Line, version: int, key_type: int) -> None:
+        """Every group has a coordinator, unknown and unnamed ones too; key type 9 does not exist."""
+        for keys in (["a", "b"], [""]):
+            line.ask("find_coordinator", version, key=keys[0], key_type=key_type, coordinator_keys=keys)
+
+    @versions("metadata")
+    def test_metadata_of_topics_that_are_not_there(self, line: Line, version: int) -> None:
+        """With auto-creation off, an unknown topic and a name that cannot be one."""
+        topics = [{"name": name, "topic_id": NO_ID} for name in ("never-made", "bad name", "x" * 250)]
+        line.ask("metadata", version, topics=topics, allow_auto_topic_creation=True)
+
+    @versions("metadata", lowest=12)
+    def test_metadata_by_an_unknown_id(self, line: Line, version: int) -> None:
+        topics = [{"name": None, "topic_id": uuid.UUID(int=7)}]
+        line.ask("metadata", version, topics=topics, allow_auto_topic_creation=False)
+
+    @versions("metadata")
+    def test_metadata_of_a_topic(self, line: Line, version: int, topic: str) -> None:
+        line.ask("metadata", version, topics=[{"name": topic, "topic_id": NO_ID}], allow_auto_topic_creation=False)
+
+
+class TestJoining:
+    """JoinGroup and SyncGroup."""
+
+    @versions("join_group")
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"group_id": ""},
+            {"session_timeout": 499},
+            {"session_timeout": 1_800_001},
+            {"member_id": "nobody"},
+            {"protocols": []},
+            {"protocol_type": ""},
+            {"member_id": "nobody", "group_instance_id": "seat"},
+        ],
+        ids=str,
+    )
+    def test_refused(self, line: Line, group: str, version: int, changes: Values) -> None:
+        """What a new group refuses."""
+        line.ask("join_group", version, **{**join_values(group), **changes})
+        line.ask("describe_groups", 5, groups=[group], include_authorized_operations=False)
+
+    @versions("join_group")
+    def test_one_member_through_its_life(self, line: Line, group: str, version: int) -> None:
+        """Join, sync, beat, rejoin, leave; the group is described at each step."""
+        member = join(line, group, version)["member_id"]
+        describe(line, group)
+        assignments = [{"member_id": member, "assignment": b"everything"}]
+        line.ask("sync_group", min(version, 5), **sync_values(group, member, assignments))
+        describe(line, group)
+        beat(line, group, member)
+        again = line.ask("join_group", version, **join_values(group, member_id=member))
+        assert again.ours["generation_id"] == 2
+        beat(line, group, member, generation=2)
+        leave(line, min(version, 5), group, member)
+        describe(line, group)
+        join(line, group, version)
+
+    @versions("join_group")
+    def test_a_second_member_that_does_not_fit(self, line: Line, twins: Twins, group: str, version: int) -> None:
+        """Another protocol type, or no protocol in common with those who are there."""
+        only_member(line, group)
+        for changes in ({"protocol_type": "connect"}, {"protocols": [{"name": "alien", "metadata": b""}]}):
+            twins.line().ask("join_group", version, **join_values(group, **changes))
+
+    @versions("join_group", lowest=4)
+    def test_a_second_member_and_the_vote(self, line: Line, twins: Twins, group: str, version: int) -> None:
+        """The first hears of the rebalance with its heartbeat; the vote takes what both can do."""
+        first = only_member(line, group)
+        other = twins.line()
+        told = other.ask("join_group", version, **join_values(group))
+        second = told["member_id"]
+        sticky = [{"name": "sticky", "metadata": b"only this"}]
+        other.send("join_group", version, **join_values(group, member_id=second, protocols=sticky))
+        wait_until(lambda: line.look("heartbeat", 4, **beat_values(group, first)), _both_rebalance, "a rebalance")
+        line.ask("join_group", version, **join_values(group, member_id=first))
+        other.receive("join_group", version)
+        chosen = {"generation_id": 2, "protocol_name": "sticky"}
+        other.send("sync_group", 5, **sync_values(group, second, [], **chosen))
+        assignments = [{"member_id": member, "assignment": b"half"} for member in (first, second)]
+        line.ask("sync_group", 5, **sync_values(group, first, assignments, **chosen))
+        other.receive("sync_group", 5)
+        describe(line, group)
+
+    @versions("sync_group")
+    def test_sync_refused(self, line: Line, group: str, version: int) -> None:
+        """SyncGroup without a group, without a member, of another generation, of another protocol."""
+        line.ask("sync_group", version, **sync_values(group, "nobody", []))
+        line.ask("sync_group", version, **sync_values("", "nobody", []))
+        member = only_member(line, group)
+        line.ask("sync_group", version, **sync_values(group, "nobody", []))
+        line.ask("sync_group", version, **sync_values(group, member, [], generation_id=9))
+        line.ask("sync_group", version, **sync_values(group, member, [], generation_id=9, protocol_name="x"))
+        line.ask("sync_group", version, **sync_values(group, member, [], protocol_name="sticky"))
+        line.ask("sync_group", version, **sync_values(group, member, [], protocol_type="connect"))
+        line.ask("sync_group", version, **sync_values(group, member, [], group_instance_id="seat"))
+        line.ask("sync_group", version, **sync_values(group, member, []))
+
+    @versions("join_group", lowest=5)
+    def test_a_static_member_is_replaced(self, line: Line, twins: Twins, group: str, version: int) -> None:
+        """A restart takes the seat over without a rebalance, and the old holder is fenced."""
+        seat = {"group_instance_id": "seat"}
+        old = only_member(line, group, **seat)
+        new = twins.line()
+        answer = new.ask("join_group", version, **join_values(group, **seat))
+        assert answer.ours["generation_id"] == 1
+        beat(line, group, old, **seat)
+        beat(new, group, answer["member_id"], **seat)
+        new.ask("sync_group", 5, **sync_values(group, answer["member_id"], [], **seat))
+        describe(line, group)
+        line.ask("join_group", version, **join_values(group, member_id=old, **seat))
+        leave(line, 5, group, old, **seat)
+        leave(line, 5, group, "", **seat)
+        describe(line, group)
+
+
+class TestLeaving:
+    """Heartbeat and LeaveGroup."""
+
+    @versions("heartbeat")
+    def test_heartbeat_refused(self, line: Line, group: str, version: int) -> None:
+        line.ask("heartbeat", version, **beat_values(group, "nobody"))
+        line.ask("heartbeat", version, **beat_values("", "nobody"))
+        member = only_member(line, group)
+        line.ask("heartbeat", version, **beat_values(group, "nobody"))
+        line.ask("heartbeat", version, **beat_values(group, member, generation=9))
+        line.ask("heartbeat", version, **beat_values(group, member, group_instance_id="seat"))
+        line.ask("heartbeat", version, **beat_values(group, member))
+
+    @versions("leave_group")
+    def test_leave(self, line: Line, group: str, version: int) -> None:
+        """Of a group that is not there, of nobody, of a wrong seat, and in the end of the member."""
+        leave(line, version, group, "nobody")
+        leave(line, version, "", "nobody")
+        member = only_member(line, group)
+        leave(line, version, group, "nobody")
+        leave(line, version, group, "")
+        leave(line, version, group, "", group_instance_id="seat") if version >= 3 else None
+        leave(line, version, group, member)
+        leave(line, version, group, member)
+        describe(line, group)
+
+
+class TestOffsets:
+    """OffsetCommit and OffsetFetch."""
+
+    @versions("offset_commit")
+    def test_commit_without_a_group(self, line: Line, group: str, topic: str, version: int) -> None:
+        """A simple consumer: no member, no generation; partition 9 and the second topic do not exist."""
+        values = commit_values(group, topic, id_of(line, topic))
+        unknown = {**values["topics"][0], "name": "never-made", "topic_id": uuid.UUID(int=7)}
+        line.ask("offset_commit", version, **{**values, "topics": [*values["topics"], unknown]})
+        fetch_all(line, group)
+        describe(line, group)
+        line.ask("list_groups", 5, states_filter=["Empty"], types_filter=[])
+
+    @versions("offset_commit")
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"group_id": ""},
+            {"generation_id_or_member_epoch": 5},
+            {"member_id": "nobody"},
+            {"generation_id_or_member_epoch": 5, "member_id": "nobody"},
+            {"group_instance_id": "seat"},
+        ],
+        ids=str,
+    )
+    def test_commit_refused(self, line: Line, group: str, topic: str, version: int, changes: Values) -> None:
+        """To a group that is not there, and to one with a member."""
+        topic_id = id_of(line, topic)
+        values = {**commit_values(group, topic, topic_id), **changes}
+        line.ask("offset_commit", version, **values)
+        only_member(line, group)
+        line.ask("offset_commit", version, **values)
+        line.ask("offset_commit", version, **commit_values(group, topic, topic_id))
+        fetch_all(line, group)
+
+    @versions("offset_commit")
+    def test_commit_of_a_member(self, line: Line, group: str, topic: str, version: int) -> None:
+        topic_id = id_of(line, topic)
+        member = only_member(line, group)
+        good = {"member_id": member, "generation_id_or_member_epoch": 1}
+        line.ask("offset_commit", version, **commit_values(group, topic, topic_id, **good))
+        stale = {**good, "generation_id_or_member_epoch": 9}
+        line.ask("offset_commit", version, **commit_values(group, topic, topic_id, **stale))
+        fetch_all(line, group)
+
+    @versions("offset_commit")
+    def test_metadata_that_is_too_large(self, line: Line, group: str, topic: str, version: int) -> None:
+        """A byte too much in one partition is refused there and does not hurt the other."""
+        values = commit_values(group, topic, id_of(line, topic))
+        parts = values["topics"][0]["partitions"]
+        parts[0]["committed_metadata"] = "x" * (METADATA_BYTES_MAX + 1)
+        parts[1]["committed_metadata"] = "x" * METADATA_BYTES_MAX
+        line.ask("offset_commit", version, **values)
+        fetch_all(line, group)
+
+    @versions("offset_fetch")
+    def test_fetch(self, line: Line, group: str, topic: str, version: int) -> None:
+        """Of an unknown group, of a known one, of one partition, of all, of a topic that is not there."""
+        asked = [{"name": topic, "topic_id": id_of(line, topic), "partition_indexes": [0, 1, 9]}]
+        unknown = [{"name": "never-made", "topic_id": uuid.UUID(int=7), "partition_indexes": [0]}]
+        shapes = [asked, unknown, []] + ([None] if version >= 2 else [])
+        for each in ("", group):
+            for shape in shapes:
+                line.ask("offset_fetch", version, **fetch_values(version, each, shape))
+        line.ask("offset_commit", 9, **commit_values(group, topic))
+        for shape in shapes:
+            line.ask("offset_fetch", version, **fetch_values(version, group, shape))
+
+    @versions("offset_fetch", lowest=8)
+    def test_fetch_of_many_groups(self, line: Line, group: str, topic: str, version: int) -> None:
+        line.ask("offset_commit", 9, **commit_values(group, topic))
+        asked = [{"group_id": each, "topics": None, "member_id": None, "member_epoch": -1} for each in (group, "x", "")]
+        line.ask("offset_fetch", version, groups=asked, require_stable=True)
+
+    @versions("offset_fetch", lowest=9)
+    def test_fetch_with_a_member_of_the_new_protocol(self, line: Line, group: str, version: int) -> None:
+        """Member id and epoch belong to KIP-848; a classic group does not look at them."""
+        only_member(line, group)
+        line.ask("offset_fetch", version, **fetch_values(version, group, [], member_id="nobody", member_epoch=3))
+
+
+class TestGroups:
+    """DescribeGroups, ListGroups and DeleteGroups."""
+
+    @versions("describe_groups")
+    def test_describe(self, line: Line, group: str, version: int) -> None:
+        """Unknown, unnamed, stable with a static member, and empty."""
+        asked = {"groups": [group, "", "never-made"], "include_authorized_operations": False}
+        line.ask("describe_groups", version, **asked)
+        member = only_member(line, group, group_instance_id="seat")
+        line.ask("describe_groups", version, **asked)
+        leave(line, 5, group, member)
+        line.ask("describe_groups", version, **asked)
+
+    @versions("describe_groups", lowest=3)
+    def test_describe_with_what_is_allowed(self, line: Line, group: str, version: int) -> None:
+        only_member(line, group)
+        line.ask("describe_groups", version, groups=[group, "never-made"], include_authorized_operations=True)
+
+    @versions("list_groups")
+    def test_list(self, line: Line, group: str, topic: str, version: int) -> None:
+        """Both have the same groups, for they were asked the same; filters do not look at upper and lower case."""
+        only_member(line, group)
+        line.ask("offset_commit", 9, **commit_values(f"{group}-simple", topic))
+        for states in ([], ["Stable"], ["stable", "EMPTY"], ["nonsense"], ["PreparingRebalance", "Dead"]):
+            for types in ([], ["classic"], ["Consumer", "CLASSIC"], ["nonsense"]) if version >= 5 else ([],):
+                line.ask("list_groups", version, states_filter=states, types_filter=types)
+
+    @versions("delete_groups")
+    def test_delete(self, line: Line, group: str, topic: str, version: int) -> None:
+        """Unknown, unnamed, with a member, empty with offsets; then it is gone."""
+        asked = {"groups_names": [group, "", "never-made", f"{group}-simple"]}
+        line.ask("delete_groups", version, **asked)
+        member = only_member(line, group)
+        line.ask("offset_commit", 9, **commit_values(f"{group}-simple", topic))
+        line.ask("delete_groups", version, **asked)
+        leave(line, 5, group, member)
+        line.ask("delete_groups", version, **asked)
+        for each in (group, f"{group}-simple"):
+            describe(line, each)
+            fetch_all(line, each)
+
+
+def request_header(key: int, version: int) -> bytes:
+    """A request's header by hand, for what has no schema: key, version, correlation id, client id, no tags."""
+    return struct.pack(">hhih", key, version, 7, 4) + b"wire" + b"\x00"
+
+
+def describe(line: Line, group: str) -> None:
+    line.ask("describe_groups", 6, groups=[group], include_authorized_operations=False)
+
+
+def beat_values(group: str, member: Any, generation: int = 1, group_instance_id: str | None = None) -> Values:
+    return {
+        "group_id": group,
+        "generation_id": generation,
+        "member_id": member,
+        "group_instance_id": group_instance_id,
+    }
+
+
+def beat(line: Line, group: str, member: Any, generation: int = 1, group_instance_id: str | None = None) -> None:
+    line.ask("heartbeat", 4, **beat_values(group, member, generation, group_instance_id))
+
+
+def leave(line: Line, version: int, group: str, member: Any, group_instance_id: str | None = None) -> None:
+    leaving = {"member_id": member, "group_instance_id": group_instance_id, "reason": "test"}
+    line.ask("leave_group", version, group_id=group, member_id=member, members=[leaving])
+
+
+def fetch_all(line: Line, group: str) -> None:
+    line.ask("offset_fetch", 9, **fetch_values(9, group, None))
+
+
+def _both_rebalance(answer: Twin) -> bool:
+    return answer.ours["error_code"] == answer.theirs["error_code"] == "REBALANCE_IN_PROGRESS"
+
+
+def _within(ours: tuple[int, int], theirs: tuple[int, int] | None) -> bool:
+    return theirs is not None and theirs[0] <= ours[0] <= ours[1] <= theirs[1]
