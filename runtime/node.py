@@ -37,6 +37,7 @@ log = structlog.get_logger()
 
 NODE_ID = 1
 TOPICS_SYNC_INTERVAL_S = 1.0  # end offsets of topics survive a crash of the process at once, a power cut after this
+BACKLOG = 1024  # after a restart all members come back at once
 STOP_TIMEOUT_S = 5.0  # to answer and sync what was decided; then the connections are closed all the same
 
 
@@ -77,7 +78,7 @@ class Node:
             self._close_data()
             raise
         self._topics_sync = loop.create_task(self._sync_topics())
-        self._server = await loop.create_server(lambda: Connection(self), sock=listening_socket)
+        self._server = await loop.create_server(lambda: Connection(self), sock=listening_socket, backlog=BACKLOG)
 
     async def stop(self) -> None:
         """Take nothing new, answer what was decided, sync, close."""
@@ -129,9 +130,15 @@ class Node:
         self._log.open()
         self.topics = TopicCatalogue(path, settings, self.random)
         for name, partitions in self.options.topics:
-            if self.topics.get(name) is None:
-                self.topics.create(name, partitions)
+            self._make_topic(name, partitions)
         return self._log
+
+    def _make_topic(self, name: str, partitions: int) -> None:
+        topic = self.topics.get(name)
+        if topic is None:
+            self.topics.create(name, partitions)
+        elif len(topic.partitions) != partitions:
+            log.warning("the topic exists with another number of partitions", topic=name, has=len(topic.partitions))
 
     def _close_data(self) -> None:
         if hasattr(self, "topics"):
@@ -144,7 +151,10 @@ class Node:
     async def _sync_topics(self) -> None:
         while True:
             await asyncio.sleep(TOPICS_SYNC_INTERVAL_S)
-            await asyncio.to_thread(self.topics.sync)
+            try:
+                await asyncio.to_thread(self.topics.sync)
+            except OSError as error:
+                log.error("the end offsets of topics could not be synced", reason=str(error))
 
     # Actors ----------------------------------------------------------------------------------------------------------
 

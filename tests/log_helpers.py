@@ -66,7 +66,7 @@ def with_attributes(batch: bytes, attributes: int) -> bytes:
 
 
 def kafka_python_batches(data: bytes) -> Iterator[Any]:
-    """The batches that kafka-python finds, each with its checksum checked by it. Its import warns, which is no error."""
+    """The batches that kafka-python finds, each with its checksum checked. Its import warns, which is no error."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         memory_records = importlib.import_module("kafka.record").MemoryRecords(data)
@@ -137,15 +137,22 @@ class TraceDisk(Disk):
             raise OSError(5, f"made to fail: {operation} {name}")
 
 
+class Synced(NamedTuple):
+    """What a disk has been told to keep: contents by path, and names by folder. A name in a folder is kept with it."""
+
+    contents: dict[str, bytes]
+    names: dict[str, frozenset[str]]
+
+
 class Moment(NamedTuple):
     """What a crash at one instant leaves: file contents by path from the root, and how many rounds were answered.
 
-    ``durable`` is the part of the files that would survive a loss of power as well.
+    ``synced``: what of it was synced; None when all of it is.
     """
 
     files: dict[str, bytes]
     answered: int
-    durable: dict[str, bytes]
+    synced: Synced | None = None
 
     def restore(self, root: Path) -> None:
         root.mkdir(parents=True, exist_ok=True)
@@ -161,8 +168,8 @@ class CrashDisk(Disk):
     synced is there, and of the rest every block and every name may be old or new, by the seed.
     """
 
-    def __init__(self, root: Path, seed: int = 0, durable: dict[str, bytes] | None = None) -> None:
-        """``durable``: which of the files that are there, and how much of them, survives; all if it is not given."""
+    def __init__(self, root: Path, seed: int = 0, synced: Synced | None = None) -> None:
+        """``synced``: what of the files that are there was synced before; all if it is not given."""
         self.root = root
         self.killed: list[Moment] = []
         self.dark: list[Moment] = []
@@ -170,13 +177,9 @@ class CrashDisk(Disk):
         self._random = random.Random(seed)
         self._lock = threading.RLock()
         self._paths: dict[int, Path] = {}
-        start = {self._name(path): path.read_bytes() for path in root.rglob("*") if path.is_file()}
-        kept = start if durable is None else durable
-        self._contents: dict[Path, bytes] = {root / name: content for name, content in kept.items()}
-        self._names: dict[Path, set[str]] = {}
-        for path in self._contents:
-            for folder in (path, *path.parents[: len(path.relative_to(root).parts) - 1]):
-                self._names.setdefault(folder.parent, set()).add(folder.name)
+        start = synced or self._everything()
+        self._contents = {root / name: content for name, content in start.contents.items()}
+        self._names = {root / name: set(names) for name, names in start.names.items()}
 
     def open(self, path: Path, flags: int) -> int:
         with self._lock:
@@ -230,14 +233,18 @@ class CrashDisk(Disk):
         """The order matters: what is answered now was durable before."""
         answered = self.answered
         now = {path: path.read_bytes() for path in self.root.rglob("*") if path.is_file()}
-        durable = {self._name(path): content for path, content in self._contents.items() if self._is_durable(path)}
-        self.killed.append(Moment({self._name(path): content for path, content in now.items()}, answered, durable))
-        left = self._after_power_loss(now)
-        self.dark.append(Moment(left, answered, left))
+        synced = Synced(
+            {self._name(path): content for path, content in self._contents.items()},
+            {self._name(folder): frozenset(names) for folder, names in self._names.items()},
+        )
+        self.killed.append(Moment({self._name(path): content for path, content in now.items()}, answered, synced))
+        self.dark.append(Moment(self._after_power_loss(now), answered))
 
-    def _is_durable(self, path: Path) -> bool:
-        names = (path, *path.parents[: len(path.relative_to(self.root).parts) - 1])
-        return all(name.name in self._names.get(name.parent, ()) for name in names)
+    def _everything(self) -> Synced:
+        paths = list(self.root.rglob("*"))
+        contents = {self._name(path): path.read_bytes() for path in paths if path.is_file()}
+        folders = [self.root, *(path for path in paths if path.is_dir())]
+        return Synced(contents, {self._name(path): frozenset(os.listdir(path)) for path in folders if path.exists()})
 
     def _after_power_loss(self, now: dict[Path, bytes]) -> dict[str, bytes]:
         left: dict[str, bytes] = {}

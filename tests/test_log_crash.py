@@ -124,7 +124,7 @@ def crash_again(moments: list[Moment], tmp_path: Path, seed: int) -> None:
     for number, moment in enumerate(moments):
         root = tmp_path / f"again-{number}"
         moment.restore(root)
-        disk = CrashDisk(root, seed, moment.durable)
+        disk = CrashDisk(root, seed, moment.synced)
         disk.answered = moment.answered
         opened(root, disk).close()
         for again, second in enumerate(disk.dark):
@@ -140,7 +140,7 @@ def test_what_the_pictures_hold_is_not_trivial(tmp_path: Path) -> None:
     for number, moment in enumerate(disk.dark):
         files = {name: content for name, content in moment.files.items() if not name.startswith(journal.FOLDER)}
         try:
-            check(Moment(files, moment.answered, files), tmp_path / f"bare-{number}")
+            check(Moment(files, moment.answered), tmp_path / f"bare-{number}")
         except Exception as error:
             without_journal.append(error)
     assert len(without_journal) > 20

@@ -23,9 +23,16 @@ from callboard.runtime.log.journal import (
 ROUNDS = [[(0, b"first"), (7, b"second")], [(7, b"third" * 50)], [(3, b"x")]]
 
 
-def content(
-    root: Path, starts: dict[int, int] | None = None, rounds: list[list[tuple[int, bytes]]] | None = None
-) -> bytes:
+Rounds = list[list[tuple[int, bytes]]]
+
+
+@pytest.fixture(autouse=True)
+def _short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small steps of zeros: many of these tests read the whole file again and again."""
+    monkeypatch.setattr(journal, "ZEROS", bytes(1024))
+
+
+def content(root: Path, starts: dict[int, int] | None = None, rounds: Rounds | None = None) -> bytes:
     """The bytes of a journal with these rounds, its zeros included."""
     file = Journal(LazyDisk(), root, 5, starts or {})
     for batches in ROUNDS if rounds is None else rounds:
@@ -36,7 +43,7 @@ def content(
     return data
 
 
-def rounds_in(data: bytes) -> list[list[tuple[int, bytes]]]:
+def rounds_in(data: bytes) -> Rounds:
     return [[(number, bytes(batch)) for number, batch in batches] for batches in read_rounds(data, measure(data))]
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from log_helpers import LazyDisk, TraceDisk, offset
+from log_helpers import TRANSACTIONAL, LazyDisk, TraceDisk, offset, with_attributes
 from structlog.testing import capture_logs
-from test_log_batch import TRANSACTIONAL, with_attributes
 
 from callboard.actors.records import OffsetRecord
 from callboard.runtime.errors import StartError
@@ -160,9 +159,8 @@ def test_damage_in_the_middle_is_not_cut(tmp_path: Path, at: int) -> None:
     bad = bytearray(path.read_bytes())
     bad[BATCH_BYTES + at] ^= 0x40
     path.write_bytes(bad)
-    with pytest.raises(
-        StartError, match=f"{path}: damaged batch at byte {BATCH_BYTES} .* behind it at byte {2 * BATCH_BYTES}"
-    ):
+    bad_at, good_at = BATCH_BYTES, 2 * BATCH_BYTES
+    with pytest.raises(StartError, match=f"{path}: damaged batch at byte {bad_at} .* behind it at byte {good_at}"):
         partition(tmp_path)
     assert path.read_bytes() == bad
 
@@ -253,8 +251,8 @@ def test_batches_are_found_whatever_the_chunks(tmp_path: Path, chunk_bytes: int)
     path = written(tmp_path, 3)
     path.write_bytes(path.read_bytes() + batch(3, "m" * 500) + batch(4))
     found = [(each.position, each.base_offset) for each in scan(Disk(), path, None, chunk_bytes)]
-    large = BATCH_BYTES + len(batch(3, "m" * 500)) - BATCH_BYTES
-    assert found == [(0, 0), (BATCH_BYTES, 1), (2 * BATCH_BYTES, 2), (3 * BATCH_BYTES, 3), (3 * BATCH_BYTES + large, 4)]
+    last = 3 * BATCH_BYTES + len(batch(3, "m" * 500))
+    assert found == [(0, 0), (BATCH_BYTES, 1), (2 * BATCH_BYTES, 2), (3 * BATCH_BYTES, 3), (last, 4)]
     whole = path.read_bytes()
     for missing in (1, BATCH_BYTES - 5, BATCH_BYTES + 100):
         path.write_bytes(whole[:-missing])

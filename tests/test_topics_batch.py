@@ -1,6 +1,6 @@
 """A producer's batch at the door of a topic: what is taken, what is refused, and with which of Kafka's codes.
 
-The codes are those that Kafka 4.3 answered to the same bytes.
+The codes are those that Kafka 4.3 answered to the same kind of bytes, but for those marked as ours.
 """
 
 from __future__ import annotations
@@ -69,17 +69,18 @@ def bent(position: int, layout: str, value: int) -> bytes:
 
 
 REFUSED: dict[str, tuple[bytes | None, ErrorCode]] = {
-    "null": (None, ErrorCode.INVALID_RECORD),
+    "null": (None, ErrorCode.INVALID_RECORD),  # ours: Kafka never answers this
     "no bytes": (b"", ErrorCode.INVALID_RECORD),
     "half a header": (sent()[:30], ErrorCode.INVALID_RECORD),
     "cut off": (sent()[:-3], ErrorCode.INVALID_RECORD),
     "two batches": (sent() + sent(), ErrorCode.INVALID_RECORD),
     "a length that is too large": (bent(8, ">i", 10**6), ErrorCode.INVALID_RECORD),
-    "a negative length": (bent(8, ">i", -3), ErrorCode.INVALID_RECORD),
+    "a negative length": (bent(8, ">i", -3), ErrorCode.CORRUPT_MESSAGE),
     "a wrong checksum": (sent(crc_change=1), ErrorCode.CORRUPT_MESSAGE),
     "magic 0": (sent(magic=0), ErrorCode.INVALID_RECORD),
     "magic 1": (sent(magic=1), ErrorCode.INVALID_RECORD),
     "magic 3": (sent(magic=3), ErrorCode.CORRUPT_MESSAGE),
+    # Ours: Kafka says UNKNOWN_SERVER_ERROR.
     "an unknown codec": (sent(attributes=5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     "a control batch": (sent(attributes=CONTROL_BIT), ErrorCode.INVALID_RECORD),
     "a transactional batch": (sent(attributes=TRANSACTIONAL_BIT), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),

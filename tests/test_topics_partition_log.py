@@ -79,6 +79,16 @@ def test_a_log_without_records_begins_where_it_ends_and_can_be_raised() -> None:
         log.raise_end(30)
 
 
+def test_dropped_batches_leave_no_places_behind() -> None:
+    """A log that is full for days takes as much memory as one that is full for a minute."""
+    log = log_of(sent(), sent())
+    for _ in range(1000):
+        log.append(sent())
+        log.drop_oldest()
+    assert len(log._batches) <= 6
+    assert log.read(log.start_offset, ALL)
+
+
 class Partition(RuleBasedStateMachine):
     """Appends, drops and reads in any order, against a plain list of offsets."""
 
@@ -193,9 +203,11 @@ def test_a_new_epoch_begins_at_zero_and_ends_the_old() -> None:
 
 
 def test_sequences_wrap_behind_the_largest() -> None:
-    log = log_of(from_producer(2**31 - 2, 3))
-    assert log.append(from_producer(1)) == 3
-    assert log.append(from_producer(2**31 - 2, 3)) == 0
+    across = log_of(from_producer(2**31 - 2, 3))
+    assert across.append(from_producer(1)) == 3
+    assert across.append(from_producer(2**31 - 2, 3)) == 0
+    up_to = log_of(from_producer(2**31 - 1))
+    assert up_to.append(from_producer(0)) == 1
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 4)), max_size=30))

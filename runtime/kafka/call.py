@@ -32,17 +32,20 @@ class Call:
     comes back.
     """
 
-    __slots__ = ("_encode", "_message", "connection", "correlation_id", "node", "payload", "request", "schema")
+    __slots__ = ("_encode", "_message", "connection", "correlation_id", "payload", "request", "schema")
 
-    def __init__(self, connection: Connection, node: Node, schema: Schema, correlation_id: int, request: Any) -> None:
+    def __init__(self, connection: Connection, schema: Schema, correlation_id: int, request: Any) -> None:
         self.connection = connection
-        self.node = node
         self.schema = schema
         self.correlation_id = correlation_id
         self.request = request
         self.payload: bytes | None = None
         self._encode: Encoder
         self._message: GroupRequest
+
+    @property
+    def node(self) -> Node:
+        return self.connection.node
 
     @property
     def version(self) -> int:
@@ -81,7 +84,7 @@ class Call:
         """Send a message to its group; ``encode(call, answer)`` makes the body when the answer comes."""
         self._message = message
         self._encode = encode
-        self.node.groups.post(message, self)
+        self.connection.node.groups.post(message, self)
 
     def set(self, value: Any = None) -> None:
         """The group's answer."""

@@ -133,7 +133,7 @@ class Connection(asyncio.Protocol):
         self, route: Route, correlation_id: int, data: bytes, position: int, id_length: int, behind: int
     ) -> None:
         request = self._read(route, data, position, id_length, behind)
-        call = Call(self, self.node, route.schema, correlation_id, request)
+        call = Call(self, route.schema, correlation_id, request)
         self._calls.append(call)
         if not route.overlaps:
             self._is_alone = True

@@ -82,14 +82,20 @@ class Partition:
             self._unsynced_folders |= {self.folder, self.folder.parent}
 
     def append(self, batches: Sequence[bytes]) -> None:
-        """Write batches, in order and without sync. OSError leaves the partition unusable until it is opened anew."""
-        total = sum(map(len, batches))
-        if self._bases and self._size + total <= self._segment_bytes:
-            self._write(b"".join(batches) if len(batches) > 1 else batches[0])
-        else:
-            for batch in batches:
-                self._make_room(batch)
-                self._write(batch)
+        """Write batches, in order and without sync. OSError leaves the partition unusable until it is opened anew.
+
+        One write for all that goes into the same segment; a segment holds at least one batch, however large.
+        """
+        together: list[bytes] = []
+        size = self._size
+        for batch in batches:
+            if not self._bases or (size > 0 and size + len(batch) > self._segment_bytes):
+                self._write(together)
+                self._next_segment(offsets_of(batch)[0])
+                together, size = [], 0
+            together.append(batch)
+            size += len(batch)
+        self._write(together)
         self.end_offset = offsets_of(batches[-1])[1] + 1
 
     def sync_job(self) -> SyncJob | None:
@@ -127,28 +133,29 @@ class Partition:
         if passed_over:
             log.warning("transactional batches passed over", partition=self.number, batches=passed_over)
 
-    def _make_room(self, batch: bytes) -> None:
-        """Roll when the batch would make the segment too large; a segment holds at least one batch."""
-        if not self._bases:
-            self._disk.make_folder(self.folder)
-            self._unsynced_folders |= {self.folder, self.folder.parent}
-            self._create(offsets_of(batch)[0])
-        elif self._size > 0 and self._size + len(batch) > self._segment_bytes:
+    def _next_segment(self, base_offset: int) -> None:
+        if self._bases:
             self._disk.sync(self._open_fd())
             self.close()
             self._disk.sync_folder(self.folder)  # the old name first: a log that begins with the new one has a hole
-            self._create(offsets_of(batch)[0])
+            self._create(base_offset)
             self._disk.sync_folder(self.folder)
+        else:
+            self._disk.make_folder(self.folder)
+            self._unsynced_folders |= {self.folder, self.folder.parent}
+            self._create(base_offset)
 
     def _create(self, base_offset: int) -> None:
         self._fd = self._disk.open(self._path(base_offset), os.O_RDWR | os.O_CREAT | os.O_EXCL)
         self._bases.append(base_offset)
         self._size = 0
 
-    def _write(self, data: bytes) -> None:
-        write_all(self._disk, self._open_fd(), data, self._size)
-        self._size += len(data)
-        self._unsynced = True
+    def _write(self, batches: list[bytes]) -> None:
+        if batches:
+            data = b"".join(batches)
+            write_all(self._disk, self._open_fd(), data, self._size)
+            self._size += len(data)
+            self._unsynced = True
 
     def _cut(self, size: int) -> None:
         fd = self._open_fd()

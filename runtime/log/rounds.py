@@ -72,15 +72,22 @@ class RoundEncoder:
                 batch = growing[partition] = _Growing(self._end_offsets[partition])
             try:
                 framed = self._frame(records, len(batch.records))
-                if batch.size + sum(map(len, framed)) > self._max_message_bytes and batch.records:
+                size = sum(map(len, framed))
+                if batch.size + size > self._max_message_bytes and batch.records:
                     batches.append((partition, self._finish(partition, batch, timestamp_ms)))
                     batch = growing[partition] = _Growing(self._end_offsets[partition])
                     framed = self._frame(records, 0)
+                    size = sum(map(len, framed))
             except UnwritableRecord as error:
                 log.error("record cannot be written", partition=partition, reason=str(error))
                 outcomes.append(_UNWRITABLE)
                 continue
-            outcomes.append(self._add(batch, framed))
+            if batch.size + size > self._max_message_bytes:
+                outcomes.append(_TOO_LARGE)
+                continue
+            outcomes.append(Appended(ErrorCode.NONE, batch.base_offset + len(batch.records)))
+            batch.records += framed
+            batch.size += size
         for partition, batch in growing.items():
             if batch.records:
                 batches.append((partition, self._finish(partition, batch, timestamp_ms)))
@@ -88,16 +95,9 @@ class RoundEncoder:
 
     def _frame(self, records: Sequence[Record], offset_delta: int) -> list[bytes]:
         frame = self._encoder.frame
+        if len(records) == 1:
+            return [frame(records[0], offset_delta)]
         return [frame(record, delta) for delta, record in enumerate(records, offset_delta)]
-
-    def _add(self, batch: _Growing, framed: list[bytes]) -> Appended:
-        size = batch.size + sum(map(len, framed))
-        if size > self._max_message_bytes:
-            return _TOO_LARGE
-        outcome = Appended(ErrorCode.NONE, batch.base_offset + len(batch.records))
-        batch.records += framed
-        batch.size = size
-        return outcome
 
     def _finish(self, partition: int, batch: _Growing, timestamp_ms: int) -> bytes:
         self._end_offsets[partition] += len(batch.records)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from .script import (
     HEARTBEAT_INTERVAL_MS,
@@ -67,14 +69,14 @@ class ConfluentBackstage(Backstage):
         """Send each record to its partition; return their offsets."""
         offsets = [-1] * len(records)
         for place, record in enumerate(records):
-            headers = [(name, bytes.fromhex(value)) for name, value in record["headers"]]
+            headers: Any = [(name, bytes.fromhex(value)) for name, value in record["headers"]]
             self._producer.produce(
                 topic,
                 partition=record["partition"],
                 key=from_hex(record["key"]),
                 value=from_hex(record["value"]),
                 headers=headers,
-                on_delivery=lambda error, message, place=place: _delivered(offsets, place, error, message),
+                on_delivery=partial(_delivered, offsets, place),
             )
         self._producer.flush(ANSWER_TIMEOUT_S)
         return offsets

@@ -50,10 +50,11 @@ class KafkaPythonMember:
         self._topic = options.topic
         self._watch = AssignmentWatch()
         self._consumer = KafkaConsumer(**_consumer_settings(options))
-        # A leader of version 3.0 that assigns before it knows the partitions joins again when it does, and loses that
-        # join for good where it outlasts a poll (`join_group_async` asks need_rejoin() before its pending task).
-        self._consumer.partitions_for_topic(options.topic)
         self._consumer.subscribe([options.topic], listener=Listener())
+        # A leader of version 3.0 that assigns before it has seen the topic that it subscribed to joins once more when
+        # it has, and loses that join for good where it outlasts a poll (`join_group_async` asks need_rejoin() before
+        # its pending task). So let it see the topic first.
+        self._consumer.topics()
 
     def turn(self) -> None:
         batches = self._consumer.poll(timeout_ms=int(POLL_S * 1000))

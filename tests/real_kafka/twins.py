@@ -92,7 +92,7 @@ class Line:
 
     def receive(self, name: str, version: int) -> Twin:
         """Both answers to the oldest request; fail where they differ."""
-        return self._compare(f"{name} v{version}", lambda payload: decode(name, version, payload))
+        return self._receive(f"{name} v{version}", lambda payload: decode(name, version, payload))
 
     def look(self, name: str, version: int, **values: Any) -> Twin:
         """Both answers as they are, not compared: for waiting until both are where they should be."""
@@ -103,16 +103,20 @@ class Line:
         """Send a payload that no schema would write; a closed connection is an answer too."""
         for wire in self._wires:
             wire.send(payload)
-        return self._compare(what, read)
+        return self._receive(what, read)
+
+    def compare(self, what: str, answers: Twin) -> None:
+        """Fail where two answers differ by more than names."""
+        ours, theirs = self._sides[0].common(answers.ours), self._sides[1].common(answers.theirs)
+        assert ours == theirs, f"{what}\n{side_by_side(ours, theirs)}"
 
     def close(self) -> None:
         for wire in self._wires:
             wire.close()
 
-    def _compare(self, what: str, read: Callable[[bytes], Answer]) -> Twin:
+    def _receive(self, what: str, read: Callable[[bytes], Answer]) -> Twin:
         answers = Twin(*(_receive(wire, read) for wire in self._wires))
-        ours, theirs = self._sides[0].common(answers.ours), self._sides[1].common(answers.theirs)
-        assert ours == theirs, f"{what}\n{side_by_side(ours, theirs)}"
+        self.compare(what, answers)
         return answers
 
 

@@ -58,11 +58,16 @@ def find(call: Call, name: str | None, topic_id: UUID | None) -> Topic:
 
 
 def delete(call: Call, outcomes: list[Outcome]) -> list[Outcome]:
-    """Delete what may go, all at once. A topic that was given by name and by id is deleted once."""
-    going = {outcome.topic.topic_id: outcome.topic for outcome in outcomes if outcome.topic}
+    """Delete what may go, all at once. A topic that was given by name and by id stays, as in Kafka."""
+    times = Counter(outcome.topic_id for outcome in outcomes if outcome.topic)
+    twice = CoordinatorError(ErrorCode.INVALID_REQUEST, "the topic is given by its name and by its id")
+    outcomes = [
+        outcome._replace(topic=None, refusal=twice) if times[outcome.topic_id] > 1 else outcome for outcome in outcomes
+    ]
+    going = [outcome.topic for outcome in outcomes if outcome.topic]
     try:
         if going:
-            call.node.topics.delete_many(list(going.values()))
+            call.node.topics.delete_many(going)
     except CoordinatorError as failure:
         return [outcome._replace(refusal=failure) if outcome.topic else outcome for outcome in outcomes]
     return outcomes

@@ -8,12 +8,15 @@ from ....actors.errors import ErrorCode
 from ..call import Call
 from ..codes import NO_THROTTLE
 
-GROUP = 0  # the key types of KIP-98 and KIP-932: transaction is 1, share is 2
+GROUP, TRANSACTION = 0, 1  # key types of KIP-98; others (share groups, KIP-932) are not served
+
+REFUSED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+"""There is no transaction coordinator. Of all errors this one ends the clients' search at once, with a clear text."""
 
 
 def handle(call: Call) -> None:
     key_type = getattr(call.request, "key_type", GROUP)
-    error = ErrorCode.NONE if key_type == GROUP else ErrorCode.INVALID_REQUEST
+    error = {GROUP: ErrorCode.NONE, TRANSACTION: REFUSED}.get(key_type, ErrorCode.INVALID_REQUEST)
     if call.version >= 4:
         coordinators = tuple(_coordinator(call, key, error) for key in call.request.coordinator_keys)
         call.reply(call.make("FindCoordinatorResponse", throttle_time=NO_THROTTLE, coordinators=coordinators))
@@ -42,6 +45,8 @@ def _text(error: ErrorCode) -> str:
     """Kafka's constant texts: v1-v3 say NONE for success."""
     if error is ErrorCode.NONE:
         return "NONE"
+    if error is REFUSED:
+        return "Transactional Id authorization failed."
     return (
         "This most likely occurs because of a request being malformed by the client library or the message was sent to "
         "an incompatible broker. See the broker logs for more details."

@@ -6,8 +6,8 @@ and over, so the encoded answers are kept.
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any, NamedTuple
+from functools import lru_cache, partial
+from typing import Any
 from uuid import UUID
 
 from ....actors.errors import ErrorCode
@@ -16,7 +16,9 @@ from ..call import Call
 from ..codes import NO_THROTTLE, milliseconds
 from ..schemas import Schema
 
+RETENTION_UNTIL = 4
 LEADER_EPOCH_FROM = 6  # KIP-320
+INSTANCE_ID_FROM = 7  # KIP-345
 UNKNOWN_GROUP_FROM = 9  # KIP-848: GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION
 TOPIC_IDS_FROM = 10
 NO_LEADER_EPOCH = -1
@@ -24,71 +26,70 @@ NO_LEADER_EPOCH = -1
 Place = tuple[str, UUID | None, int]
 """A topic's name and id as the request has them, and a partition."""
 
-
-class Sorted(NamedTuple):
-    """A request's partitions: those that exist are for the group, the others are answered here."""
-
-    known: tuple[Commit, ...]
-    places: tuple[Place, ...]
-    unknown: tuple[tuple[Place, ErrorCode], ...]
+Refused = tuple[tuple[Place, ErrorCode], ...]
+"""Partitions that do not exist: they are answered here, the group does not see them."""
 
 
 def handle(call: Call) -> None:
     request = call.request
-    found = _sort(call)
-    if not found.known:
-        call.reply_bytes(_body(call.schema, found.unknown))
+    commits, ids, refused = _sort(call)
+    if not commits:
+        call.reply_bytes(_body(call.schema, refused, (), ()))
         return
-    retention = getattr(request, "retention_time", None)  # v2-v4
+    version = call.schema.version
     message = OffsetCommit(
-        group_id=request.group_id,
-        member_id=request.member_id,
-        group_instance_id=getattr(request, "group_instance_id", None),
-        generation_id=request.generation_id_or_member_epoch,
-        commits=found.known,
-        retention_ms=-1 if retention is None else milliseconds(retention),
-        tells_unknown_group=call.schema.version >= UNKNOWN_GROUP_FROM,
+        request.group_id,
+        request.member_id,
+        request.group_instance_id if version >= INSTANCE_ID_FROM else None,
+        request.generation_id_or_member_epoch,
+        commits,
+        milliseconds(request.retention_time) if version <= RETENTION_UNTIL else -1,
+        version >= UNKNOWN_GROUP_FROM,
     )
-    call.ask(message, lambda call, answer: _encode(call, answer, found))
+    places = tuple([(commit.topic, ids.get(commit.topic), commit.partition) for commit in commits])
+    call.ask(message, partial(_encode, refused, places))
 
 
-def _sort(call: Call) -> Sorted:
-    version, topics = call.schema.version, call.node.topics
+def _sort(call: Call) -> tuple[tuple[Commit, ...], dict[str, UUID], Refused]:
+    """The commits to partitions that exist, the ids by which their topics were named, and what is refused."""
+    version = call.schema.version
     has_epoch = version >= LEADER_EPOCH_FROM
-    known: list[Commit] = []
-    places: list[Place] = []
-    unknown: list[tuple[Place, ErrorCode]] = []
+    ids: dict[str, UUID] = {}
+    commits: list[Commit] = []
+    refused: list[tuple[Place, ErrorCode]] = []
     for asked in call.request.topics:
-        if version >= TOPIC_IDS_FROM:
-            topic_id = asked.topic_id
-            topic = topics.by_id(topic_id) if topic_id is not None else None
-            name, error = (topic.name if topic is not None else ""), ErrorCode.UNKNOWN_TOPIC_ID
-        else:
-            name, topic_id = asked.name, None
-            topic, error = topics.get(name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        partitions = len(topic.partitions) if topic is not None else 0
+        name, count, error = _topic(call, asked, ids)
         for one in asked.partitions:
             index = one.partition_index
-            if not 0 <= index < partitions:
-                beyond = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is not None else error
-                unknown.append(((name, topic_id, index), beyond))
-                continue
-            epoch = one.committed_leader_epoch if has_epoch else NO_LEADER_EPOCH
-            known.append(Commit(name, index, one.committed_offset, epoch, one.committed_metadata or ""))
-            places.append((name, topic_id, index))
-    return Sorted(tuple(known), tuple(places), tuple(unknown))
+            if 0 <= index < count:
+                epoch = one.committed_leader_epoch if has_epoch else NO_LEADER_EPOCH
+                commits.append(Commit(name, index, one.committed_offset, epoch, one.committed_metadata or ""))
+            else:
+                refused.append(((name, getattr(asked, "topic_id", None), index), error))
+    return tuple(commits), ids, tuple(refused)
 
 
-def _encode(call: Call, answer: Committed, found: Sorted) -> bytes:
-    """What was refused here comes first, as in Kafka."""
-    answered = tuple(zip(found.places, answer.errors, strict=True))
-    return _body(call.schema, found.unknown + answered)
+def _topic(call: Call, asked: Any, ids: dict[str, UUID]) -> tuple[str, int, ErrorCode]:
+    """A topic's name, how many partitions it has, and what those are answered that it has not."""
+    if call.schema.version < TOPIC_IDS_FROM:
+        topic = call.node.topics.get(asked.name)
+        return asked.name, len(topic.partitions) if topic is not None else 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    topic = call.node.topics.by_id(asked.topic_id)
+    if topic is None:
+        return "", 0, ErrorCode.UNKNOWN_TOPIC_ID
+    ids[topic.name] = topic.topic_id
+    return topic.name, len(topic.partitions), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _encode(refused: Refused, places: tuple[Place, ...], call: Call, answer: Committed) -> bytes:
+    return _body(call.schema, refused, places, answer.errors)
 
 
 @lru_cache(maxsize=4096)
-def _body(schema: Schema, answers: tuple[tuple[Place, ErrorCode], ...]) -> bytes:
+def _body(schema: Schema, refused: Refused, places: tuple[Place, ...], errors: tuple[ErrorCode, ...]) -> bytes:
+    """What was refused here comes first, as in Kafka; a topic that is in both stands once."""
     topics: dict[tuple[str, UUID | None], list[Any]] = {}
-    for (name, topic_id, index), error in answers:
+    for (name, topic_id, index), error in (*refused, *zip(places, errors, strict=True)):
         partition = schema.make("OffsetCommitResponsePartition", partition_index=index, error_code=error)
         topics.setdefault((name, topic_id), []).append(partition)
     made = tuple(

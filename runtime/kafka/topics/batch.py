@@ -14,6 +14,7 @@ from ...log.batch import CODECS, CRC_FROM, HEADER_BYTES, LEADER_EPOCH, MAGIC, PR
 from ...log.crc import crc32c
 
 RECORD_BYTES_MIN = 7  # length, attributes, two deltas, key length, value length, headers: a byte each
+LENGTH_MIN = 14  # Kafka's LegacyRecord.RECORD_OVERHEAD_V0: below it, it does not look further
 KNOWN_CODECS = 5  # none, gzip, snappy, lz4, zstd; CODECS has a name for each of the eight values
 
 _HEADER = Struct(">qiibIhiqqqhii")
@@ -88,6 +89,8 @@ def _check_magic(magic: int) -> None:
 
 
 def _check_size(sent: int, claimed: int, max_bytes: int) -> None:
+    if claimed < PREFIX_BYTES + LENGTH_MIN:
+        raise CoordinatorError(ErrorCode.CORRUPT_MESSAGE, f"a batch that says it has {claimed} bytes")
     if claimed != sent:
         raise _invalid(f"a batch of {claimed} bytes in {sent}: expected exactly one batch for a partition")
     if sent > max_bytes:
