@@ -156,9 +156,8 @@ class CoordinatorActor(Actor):
         self._listed.pop(message.group_id, None)
         self._directory.groups.pop(message.group_id).stop(block=False)
 
-    def shutdown(self, message: Shutdown) -> None:
-        for ref in self._directory.groups.values():
-            ref.tell(message)
+    def shutdown(self, _message: Shutdown) -> None:
+        """Answered when all that came before has been handed on to the groups."""
 
     def _make(self, group_id: str, data: GroupData) -> ActorRef:
         partition = offsets_partition(group_id, self._partitions)

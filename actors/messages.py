@@ -220,7 +220,7 @@ class GroupGone(NamedTuple):
 
 
 class Shutdown(NamedTuple):
-    """Answer what is parked, take nothing new. Answered when every group has been told."""
+    """The end is near: a group answers who is parked. Answered when all that came before has been handled."""
 
 
 # Between group, timer and writer -------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-from .wheel import Deadline, TimingWheel
+from .wheel import Timer, TimingWheel
 
 TICK_MS = 10
 """Far below any timeout that Kafka allows (sessions: 6 s and more), far above what a turn of the event loop takes."""
@@ -22,7 +22,7 @@ class Timers:
 
     def __init__(self, now_ms: int) -> None:
         self._wheel = TimingWheel(now_ms // TICK_MS)
-        self._filed: dict[Any, dict[Hashable, Deadline]] = {}
+        self._filed: dict[Any, dict[Hashable, Timer]] = {}
 
     def __len__(self) -> int:
         return len(self._wheel)
@@ -34,7 +34,7 @@ class Timers:
             names = self._filed[owner] = {}
         deadline = names.get(name)
         if deadline is None:
-            deadline = names[name] = Deadline(owner, name)
+            deadline = names[name] = Timer(owner, name)
         self._wheel.add(deadline, -(-due_ms // TICK_MS))
 
     def cancel(self, owner: Any, name: Hashable) -> bool:
@@ -72,7 +72,7 @@ class Timers:
         assert all(deadline in self._wheel for deadline in mapped), "the map has a deadline that the wheel has not"
         assert len(mapped) == len(self._wheel), f"{len(mapped)} in the map, {len(self._wheel)} in the wheel"
 
-    def _strike(self, deadline: Deadline) -> None:
+    def _strike(self, deadline: Timer) -> None:
         """Take a deadline that has left the wheel off the map."""
         names = self._filed[deadline.owner]
         del names[deadline.name]

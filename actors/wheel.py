@@ -34,7 +34,7 @@ PAGES = 4
 SPREAD = 256
 
 
-class Deadline:
+class Timer:
     """Something that is due at a tick: ``name`` says what, ``owner`` whom to tell. In at most one wheel at a time.
 
     ``due_tick`` is right while the deadline is filed. ``prev`` and ``next`` belong to the wheel.
@@ -42,8 +42,8 @@ class Deadline:
 
     __slots__ = ("due_tick", "name", "next", "owner", "prev")
 
-    prev: Deadline
-    next: Deadline
+    prev: Timer
+    next: Timer
 
     def __init__(self, owner: Any, name: Hashable) -> None:
         self.owner = owner
@@ -53,12 +53,12 @@ class Deadline:
 
 
 # What a deadline that is not filed points to; with None each step along a list would need a check.
-NOWHERE = object.__new__(Deadline)
+NOWHERE = object.__new__(Timer)
 
 
-def _empty_list() -> Deadline:
+def _empty_list() -> Timer:
     """A circular list's head: a deadline that is never due."""
-    head = Deadline(None, None)
+    head = Timer(None, None)
     head.prev = head.next = head
     return head
 
@@ -74,7 +74,7 @@ class TimingWheel:
         self._mask = (PAGES << page_bits) - 1
         self._slots = [_empty_list() for _ in range(PAGES << page_bits)]
         self._used = bytearray(PAGES << page_bits)  # 1 where the slot is not empty: find() looks at all in 0.1 us
-        self._pages: SortedDict[int, Deadline] = SortedDict()  # never an empty list
+        self._pages: SortedDict[int, Timer] = SortedDict()  # never an empty list
         self._count = 0
         self._open = (now_tick >> page_bits) + PAGES  # the first page that is not wholly in the ring; a part may be
         self._open_tick = self._open << page_bits  # its first tick
@@ -82,10 +82,10 @@ class TimingWheel:
     def __len__(self) -> int:
         return self._count
 
-    def __contains__(self, deadline: Deadline) -> bool:
+    def __contains__(self, deadline: Timer) -> bool:
         return deadline.next is not NOWHERE
 
-    def add(self, deadline: Deadline, due_tick: int) -> None:
+    def add(self, deadline: Timer, due_tick: int) -> None:
         """File ``deadline``, or move it if it is filed. What was due before now is due now: the next call gives it."""
         if deadline.next is not NOWHERE:
             self.cancel(deadline)
@@ -107,7 +107,7 @@ class TimingWheel:
         tail.next = head.prev = deadline
         self._count += 1
 
-    def cancel(self, deadline: Deadline) -> bool:
+    def cancel(self, deadline: Timer) -> bool:
         """Take ``deadline`` out. False when it was not filed."""
         before, after = deadline.prev, deadline.next
         if after is NOWHERE:
@@ -133,7 +133,7 @@ class TimingWheel:
         in_reach = max(self._now + 1, (self._first_page() - PAGES + 1) << self._bits)
         return in_reach if tick is None else min(tick, in_reach)
 
-    def advance(self, now_tick: int, limit: int | None = None) -> list[Deadline]:
+    def advance(self, now_tick: int, limit: int | None = None) -> list[Timer]:
         """Take out what is due at ``now_tick`` or before.
 
         With ``limit`` (at least 1) the call's work is bounded: it gives that many at most, and after a stall that was
@@ -142,7 +142,7 @@ class TimingWheel:
         """
         if limit is not None and limit < 1:
             raise ValueError(f"limit is {limit}; expected at least 1, or None to take out everything that is due")
-        fired: list[Deadline] = []
+        fired: list[Timer] = []
         room = maxsize if limit is None else limit
         while len(fired) < room:
             tick = self._first_in_ring()
@@ -177,9 +177,9 @@ class TimingWheel:
         assert count == self._count, f"{count} are filed, {self._count} were counted"
         assert 0 < self._open - (self._now >> self._bits) <= PAGES, f"page {self._open} is too near or too far"
 
-    def _page(self, page: int) -> Deadline:
+    def _page(self, page: int) -> Timer:
         """The list of a page in the upper level."""
-        head: Deadline | None = self._pages.get(page)
+        head: Timer | None = self._pages.get(page)
         if head is None:
             head = self._pages[page] = _empty_list()
         return head
@@ -189,7 +189,7 @@ class TimingWheel:
         page: int = self._pages.peekitem(0)[0]
         return page
 
-    def _emptied(self, head: Deadline, due_tick: int) -> None:
+    def _emptied(self, head: Timer, due_tick: int) -> None:
         """The list that ``head`` heads has lost its last deadline. A page that moves down has lists in both levels."""
         slot = due_tick & self._mask
         if self._slots[slot] is head:
@@ -205,7 +205,7 @@ class TimingWheel:
             slot = self._used.find(1, 0, start)
         return None if slot < 0 else self._now + ((slot - start) & self._mask)
 
-    def _take(self, tick: int, room: int, fired: list[Deadline]) -> None:
+    def _take(self, tick: int, room: int, fired: list[Timer]) -> None:
         """Take out up to ``room`` deadlines from the front of the slot of ``tick``."""
         slot = tick & self._mask
         head = self._slots[slot]
@@ -256,7 +256,7 @@ class TimingWheel:
             self._open += 1
         self._open_tick = self._open << self._bits
 
-    def _lower_list(self, head: Deadline, budget: int) -> int:
+    def _lower_list(self, head: Timer, budget: int) -> int:
         """Move up to ``budget`` deadlines from the front of a page's list to their slots; how many did."""
         slots, used, mask = self._slots, self._used, self._mask
         left = budget
@@ -277,7 +277,7 @@ class TimingWheel:
         return budget - left
 
 
-def _walk(head: Deadline) -> list[Deadline]:
+def _walk(head: Timer) -> list[Timer]:
     """The deadlines of a list, front to end, with a look at every link."""
     found = []
     deadline = head

@@ -20,6 +20,7 @@ from .errors import StartError
 INT_MAX = 2**31 - 1  # Kafka's INT settings
 LONG_MAX = 2**63 - 1  # Kafka's LONG settings
 PORT_MAX = 65535
+LISTEN_BACKLOG = 1024  # after a restart all members come back at once
 PARTITIONS_MAX = 10_000  # Kafka's controller creates no more in one request (ReplicationControlManager)
 TOPIC_NAME_MAX = (
     249  # with "-" and the partition it must be a file name of 255 (org.apache.kafka.common.internals.Topic)

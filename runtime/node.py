@@ -9,20 +9,25 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pykka
 import structlog
 
 from ..actors.base import ActorRef
 from ..actors.coordinator import CoordinatorActor, Directory
+from ..actors.errors import CoordinatorError
 from ..actors.messages import Drain, Shutdown
 from ..actors.offsets import GroupData
 from ..actors.timer import TimerActor
 from ..actors.writer import OffsetWriterActor
 from .alarm import LoopAlarm
 from .clock import SystemClock, SystemRandom
+from .config import LISTEN_BACKLOG
 from .dispatcher import LoopDispatcher
+from .errors import StartError
 from .kafka.connection import Connection
 from .kafka.topics.catalogue import TopicCatalogue
 from .loading import load_groups
@@ -37,7 +42,6 @@ log = structlog.get_logger()
 
 NODE_ID = 1
 TOPICS_SYNC_INTERVAL_S = 1.0  # end offsets of topics survive a crash of the process at once, a power cut after this
-BACKLOG = 1024  # after a restart all members come back at once
 STOP_TIMEOUT_S = 5.0  # to answer and sync what was decided; then the connections are closed all the same
 
 
@@ -78,7 +82,7 @@ class Node:
             self._close_data()
             raise
         self._topics_sync = loop.create_task(self._sync_topics())
-        self._server = await loop.create_server(lambda: Connection(self), sock=listening_socket, backlog=BACKLOG)
+        self._server = await loop.create_server(lambda: Connection(self), sock=listening_socket, backlog=LISTEN_BACKLOG)
 
     async def stop(self) -> None:
         """Take nothing new, answer what was decided, sync, close."""
@@ -87,16 +91,31 @@ class Node:
             connection.stop_reading()
         try:
             async with asyncio.timeout(STOP_TIMEOUT_S):
-                await self.groups.coordinator.ask(Shutdown(), block=False)
-                await self._writer.ask(Drain(), block=False)
+                await self._settle()
         except TimeoutError:
             log.error("not everything could be written in time", timeout_s=STOP_TIMEOUT_S)
-        await asyncio.sleep(0)  # answers leave
         for connection in list(self.connections):
             connection.close()
         self._topics_sync.cancel()
         self._system.stop_all()
         await asyncio.to_thread(self._close_data)
+
+    async def _settle(self) -> None:
+        """See every request that came in to its end: decided, durable, answered.
+
+        Each step asks behind all that is in a mailbox already: the coordinator hands on what it has, the groups decide
+        and give up what is parked, the writer drains, and the groups answer what has become durable.
+        """
+        await self.groups.coordinator.ask(Shutdown(), block=False)
+        await self._shut_groups()
+        await self._writer.ask(Drain(), block=False)
+        await self._shut_groups()
+
+    async def _shut_groups(self) -> None:
+        replies = [ref.ask(Shutdown(), block=False) for ref in self.groups.groups.values()]
+        for reply in replies:
+            with suppress(pykka.ActorDeadError):
+                await reply
 
     def later(self, delay_ms: int, callback: Callable[[], None]) -> asyncio.TimerHandle:
         """Call back on the loop in so many milliseconds, unless the handle is cancelled."""
@@ -136,7 +155,10 @@ class Node:
     def _make_topic(self, name: str, partitions: int) -> None:
         topic = self.topics.get(name)
         if topic is None:
-            self.topics.create(name, partitions)
+            try:
+                self.topics.create(name, partitions)
+            except CoordinatorError as error:
+                raise StartError(f"--topic {name}:{partitions}: {error}") from error
         elif len(topic.partitions) != partitions:
             log.warning("the topic exists with another number of partitions", topic=name, has=len(topic.partitions))
 

@@ -29,7 +29,6 @@ from .errors import StartError
 if TYPE_CHECKING:
     from .node import Node
 
-BACKLOG = 1024  # after a restart all members come back at once
 GC_THRESHOLD = 20_000  # see serve_until_signal
 SWITCH_INTERVAL_S = 0.0005  # see run_node
 FORCED_EXIT_CODE = 1
@@ -111,7 +110,7 @@ def bind(options: Options) -> socket.socket:
         # Connections of a process before us may linger for a minute in TIME_WAIT; they are no reason to refuse.
         listening_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening_socket.bind(bindable)
-        listening_socket.listen(BACKLOG)
+        listening_socket.listen(config.LISTEN_BACKLOG)
     except OSError as error:
         listening_socket.close()
         raise StartError(why_not_bound(address, error)) from error

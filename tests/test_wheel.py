@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callboard.actors.wheel import PAGE_BITS, PAGES, SPREAD, Deadline, TimingWheel
+from callboard.actors.wheel import PAGE_BITS, PAGES, SPREAD, Timer, TimingWheel
 
 DAY_TICKS = 24 * 3600 * 100
 
@@ -24,7 +24,7 @@ class Pair:
     def __init__(self, names: int, page_bits: int, spread: int, now: int = 0) -> None:
         self.wheel = TimingWheel(now, page_bits, spread)
         self.model: list[tuple[int, int, int]] = []
-        self.deadlines = [Deadline("owner", name) for name in range(names)]
+        self.deadlines = [Timer("owner", name) for name in range(names)]
         self.keys: dict[int, tuple[int, int, int]] = {}
         self.serial = 0
         self.now = now
@@ -185,7 +185,7 @@ def test_who_sleeps_until_next_tick_is_never_late_and_seldom_woken_for_nothing()
     wheel = TimingWheel(0, page_bits=4, spread=4)
     dues = [*sorted(rnd.randrange(5000) for _ in range(300)), DAY_TICKS, 30 * DAY_TICKS]
     for due in dues:
-        wheel.add(Deadline(None, due), due)
+        wheel.add(Timer(None, due), due)
     given_at = []
     turns = 0
     while (tick := wheel.next_tick()) is not None:
@@ -200,7 +200,7 @@ class Counting(TimingWheel):
 
     moved = 0
 
-    def _lower_list(self, head: Deadline, budget: int) -> int:
+    def _lower_list(self, head: Timer, budget: int) -> int:
         moved = super()._lower_list(head, budget)
         self.moved += moved
         return moved
@@ -211,7 +211,7 @@ def test_a_crowded_page_comes_down_in_small_steps() -> None:
     wheel = Counting()
     due = 50 << PAGE_BITS
     for name in range(20_000):
-        wheel.add(Deadline(None, name), due)
+        wheel.add(Timer(None, name), due)
     assert wheel.next_tick() == (50 - PAGES + 1) << PAGE_BITS, "three pages before"
     while (tick := wheel.next_tick()) is not None and tick < due:
         before = wheel.moved
@@ -227,7 +227,7 @@ def test_crowded_pages_in_a_row_share_one_budget() -> None:
     """A jump brings several pages into reach at once; still a call moves one spread."""
     wheel = Counting(0, page_bits=3, spread=100)
     for name in range(384):
-        wheel.add(Deadline(None, name), 1000 + name % 32)
+        wheel.add(Timer(None, name), 1000 + name % 32)
     assert wheel.advance(999, limit=1) == []
     assert wheel.moved == 100
 
@@ -236,7 +236,7 @@ def test_a_limit_bounds_the_work_after_a_long_sleep_too() -> None:
     """The process slept past a crowded page: each call still moves and gives little, and the order holds."""
     wheel = Counting(0, page_bits=3, spread=10)
     for name in range(1000):
-        wheel.add(Deadline(None, name), 1000 + name % 8)
+        wheel.add(Timer(None, name), 1000 + name % 8)
     names: list[object] = []
     calls = 0
     while (tick := wheel.next_tick()) is not None and tick <= 5000:
@@ -253,7 +253,7 @@ def test_empty_time_costs_nothing() -> None:
     """A walk over these ticks, or only over their pages, would not end in this century."""
     wheel = TimingWheel()
     wheel.advance(10**15)
-    far = Deadline(None, "far")
+    far = Timer(None, "far")
     wheel.add(far, 10**18)
     assert wheel.advance(10**18 - 1) == []
     assert wheel.next_tick() == 10**18
@@ -263,7 +263,7 @@ def test_empty_time_costs_nothing() -> None:
 def test_a_deadline_in_the_past_comes_with_the_next_call() -> None:
     wheel = TimingWheel(100)
     wheel.advance(100)
-    late, now = Deadline(None, "late"), Deadline(None, "now")
+    late, now = Timer(None, "late"), Timer(None, "now")
     wheel.add(late, 5)
     wheel.add(now, 100)
     assert wheel.next_tick() == 100
@@ -272,7 +272,7 @@ def test_a_deadline_in_the_past_comes_with_the_next_call() -> None:
 
 def test_a_deadline_moves_when_it_is_added_again() -> None:
     wheel = TimingWheel()
-    deadline = Deadline(None, "session")
+    deadline = Timer(None, "session")
     for due in (10, 10**9, 5, 20):
         wheel.add(deadline, due)
     assert len(wheel) == 1
@@ -286,7 +286,7 @@ def test_a_deadline_moves_when_it_is_added_again() -> None:
 
 def test_a_cancelled_deadline_does_not_come() -> None:
     wheel = TimingWheel()
-    near, far = Deadline(None, "near"), Deadline(None, "far")
+    near, far = Timer(None, "near"), Timer(None, "far")
     wheel.add(near, 3)
     wheel.add(far, DAY_TICKS)
     assert wheel.cancel(near)
@@ -300,7 +300,7 @@ def test_a_cancelled_deadline_does_not_come() -> None:
 def test_time_does_not_go_back() -> None:
     wheel = TimingWheel()
     wheel.advance(500)
-    deadline = Deadline(None, "session")
+    deadline = Timer(None, "session")
     wheel.add(deadline, 400)
     assert wheel.advance(450) == []
     assert wheel.advance(500) == [deadline]
@@ -315,7 +315,7 @@ def test_a_limit_of_nothing_is_refused(limit: int) -> None:
 def test_check_finds_a_deadline_in_the_wrong_place() -> None:
     """The invariants that the other tests lean on do fail when they should."""
     wheel = TimingWheel()
-    deadline = Deadline(None, "session")
+    deadline = Timer(None, "session")
     wheel.add(deadline, 10)
     wheel.check()
     deadline.due_tick = 11
