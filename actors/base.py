@@ -50,6 +50,11 @@ _current_dispatcher: ContextVar[Dispatcher] = ContextVar("callboard_dispatcher")
 _serials = itertools.count(1)
 
 
+def belong_to(dispatcher: Dispatcher) -> None:
+    """From now on, in this context, actors that are made belong to ``dispatcher``."""
+    _current_dispatcher.set(dispatcher)
+
+
 @contextmanager
 def running_on(dispatcher: Dispatcher) -> Iterator[None]:
     """Actors made inside of this block belong to ``dispatcher``."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from .effects import Deadline, Effects
 from .errors import ErrorCode
-from .members import Member
+from .members import Member, Members
 from .messages import (
     Described,
     Heartbeat,
@@ -226,7 +226,6 @@ class ClassicGroup(Rebalance):
         member.protocols, member.assignment = old.protocols, old.assignment
         member.session_timeout_ms = old.session_timeout_ms
         member.rebalance_timeout_ms = old.rebalance_timeout_ms
-        member.is_new = old.is_new
         was_pending_sync = old.member_id in self.pending_sync
         self.members.remove(old)
         self.pending_sync.discard(old.member_id)
@@ -252,8 +251,8 @@ class ClassicGroup(Rebalance):
 
     def _static_rejoin_failed(self, context: StaticRejoin, error: ErrorCode, effects: Effects) -> None:
         member = self.members.by_id.get(context.member_id)
-        if member is None:
-            return
+        if member is None or member.joining is None or self.state is not State.STABLE:
+            return  # a rebalance has begun: its join phase answers, with the member as it is now
         refusal = self._joined(member, list_members=False)._replace(
             error=error, member_id="", leader=context.old_leader_id or ""
         )
@@ -454,6 +453,7 @@ class ClassicGroup(Rebalance):
         sessions = [member.session for member in self.members]
         for deadline in (*sessions, *self.members.pending.values(), self.join_deadline, self.sync_deadline):
             deadline.cancel(effects)
+        self.members = Members()  # nobody is known any more, so nobody's session is renewed
         self._move(State.DEAD)
 
     def describe(self) -> Described:

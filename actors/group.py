@@ -275,7 +275,7 @@ class GroupActor(Actor):
         """The coordinator lists groups without asking them; it hears of every change."""
         group = self._group
         listed = self._listed
-        if listed is not None and listed.state == group.state.value and listed.protocol_type == group.protocol_type:
+        if listed is not None and listed[1:] == (group.state.value, group.protocol_type or ""):
             return
         self._listed = GroupChanged(self.group_id, group.state.value, group.protocol_type or "")
         self._around.coordinator.tell(self._listed)

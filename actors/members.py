@@ -55,7 +55,9 @@ class Member:
         """A member as the log knows it: it supports the one protocol that was chosen."""
         member = cls(value.member_id, value.group_instance_id, value.client_id, value.client_host)
         member.session_timeout_ms = value.session_timeout_ms
-        member.rebalance_timeout_ms = value.rebalance_timeout_ms
+        # Records of version 0 have no rebalance timeout; the session timeout was it.
+        has_one = value.rebalance_timeout_ms >= 0
+        member.rebalance_timeout_ms = value.rebalance_timeout_ms if has_one else value.session_timeout_ms
         member.protocols = (Protocol(protocol or "", value.subscription),)
         member.assignment = value.assignment
         return member

@@ -176,6 +176,7 @@ class Rebalance:
         for member_id in list(self.pending_sync):
             member = self.members.by_id.get(member_id)
             if member is not None:
+                effects.answer(self.members.take_join(member), Joined(ErrorCode.UNKNOWN_MEMBER_ID))  # a static one
                 self._remove(member, effects)
         self._start_rebalance(effects)
 

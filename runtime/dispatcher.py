@@ -10,11 +10,12 @@ import threading
 import time
 from asyncio import AbstractEventLoop
 from collections import deque
+from contextvars import copy_context
 from typing import Any
 
 import pykka
 
-from ..actors.base import running_on
+from ..actors.base import belong_to
 from .mailbox import Mailbox
 from .reply import Reply
 
@@ -59,28 +60,29 @@ class LoopDispatcher(Dispatcher):
         self._thread_id: int | None = None
         self._queue: deque[Mailbox] = deque()
         self._pumping = False
+        # Turns run in a context of their own, where actors that are made belong here; entering it costs nothing.
+        self._context = copy_context()
+        self._context.run(belong_to, self)
 
     def ready(self, mailbox: Mailbox) -> None:
         self._queue.append(mailbox)
         if not self._pumping:
             self._pumping = True
             if threading.get_ident() == self._thread_id:
-                self._loop.call_soon(self._pump)
+                self._loop.call_soon(self._pump, context=self._context)
             else:
-                self._loop.call_soon_threadsafe(self._pump)
+                self._loop.call_soon_threadsafe(self._pump, context=self._context)
 
     def is_own_thread(self) -> bool:
         return threading.get_ident() == self._thread_id
 
     def _pump(self) -> None:
         self._thread_id = threading.get_ident()
-        deadline = time.perf_counter() + SLICE_S
-        with running_on(self):
-            self._run_until(deadline)
+        self._run_until(time.perf_counter() + SLICE_S)
         self._pumping = False
         if self._queue and not self._pumping:
             self._pumping = True
-            self._loop.call_soon(self._pump)
+            self._loop.call_soon(self._pump, context=self._context)
 
     def _run_until(self, deadline: float) -> None:
         queue, clock = self._queue, time.perf_counter

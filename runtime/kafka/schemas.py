@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-Reader = Callable[[Any, int], tuple[Any, int]]
+from .strict import Reader, strict_reader
 
 
 class Schema:
@@ -31,7 +30,7 @@ class Schema:
         # An old client must be able to read the answer to an ApiVersions that is newer than itself: no tagged fields.
         self.flexible_header = self.flexible and name != "api_versions"
         self.decode_error: type[Exception] = import_module("kio.serial.errors").SerialError
-        self.read: Reader = serial.entity_reader(self.request_type)
+        self.read: Reader = strict_reader(self.request_type, serial.entity_reader(self.request_type))
         self._write = serial.entity_writer(self.response_type)
         self._types = sys.modules[self.response_type.__module__]
 

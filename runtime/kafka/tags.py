@@ -7,7 +7,7 @@ is written for clearness and not for speed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import cache
 from typing import Any
@@ -86,7 +86,7 @@ class _Copier:
         for _ in range(count):
             copy_item(self)
 
-    def tagged_section(self, known_tags: frozenset[int]) -> None:
+    def tagged_section(self, known_tags: Mapping[int, Any]) -> None:
         count, self.position = read_uvarint(self.buffer, self.position)
         kept: list[bytes] = []
         for _ in range(count):
@@ -97,8 +97,16 @@ class _Copier:
             if self.position > len(self.buffer):
                 raise ValueError(f"tagged field {tag} of {size} bytes is cut off")
             if tag in known_tags:
-                kept.append(self.buffer[start : self.position])
+                kept.append(self.known_tag(start, position, known_tags[tag]))
         self.copied += _uvarint(len(kept)) + b"".join(kept)
+
+    def known_tag(self, start: int, position: int, entity_type: Any) -> bytes:
+        """The tagged field from ``start`` to here. A struct in it, at ``position``, may have unknown tags too."""
+        if entity_type is None:
+            return self.buffer[start : self.position]
+        tag, _ = read_uvarint(self.buffer, start)
+        value = without_unknown_tags(entity_type, self.buffer[: self.position], position)
+        return _uvarint(tag) + _uvarint(len(value)) + value
 
 
 def _uvarint(value: int) -> bytes:
@@ -111,13 +119,19 @@ def _uvarint(value: int) -> bytes:
 
 
 @cache
-def _layout(entity_type: Any) -> tuple[tuple[Callable[[_Copier], None], ...], frozenset[int]]:
-    """How to copy each plain field of an entity, in order, and the tags that it knows."""
-    from kio.serial._introspect import get_field_tag
+def _layout(entity_type: Any) -> tuple[tuple[Callable[[_Copier], None], ...], Mapping[int, Any]]:
+    """How to copy each plain field of an entity, in order, and the tags that it knows, with the struct in each."""
+    from kio.serial import _introspect as introspect
 
-    tagged = {field: get_field_tag(field) for field in fields(entity_type)}
-    plain = tuple(_copy_of(field, entity_type.__flexible__) for field, tag in tagged.items() if tag is None)
-    return plain, frozenset(int(tag) for tag in tagged.values() if tag is not None)
+    plain, structs = [], {}
+    for field in fields(entity_type):
+        tag = introspect.get_field_tag(field)
+        if tag is None:
+            plain.append(_copy_of(field, entity_type.__flexible__))
+        else:
+            kind = introspect.classify_field(field)
+            structs[int(tag)] = kind.type_ if isinstance(kind, introspect.EntityField) else None
+    return tuple(plain), structs
 
 
 def _copy_of(field: Any, flexible: bool) -> Callable[[_Copier], None]:

@@ -26,7 +26,7 @@ T = TypeVar("T")
 SyncPolicy = Literal["always", "interval", "none"]
 
 LAY_IN_BYTES = 1024 * 1024  # what waits in memory for the partition files, at most
-LAY_IN_SECONDS = 0.25  # and for how long: some ten writes a second and partition instead of thousands
+LAY_IN_SECONDS = 0.25  # and for how long: a few writes a second and partition instead of thousands
 
 log = structlog.get_logger()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,12 @@ class Company:
         self._bootstrap = bootstrap
         self._folder = folder
         self._closing = closing
+        self._numbers = count(1)
 
     def backstage(self, library: str) -> Peer:
         """A producer and an admin client of a library."""
-        peer = Peer(library, "backstage", f"backstage-{library}", self._folder, bootstrap=self._bootstrap)
+        name = f"backstage-{library}-{next(self._numbers)}"
+        peer = Peer(library, "backstage", name, self._folder, bootstrap=self._bootstrap)
         self._closing.callback(peer.finish)
         return peer
 

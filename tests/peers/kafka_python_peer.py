@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from kafka import (  # type: ignore[import-untyped, unused-ignore]
 from kafka.coordinator.assignors.roundrobin import (  # type: ignore[import-untyped, unused-ignore]
     RoundRobinPartitionAssignor,
 )
+from kafka.errors import KafkaConnectionError  # type: ignore[import-untyped, unused-ignore]
 
 from .script import (
     HEARTBEAT_INTERVAL_MS,
@@ -57,7 +59,12 @@ class KafkaPythonMember:
         self._consumer.topics()
 
     def turn(self) -> None:
-        batches = self._consumer.poll(timeout_ms=int(POLL_S * 1000))
+        try:
+            batches = self._consumer.poll(timeout_ms=int(POLL_S * 1000))
+        except KafkaConnectionError as error:
+            # Where the others reconnect in silence, this one now and then tells the application, which polls again.
+            print(f"client: {error}", file=sys.stderr, flush=True)
+            return
         self._watch.see(part.partition for part in self._consumer.assignment())
         for records in batches.values():
             for record in records:

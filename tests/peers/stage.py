@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -80,9 +81,7 @@ class Peer:
     def try_ask(self, do: str, **arguments: Any) -> Event:
         """Run a command there and return its answer: ``{"result": ...}`` or ``{"error": words}``."""
         number = next(self._numbers)
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"id": number, "do": do, "arguments": arguments}).encode() + b"\n")
-        self._process.stdin.flush()
+        self._tell(json.dumps({"id": number, "do": do, "arguments": arguments}))
         answers = wait_until(lambda: self._answers(number), bool, f"{self.name}'s answer to {do}")
         return answers[0]
 
@@ -94,8 +93,7 @@ class Peer:
 
     def close(self) -> None:
         """Let it say goodbye and end, as a program does that stops in order."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        self._release()
         try:
             code = self._process.wait(CLOSE_DEADLINE_S)
         except subprocess.TimeoutExpired:
@@ -123,8 +121,20 @@ class Peer:
     def _words(self) -> str:
         return self._stderr_file.read_text(errors="replace")[-SHOWN_CHARS:]
 
+    def _tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(f"{line}\n".encode())
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            self._process.wait()
+            self.check_alive()
+            raise
+
     def _release(self) -> None:
-        if self._process.stdin is not None:
+        # What it did not read any more before it ended is nobody's loss.
+        with suppress(BrokenPipeError):
+            assert self._process.stdin is not None
             self._process.stdin.close()
 
 

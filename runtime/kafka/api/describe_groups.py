@@ -12,7 +12,8 @@ from ..codes import NO_THROTTLE
 from ..gather import Gather
 
 NOT_FOUND_FROM = 6  # KIP-1043
-OPERATIONS_UNKNOWN = -(1 << 31)
+OPERATIONS_UNKNOWN = -(1 << 31)  # for those who did not ask
+ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11  # read, delete, describe, describe and alter configs
 
 
 def handle(call: Call) -> None:
@@ -29,6 +30,7 @@ def _group(call: Call, answer: Described) -> Any:
     error, message = answer.error, None
     if answer.state == State.DEAD.value and call.version >= NOT_FOUND_FROM:
         error, message = ErrorCode.GROUP_ID_NOT_FOUND, f"Group {answer.group_id} not found."
+    asks = getattr(call.request, "include_authorized_operations", False) and error is ErrorCode.NONE
     return call.make(
         "DescribedGroup",
         error_code=error,
@@ -38,7 +40,7 @@ def _group(call: Call, answer: Described) -> Any:
         protocol_type=answer.protocol_type,
         protocol_data=answer.protocol,
         members=tuple(_member(call, member) for member in answer.members),
-        authorized_operations=OPERATIONS_UNKNOWN,
+        authorized_operations=ALL_OPERATIONS if asks else OPERATIONS_UNKNOWN,
     )
 
 

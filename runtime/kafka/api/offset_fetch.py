@@ -66,13 +66,15 @@ def _encode_groups(call: Call, answers: list[Fetched]) -> bytes:
 def _group_topics(call: Call, asked: Any, answer: Fetched) -> tuple[Any, ...]:
     if call.version < TOPIC_IDS_FROM:
         return tuple(_group_topic(call, name, None, partitions) for name, partitions in answer.topics)
+    if answer.error:
+        return ()
     topics = call.node.topics
     found = []
     for name, partitions in answer.topics:
         topic = topics.get(name)
         if topic is not None:  # an offset of a deleted topic has no id that it could be told by
             found.append(_group_topic(call, name, topic.topic_id, partitions))
-    return (*_unknown_ids(call, asked), *found)
+    return (*found, *_unknown_ids(call, asked))
 
 
 def _group_topic(call: Call, name: str, topic_id: Any, partitions: tuple[FetchedOffset, ...]) -> Any:
@@ -81,7 +83,7 @@ def _group_topic(call: Call, name: str, topic_id: Any, partitions: tuple[Fetched
 
 
 def _unknown_ids(call: Call, asked: Any) -> list[Any]:
-    """Topics asked for by an id that nothing has: each partition is refused."""
+    """Topics asked for by an id that nothing has: each partition is refused, behind the others as in Kafka."""
     refused = []
     for topic in asked.topics or ():
         if call.node.topics.by_id(topic.topic_id) is None:

@@ -1,0 +1,162 @@
+"""What must be true of a request before kio may read it: array counts, nulls and string lengths.
+
+kio 0.6 reserves memory for as many items as an array says it has, without a look at what is left of the request: a
+frame of 20 bytes that announces 2**31 items ends the whole process. It also reads null for arrays that cannot be null,
+and strings that no record and no answer can hold. So requests with arrays are walked first, the way Kafka's own
+readers do it, without making anything of them. Commits are, too: values of a fixed width cost no step of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from .tags import read_uvarint, skip_tagged_fields
+
+Walk = Callable[[bytes, int], int]
+"""Takes a buffer and the position of a value; returns the position behind it, which may be behind the buffer's end."""
+
+Reader = Callable[[Any, int], tuple[Any, int]]
+
+STRING_BYTES_MAX = 32767  # Kafka's, in every version: older ones have two bytes for the length
+
+WIDTHS = dict.fromkeys(("bool", "int8"), 1)
+WIDTHS |= dict.fromkeys(("int16", "uint16", "error_code"), 2)
+WIDTHS |= dict.fromkeys(("int32", "uint32", "timedelta_i32"), 4)
+WIDTHS |= dict.fromkeys(("int64", "uint64", "float64", "timedelta_i64", "datetime_i64"), 8)
+WIDTHS |= {"uuid": 16}
+
+
+def strict_reader(entity_type: Any, read: Reader) -> Reader:
+    """kio's reader of a request, behind a walk over the request if it has arrays.
+
+    The reader raises ValueError (or IndexError at the buffer's end) for what Kafka would refuse.
+    """
+    from kio.serial._introspect import classify_field
+
+    if not any(classify_field(field).is_array for field in fields(entity_type)):
+        return read
+    walk = _entity(entity_type)
+
+    def read_checked(buffer: Any, position: int) -> tuple[Any, int]:
+        walk(buffer, position)
+        return read(buffer, position)
+
+    return read_checked
+
+
+def _entity(entity_type: Any) -> Walk:
+    from kio.serial._introspect import get_field_tag
+
+    flexible: bool = entity_type.__flexible__
+    steps, before = [], 0
+    for field in fields(entity_type):
+        if get_field_tag(field) is not None:
+            continue
+        width = _width(field)
+        if width:
+            before += width
+        else:
+            steps.append(_step(field, flexible, before))
+            before = 0
+
+    def walk(buffer: bytes, position: int) -> int:
+        for step in steps:
+            position = step(buffer, position)
+        position += before
+        if flexible:
+            return skip_tagged_fields(buffer, position) if buffer[position] else position + 1
+        return position
+
+    return walk
+
+
+def _width(field: Any) -> int:
+    """The width of a value that has always the same, else 0."""
+    from kio.serial._introspect import classify_field
+
+    kind = classify_field(field)
+    return 0 if kind.is_array or is_dataclass(kind.type_) else WIDTHS.get(field.metadata["kafka_type"], 0)
+
+
+def _step(field: Any, flexible: bool, before: int) -> Walk:
+    """A walk over ``before`` bytes and then the field."""
+    from kio.serial._introspect import classify_field
+
+    kind = classify_field(field)
+    if kind.is_array:
+        nullable = type(None) in getattr(field.type, "__args__", ())
+        item = _entity(kind.type_) if is_dataclass(kind.type_) else _primitive(field, flexible, 0)
+        return _array(item, field.name, flexible, nullable, before)
+    assert not is_dataclass(kind.type_), "no request of Kafka's has a struct that is neither tagged nor in an array"
+    return _primitive(field, flexible, before)
+
+
+def _array(item: Walk, name: str, flexible: bool, nullable: bool, before: int) -> Walk:
+    def walk(buffer: bytes, position: int) -> int:
+        count, position = (_compact_count if flexible else _count)(buffer, position + before)
+        if count > len(buffer) - position:
+            raise ValueError(f"{name} announces {count} items in {len(buffer) - position} bytes")
+        if count < 0 and not (count == -1 and nullable):
+            raise ValueError(f"{name} has a count of {count}, expected an array")
+        for _ in range(count):
+            position = item(buffer, position)
+        return position
+
+    return walk
+
+
+def _compact_count(buffer: bytes, position: int) -> tuple[int, int]:
+    first = buffer[position]
+    if first < 0x80:
+        return first - 1, position + 1
+    value, position = read_uvarint(buffer, position)
+    return value - 1, position
+
+
+def _count(buffer: bytes, position: int) -> tuple[int, int]:
+    return int.from_bytes(buffer[position : position + 4], "big", signed=True), position + 4
+
+
+def _primitive(field: Any, flexible: bool, before: int) -> Walk:
+    kafka_type = field.metadata["kafka_type"]
+    if kafka_type in WIDTHS:
+        width = WIDTHS[kafka_type]
+        return lambda _buffer, position: position + width
+    if flexible:
+        return _compact(before, STRING_BYTES_MAX if kafka_type == "string" else None)
+    return _string(before) if kafka_type == "string" else _bytes(before)
+
+
+def _compact(before: int, most: int | None) -> Walk:
+    def walk(buffer: bytes, position: int) -> int:
+        position += before
+        first = buffer[position]
+        if first < 0x80:
+            return position + (first or 1)  # the length and one more, and 0 for null
+        size, position = read_uvarint(buffer, position)
+        if most is not None and size - 1 > most:
+            raise ValueError(f"a string of {size - 1} bytes, expected at most {most}")
+        return position + size - 1
+
+    return walk
+
+
+def _string(before: int) -> Walk:
+    def walk(buffer: bytes, position: int) -> int:
+        position += before
+        high = buffer[position]
+        if high >= 0x80:  # a negative length: null
+            return position + 2
+        return position + 2 + (high << 8) + buffer[position + 1]
+
+    return walk
+
+
+def _bytes(before: int) -> Walk:
+    def walk(buffer: bytes, position: int) -> int:
+        size, position = _count(buffer, position + before)
+        return position + size if size > 0 else position
+
+    return walk
