@@ -1,0 +1,16 @@
+"""What Spark does with a data folder. It needs the extra: ``pip install 'callboard[spark]'``, and Java 17."""
+
+from __future__ import annotations
+
+try:
+    from .offsets import read_groups, read_offsets
+except ModuleNotFoundError as error:
+    library = (error.name or "").partition(".")[0]
+    if library not in ("pyspark", "pyarrow"):
+        raise
+    raise ModuleNotFoundError(
+        f"{library} is missing, which callboard.spark needs; install it with: pip install 'callboard[spark]'",
+        name=library,
+    ) from error
+
+__all__ = ["read_groups", "read_offsets"]

@@ -1,0 +1,259 @@
+"""A data folder as DataFrames, in a Spark that really runs: against a replay in a dictionary, and beside a server."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from log_helpers import PATIENCE_S, LazyDisk, append, entry, offset
+from pyspark.errors import PythonException
+from pyspark.sql import DataFrame, SparkSession
+
+from callboard.actors.ports import Entry
+from callboard.actors.records import GroupRecord, GroupValue, MemberValue, OffsetRecord, OffsetValue
+from callboard.runtime.log.folder import DataFolder
+from callboard.runtime.log.offsets_log import OffsetsLog
+from callboard.spark import read_groups, read_offsets
+from callboard.spark.offsets import GROUPS, MAX_TIME_MS, MEMBER, OFFSETS, PARTITIONS_PER_TASK, ROWS_PER_BATCH
+
+ROOT = Path(__file__).resolve().parent.parent
+OLDEST_JAVA = 17
+PARTITIONS = 6
+GROUP_IDS = ("orders", "Gruppe-ü", "グループ", "😀", "")
+# Spark 4.0 leaves the sockets of its results to the garbage collector; later ones close them.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+Replay = dict[tuple[str, str, int], tuple[Any, ...]]
+
+
+def missing_java() -> str | None:
+    """Why Spark cannot start here; None where it can."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(Path(home, "bin", "java") if home else "java")
+    if java is None:
+        return f"Spark needs Java {OLDEST_JAVA} or newer, and there is none at JAVA_HOME or on the PATH"
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', said)
+    if version is None or int(version[1]) < OLDEST_JAVA:
+        return f"Spark needs Java {OLDEST_JAVA} or newer, and {java} says: {said.strip()[:80]!r}"
+    return None
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One session for all tests; without Java they are skipped, and in CI they fail."""
+    if (reason := missing_java()) is not None:
+        if os.environ.get("CI"):
+            pytest.fail(f"in CI the tests with Spark are not optional: {reason}")
+        pytest.skip(reason)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+        builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.log.level", "ERROR")
+        builder = builder.config("spark.local.dir", str(tmp_path_factory.mktemp("spark")))
+        session = builder.config("spark.sql.session.timeZone", "Asia/Tokyo").getOrCreate()
+        yield session
+        session.stop()
+
+
+def opened(root: Path, partitions: int = PARTITIONS, segment_bytes: int = 10**8) -> OffsetsLog:
+    log = OffsetsLog(root, partitions, disk=LazyDisk(), segment_bytes=segment_bytes)
+    log.open()
+    return log
+
+
+def written(root: Path, *entries: Entry, partitions: int = PARTITIONS) -> Path:
+    log = opened(root, partitions)
+    append(log, entries)
+    log.close()
+    return root
+
+
+def offsets_of(frame: DataFrame) -> Replay:
+    """The rows by key, times in ms as they stood in the log; a key that comes twice is an error."""
+    rows = frame.selectExpr(
+        *("group", "topic", "partition", "offset", "leader_epoch", "metadata"),
+        *("unix_millis(commit_timestamp)", "unix_millis(expire_timestamp)", "log_partition", "log_offset"),
+    ).collect()
+    found: Replay = {tuple(row)[:3]: tuple(row)[3:] for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def commit(chance: random.Random, number: int) -> tuple[int, OffsetRecord]:
+    """The partition of the log and the record of some commit, or of a deletion."""
+    group, topic, partition = chance.choice(GROUP_IDS), chance.choice(("t", "zahlungen-ß")), chance.randrange(20)
+    value = OffsetValue(number, chance.choice((-1, 0, 7)), "é" * chance.randrange(9), 1_700_000_000_000 + number)
+    if chance.random() < 0.2:
+        value = value._replace(leader_epoch=-1, expire_timestamp_ms=value.commit_timestamp_ms + 1000)
+    alive = chance.random() < 0.8
+    return GROUP_IDS.index(group), OffsetRecord(group, topic, partition, value if alive else None)
+
+
+def replay(live: Replay, record: OffsetRecord, *place: int) -> None:
+    key, value = (record.group_id, record.topic, record.partition), record.value
+    live.pop(key, None)
+    if value is not None:
+        times = (None if time_ms == -1 else time_ms for time_ms in value[3:])
+        live[key] = (value.offset, None if value.leader_epoch == -1 else value.leader_epoch, value.metadata, *times)
+        live[key] += place
+
+
+def test_the_offsets_are_those_of_a_replay(spark: SparkSession, tmp_path: Path) -> None:
+    """Thousands of commits and deletions over many segments, group records between them."""
+    chance = random.Random(7)
+    log = opened(tmp_path, segment_bytes=20_000)
+    expected: Replay = {}
+    for number in range(500):
+        commits = [commit(chance, 10 * number + index) for index in range(10)]
+        other = Entry(0, (GroupRecord("orders", None),))
+        outcomes = append(log, [other, *(Entry(partition, (record,)) for partition, record in commits)])
+        for (partition, record), outcome in zip(commits, outcomes[1:], strict=True):
+            replay(expected, record, partition, outcome.base_offset)
+    log.close()
+    assert len(list(tmp_path.rglob("*-0/*.log"))) > 2
+    frame = read_offsets(spark, tmp_path)
+    assert offsets_of(frame) == expected
+    assert len(expected) > 100
+    assert dict(frame.dtypes) == OFFSETS
+
+
+def test_the_groups_come_with_their_members(spark: SparkSession, tmp_path: Path) -> None:
+    members = (
+        MemberValue("m-1", "static-ü", "client", "/127.0.0.1", 300_000, 45_000, b"\0\1", b"\xff"),
+        MemberValue("m-2", None, "", "/::1", -1, 6000, b"", b""),
+    )
+    full = GroupValue("consumer", 3, "range", "m-1", 1_700_000_000_123, members)
+    empty = GroupValue("", 4, None, None, -1, ())
+    log = opened(tmp_path)
+    append(log, [Entry(1, (GroupRecord("グループ", empty), GroupRecord("dead", full), offset("グループ", 5)))])
+    append(
+        log,
+        [Entry(1, (GroupRecord("グループ", full), GroupRecord("dead", None))), Entry(2, (GroupRecord("e", empty),))],
+    )
+    log.close()
+    frame = read_groups(spark, tmp_path)
+    rows = frame.withColumn("current_state_timestamp", frame["current_state_timestamp"].cast("double")).collect()
+    found = {row["group"]: (*row[1:6], tuple(tuple(member) for member in row["members"]), *row[7:]) for row in rows}
+    assert found == {
+        "グループ": (3, "consumer", "range", "m-1", 1_700_000_000.123, members, 1, 3),
+        "e": (4, "", None, None, None, (), 2, 0),
+    }
+    assert [name for name, _ in frame.dtypes] == list(GROUPS)
+
+
+def test_the_members_columns_are_the_fields_of_a_member() -> None:
+    """Rows are handed over by position."""
+    assert tuple(MEMBER) == MemberValue._fields
+
+
+def test_a_folder_is_read_while_a_log_writes_to_it(spark: SparkSession, tmp_path: Path) -> None:
+    """What was in the files before is there; of what comes meanwhile, some state that has been."""
+    log = opened(tmp_path, segment_bytes=5000)
+    append(log, [entry(partition, 1) for partition in range(PARTITIONS)])
+    log.read(0)  # waits until everything is in the files
+    frame = read_offsets(spark, tmp_path)
+    before = dict.fromkeys(range(PARTITIONS), 1)
+    assert {row["log_partition"]: row["offset"] for row in frame.collect()} == before
+
+    enough = threading.Event()
+    newest = [1]
+
+    def write() -> None:
+        while not enough.is_set():
+            newest[0] += 1
+            append(log, [entry(partition, newest[0]) for partition in range(PARTITIONS)])
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        seen = [{row["log_partition"]: row["offset"] for row in frame.collect()} for _ in range(4)]
+    finally:
+        enough.set()
+        writer.join(PATIENCE_S)
+    log.close()
+    for earlier, later in zip([before, *seen], [*seen, dict.fromkeys(range(PARTITIONS), newest[0])], strict=True):
+        assert all(earlier[number] <= later[number] for number in range(PARTITIONS))
+    assert {row["log_partition"]: row["offset"] for row in frame.collect()} == dict.fromkeys(before, newest[0])
+    assert len(list(tmp_path.rglob("*-0/*.log"))) > 1
+
+
+def test_a_few_partitions_a_task_and_no_shuffle(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = read_offsets(spark, written(tmp_path, *(entry(number, 1) for number in range(10)), partitions=50))
+    assert frame.rdd.getNumPartitions() == -(-10 // PARTITIONS_PER_TASK)
+    frame.explain()
+    plan = capsys.readouterr().out
+    assert "MapInArrow" in plan and "Exchange" not in plan
+
+
+def test_a_partition_may_have_more_rows_than_a_batch(spark: SparkSession, tmp_path: Path) -> None:
+    count = ROWS_PER_BATCH + 1
+    entries = [Entry(0, (offset("g", number, partition=number),)) for number in range(count)]
+    rows = offsets_of(read_offsets(spark, written(tmp_path, *entries)))
+    assert rows.keys() == {("g", "t", number) for number in range(count)}
+
+
+def test_a_time_that_no_calendar_holds_is_null(spark: SparkSession, tmp_path: Path) -> None:
+    times = [-1, 0, 1, MAX_TIME_MS, MAX_TIME_MS + 1, 2**63 - 1, -(2**63)]
+    records = [OffsetRecord("g", "t", number, OffsetValue(1, -1, "", time)) for number, time in enumerate(times)]
+    frame = read_offsets(spark, written(tmp_path, Entry(0, tuple(records))))
+    expected = [None, 0, 1, MAX_TIME_MS, None, None, None]
+    assert [row[3] for _, row in sorted(offsets_of(frame).items())] == expected
+
+
+def test_a_new_data_folder_gives_no_rows(spark: SparkSession, tmp_path: Path) -> None:
+    DataFolder(tmp_path).close()
+    frame = read_offsets(spark, tmp_path)
+    assert (frame.collect(), frame.columns) == ([], list(OFFSETS))
+
+
+def test_what_is_no_data_folder_is_said_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="absent: found no folder"):
+        read_offsets(spark, tmp_path / "absent")
+    with pytest.raises(FileNotFoundError, match=r"found neither callboard\.json"):
+        read_groups(spark, str(tmp_path))
+
+
+def test_damage_fails_the_query_with_the_file_and_the_byte(spark: SparkSession, tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    for number in range(2):
+        append(log, [entry(3, number)])
+    log.close()
+    (segment,) = tmp_path.rglob("*.log")
+    data = segment.read_bytes()
+    segment.write_bytes(data[:30] + b"\xff" + data[31:])
+    with pytest.raises(PythonException, match=f"{segment}: damaged batch at byte 0: checksum"):
+        read_offsets(spark, tmp_path).collect()
+
+
+def test_the_example_in_the_documentation(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(tmp_path / "data", entry(0, 41), Entry(1, (offset("h", 1), offset("h", 2, partition=1))))
+    (example,) = re.findall("```python\n(.*?)```", (ROOT / "docs" / "spark.md").read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    exec(example, {})
+    shown = [re.findall(r"[\w]+", line)[:3] for line in capsys.readouterr().out.splitlines()]
+    assert ["g", "t", "41"] in shown and ["h", "t", "3"] in shown
+
+
+def run(script: str) -> Sequence[str]:
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    return done.stderr.splitlines()
+
+
+@pytest.mark.parametrize("library", ["pyspark", "pyarrow"])
+def test_without_the_extra_it_says_what_to_install(library: str) -> None:
+    said = run(f"import sys; sys.modules[{library!r}] = None; import callboard.spark")[-1]
+    assert said.startswith("ModuleNotFoundError") and f"{library} is missing" in said and "'callboard[spark]'" in said
