@@ -282,7 +282,9 @@ class ClassicGroup(Rebalance):
             effects.answer(reply, self._assignment_of(member))
             return
         member.syncing = reply
-        if member.member_id == self.leader_id:
+        if member.member_id == self.leader_id and self.assigned_generation != self.generation:
+            # The first counts: a second one would be in the log, but not what the members have heard.
+            self.assigned_generation = self.generation
             value = self._value(request.assignments)
             effects.keep(GroupRecord(self.group_id, value), AssignmentKept(self.generation))
 

@@ -7,6 +7,7 @@ answers to whoever waits. What records say takes effect when they are durable, t
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .base import DEFERRED, Actor, ActorRef
@@ -225,11 +226,10 @@ class GroupActor(Actor):
     def _commit_written(self, context: CommitContext, error: ErrorCode) -> None:
         if context.reply is None:
             return
-        if error is ErrorCode.NONE:
-            context.reply.set(Committed(context.errors))
-        else:
-            refused = tuple(error if own is ErrorCode.NONE else own for own in context.errors)
-            context.reply.set(Committed(refused))
+        errors = context.errors
+        if error is not ErrorCode.NONE:
+            errors = tuple(error if own is ErrorCode.NONE else own for own in errors)
+        self._deliver(context.reply.set, Committed(errors))
 
     def _group_record_written(self, context: Any, error: ErrorCode) -> None:
         effects, value = self._effects, self.data.value
@@ -258,8 +258,15 @@ class GroupActor(Actor):
         if effects.answers:
             answers, effects.answers = effects.answers, []
             for reply, value in answers:
-                reply.set(value)
+                self._deliver(reply.set, value)
         self._tell_state()
+
+    def _deliver(self, settle: Callable[[Any], None], answer: Any) -> None:
+        """A place that cannot take its answer must not cost the others theirs."""
+        try:
+            settle(answer)
+        except Exception:
+            log.exception("group %r could not deliver an answer", self.group_id)
 
     def _file_alarms(self) -> None:
         alarms, self._effects.alarms = self._effects.alarms, {}
@@ -268,8 +275,8 @@ class GroupActor(Actor):
             timer.tell(Cancel(me, name) if due_ms is None else Schedule(me, name, due_ms))
 
     def _append(self, records: tuple[Record, ...], context: Any) -> None:
-        self._appends_sent += 1
         self._around.writer.tell(Append(self._actor_ref, Entry(self.partition, records), context))
+        self._appends_sent += 1  # not before: what the writer refused will never be done
 
     def _tell_state(self) -> None:
         """The coordinator lists groups without asking them; it hears of every change."""
@@ -289,7 +296,7 @@ class GroupActor(Actor):
         self._fetches = [fetch for fetch in self._fetches if fetch.after > self._appends_done]
         for fetch in ready:
             if fetch.reply is not None:
-                fetch.reply.set(self._fetched(fetch.request))
+                self._deliver(fetch.reply.set, self._fetched(fetch.request))
 
     # Deletion --------------------------------------------------------------------------------------------------------
 
@@ -303,7 +310,7 @@ class GroupActor(Actor):
     def _delete_written(self, context: DeleteContext, error: ErrorCode) -> None:
         deletion, coordinator = self._deletion, self._around.coordinator
         assert deletion is not None
-        context.reply.set(error)
+        self._deliver(context.reply.set, error)
         if error is ErrorCode.NONE:
             deletion.is_done = True
             self._close(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -323,13 +330,15 @@ class GroupActor(Actor):
 
     # The end, and bugs -----------------------------------------------------------------------------------------------
 
-    def _close(self, error: ErrorCode) -> None:
+    def _close(self, error: ErrorCode, answered: ReplyTo | None = None) -> None:
+        """Everybody who waits is answered, but for the one who has been."""
         self._group.close(error, self._effects)
+        self._effects.answers = [answer for answer in self._effects.answers if answer.reply is not answered]
         self._carry_out()
 
-    def _restart(self) -> None:
+    def _restart(self, answered: ReplyTo | None = None) -> None:
         """Begin anew from what is durable."""
-        self._close(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self._close(ErrorCode.COORDINATOR_NOT_AVAILABLE, answered)
         self._stale_appends = self._appends_sent
         self._group = self._make_group()
         self.on_start()
@@ -337,7 +346,10 @@ class GroupActor(Actor):
     def _handle_error(self, error: Exception, reply_to: ReplyTo | None) -> None:
         """A bug must not take the group away: its sender hears of it, the group begins anew from what is durable."""
         log.error("group %r begins anew after a bug", self.group_id, exc_info=error)
+        # Who was about to be answered is parked no more: without this nobody would answer them.
+        unanswered = dict.fromkeys([reply_to, *(answer.reply for answer in self._effects.answers)])
         self._effects = Effects()
-        if reply_to is not None:
-            reply_to.set_exception((type(error), error, error.__traceback__))
-        self._restart()
+        for reply in unanswered:
+            if reply is not None:
+                self._deliver(reply.set_exception, (type(error), error, error.__traceback__))
+        self._restart(answered=reply_to)

@@ -37,6 +37,7 @@ class Rebalance:
         self.leader_id: str | None = None
         self.members = Members()
         self.pending_sync: set[str] = set()
+        self.assigned_generation = -1  # the last one whose assignment was handed to the log
         self.join_deadline = Deadline(("join",))
         self.sync_deadline = Deadline(("sync",))
         self._new_member_added = False

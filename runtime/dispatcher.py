@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from asyncio import AbstractEventLoop
+from asyncio import AbstractEventLoop, _get_running_loop
 from collections import deque
 from contextvars import copy_context
 from typing import Any
@@ -74,15 +74,18 @@ class LoopDispatcher(Dispatcher):
                 self._loop.call_soon_threadsafe(self._pump, context=self._context)
 
     def is_own_thread(self) -> bool:
-        return threading.get_ident() == self._thread_id
+        """Before the first turn nobody knows the thread: then it is the one on which the loop runs."""
+        return threading.get_ident() == self._thread_id or _get_running_loop() is self._loop
 
     def _pump(self) -> None:
         self._thread_id = threading.get_ident()
-        self._run_until(time.perf_counter() + SLICE_S)
-        self._pumping = False
-        if self._queue and not self._pumping:
-            self._pumping = True
-            self._loop.call_soon(self._pump, context=self._context)
+        try:
+            self._run_until(time.perf_counter() + SLICE_S)
+        finally:  # whatever got out of a turn, the others have theirs
+            self._pumping = False
+            if self._queue and not self._pumping:
+                self._pumping = True
+                self._loop.call_soon(self._pump, context=self._context)
 
     def _run_until(self, deadline: float) -> None:
         queue, clock = self._queue, time.perf_counter

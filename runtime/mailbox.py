@@ -7,6 +7,7 @@ two turns at once.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,9 @@ from pykka._envelope import Envelope
 if TYPE_CHECKING:
     from ..actors.base import Actor
     from .dispatcher import Dispatcher
+
+
+log = logging.getLogger("callboard.runtime")
 
 
 class Mailbox:
@@ -84,13 +88,23 @@ class Mailbox:
         self._refuse_all()
 
     def _refuse_all(self) -> None:
-        while self.queue:
-            envelope = self.queue.popleft()
+        while True:
+            try:
+                envelope = self.queue.popleft()
+            except IndexError:  # asked once, not looked at first: another thread may be here too
+                return
             self.dispatcher.dead_letters += 1
-            if envelope.reply_to is None:
-                continue
-            if isinstance(envelope.message, messages._ActorStop):
-                envelope.reply_to.set(None)
-            else:
-                error = pykka.ActorDeadError("the actor stopped before it handled the message")
-                envelope.reply_to.set_exception((pykka.ActorDeadError, error, None))
+            if envelope.reply_to is not None:
+                try:
+                    _refuse(envelope)
+                except Exception:
+                    log.exception("a refusal could not be delivered")
+
+
+def _refuse(envelope: Envelope[Any]) -> None:
+    assert envelope.reply_to is not None
+    if isinstance(envelope.message, messages._ActorStop):
+        envelope.reply_to.set(None)
+        return
+    error = pykka.ActorDeadError("the actor stopped before it handled the message")
+    envelope.reply_to.set_exception((pykka.ActorDeadError, error, None))

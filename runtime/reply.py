@@ -51,9 +51,11 @@ class Reply(pykka.Future[Any]):
 
     def __await__(self) -> Generator[Any, None, Any]:
         """Wait on the event loop. Pykka's own future would block it."""
-        if self._outcome is None:
-            import asyncio
+        import asyncio
 
+        if self._get_hook is not None:  # pykka's stop() and map() make futures that only get() can settle
+            return (yield from asyncio.get_running_loop().run_in_executor(None, self.get))
+        if self._outcome is None:
             loop = asyncio.get_running_loop()
             waiter = loop.create_future()
             self.on_done(lambda _: loop.call_soon_threadsafe(_wake, waiter))

@@ -94,12 +94,20 @@ def _step(field: Any, flexible: bool, before: int) -> Walk:
 
 
 def _array(item: Walk, name: str, flexible: bool, nullable: bool, before: int) -> Walk:
+    least = -1 if nullable else 0
+
     def walk(buffer: bytes, position: int) -> int:
-        count, position = (_compact_count if flexible else _count)(buffer, position + before)
-        if count > len(buffer) - position:
-            raise ValueError(f"{name} announces {count} items in {len(buffer) - position} bytes")
-        if count < 0 and not (count == -1 and nullable):
-            raise ValueError(f"{name} has a count of {count}, expected an array")
+        position += before
+        if not flexible:
+            count, position = _int32(buffer, position)
+        elif buffer[position] < 0x80:
+            count = buffer[position] - 1
+            position += 1
+        else:
+            count, position = read_uvarint(buffer, position)
+            count -= 1
+        if not least <= count <= len(buffer) - position:
+            raise ValueError(f"{name} has a count of {count}, expected {least} to {len(buffer) - position}")
         for _ in range(count):
             position = item(buffer, position)
         return position
@@ -107,15 +115,7 @@ def _array(item: Walk, name: str, flexible: bool, nullable: bool, before: int) -
     return walk
 
 
-def _compact_count(buffer: bytes, position: int) -> tuple[int, int]:
-    first = buffer[position]
-    if first < 0x80:
-        return first - 1, position + 1
-    value, position = read_uvarint(buffer, position)
-    return value - 1, position
-
-
-def _count(buffer: bytes, position: int) -> tuple[int, int]:
+def _int32(buffer: bytes, position: int) -> tuple[int, int]:
     return int.from_bytes(buffer[position : position + 4], "big", signed=True), position + 4
 
 
@@ -156,7 +156,7 @@ def _string(before: int) -> Walk:
 
 def _bytes(before: int) -> Walk:
     def walk(buffer: bytes, position: int) -> int:
-        size, position = _count(buffer, position + before)
+        size, position = _int32(buffer, position + before)
         return position + size if size > 0 else position
 
     return walk

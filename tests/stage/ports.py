@@ -1,0 +1,150 @@
+"""What ``actors/ports.py`` asks for, in the hands of a test."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from callboard.actors.errors import ErrorCode
+from callboard.actors.offsets import GroupData
+from callboard.actors.ports import Appended, Entry
+from callboard.actors.records import Record, UnknownRecord
+
+WALL_MS = 1_700_000_000_000  # the wall clock when a test's monotonic clock stands at 0
+
+
+class TestClock:
+    """Stands still until it is moved; wall and monotonic time run together."""
+
+    __test__ = False
+
+    def __init__(self, now_ms: int = 0) -> None:
+        self.now_ms = now_ms
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+    def wall_ms(self) -> int:
+        return WALL_MS + self.now_ms
+
+
+class SeededRandom:
+    """The same ids for the same seed."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._random = random.Random(seed)
+
+    def uuid(self) -> str:
+        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+
+
+class GroupRules:
+    """``GroupSettings`` with Kafka's defaults; a test changes what it is about."""
+
+    def __init__(self) -> None:
+        self.group_initial_rebalance_delay_ms = 3000
+        self.group_min_session_timeout_ms = 6000
+        self.group_max_session_timeout_ms = 1_800_000
+        self.group_max_size = 2**31 - 1
+        self.offset_metadata_max_bytes = 4096
+        self.offsets_topic_num_partitions = 50
+
+
+class Place:
+    """A ``ReplyTo`` that notes what comes, and objects to a second answer."""
+
+    def __init__(self) -> None:
+        self.answers: list[Any] = []
+        self.errors: list[BaseException | None] = []
+
+    def set(self, value: Any = None) -> None:
+        self.answers.append(value)
+        self._check()
+
+    def set_exception(self, exc_info: Any = None) -> None:
+        self.errors.append(exc_info[1] if exc_info else None)
+        self._check()
+
+    @property
+    def is_waiting(self) -> bool:
+        return not self.answers and not self.errors
+
+    @property
+    def value(self) -> Any:
+        """The one answer; a failure if there is none yet."""
+        assert not self.errors, f"answered with an exception: {self.errors}"
+        assert len(self.answers) == 1, f"{len(self.answers)} answers: {self.answers}"
+        return self.answers[0]
+
+    @property
+    def error(self) -> ErrorCode:
+        """The error code of the answer, whether it is one or has one."""
+        value = self.value
+        return value if isinstance(value, ErrorCode) else ErrorCode(value.error)
+
+    def _check(self) -> None:
+        assert len(self.answers) + len(self.errors) == 1, f"answered twice: {self.answers} {self.errors}"
+
+
+class HandLog:
+    """A ``Log`` whose rounds end when the test says so: ``keep`` makes one durable, ``fail`` does not."""
+
+    def __init__(self) -> None:
+        self.durable: list[tuple[int, Record]] = []  # partition and record, in the order of the log
+        self.rounds: list[list[Entry]] = []  # all that were ever begun
+        self.timestamps_ms: list[int] = []
+        self._done: Callable[[Sequence[Appended]], None] | None = None
+
+    @property
+    def in_flight(self) -> list[Entry]:
+        return self.rounds[-1] if self._done is not None else []
+
+    def append(self, entries: Sequence[Entry], timestamp_ms: int, done: Callable[[Sequence[Appended]], None]) -> None:
+        assert self._done is None, "two rounds in flight"
+        assert entries, "a round of nothing"
+        self.rounds.append(list(entries))
+        self.timestamps_ms.append(timestamp_ms)
+        self._done = done
+
+    def keep(self) -> None:
+        self.settle([ErrorCode.NONE] * len(self.in_flight))
+
+    def fail(self, error: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> None:
+        self.settle([error] * len(self.in_flight))
+
+    def settle(self, errors: Sequence[ErrorCode]) -> None:
+        """End the round in flight, with an outcome for each of its entries."""
+        assert self._done is not None, "no round is in flight"
+        outcomes = [self._outcome(entry, error) for entry, error in zip(self.in_flight, errors, strict=True)]
+        done, self._done = self._done, None
+        done(outcomes)
+
+    def groups(self) -> dict[str, GroupData]:
+        """What a loader finds: the durable records of each group, replayed."""
+        groups: dict[str, GroupData] = {}
+        for _partition, record in self.durable:
+            assert not isinstance(record, UnknownRecord)
+            groups.setdefault(record.group_id, GroupData()).replay(record)
+        return groups
+
+    def _outcome(self, entry: Entry, error: ErrorCode) -> Appended:
+        if error is not ErrorCode.NONE:
+            return Appended(error, -1)
+        base_offset = sum(partition == entry.partition for partition, _ in self.durable)
+        self.durable += [(entry.partition, record) for record in entry.records]
+        return Appended(ErrorCode.NONE, base_offset)
+
+
+class HandAlarm:
+    """An ``Alarm`` that rings when the test moves the clock past it."""
+
+    def __init__(self) -> None:
+        self.due_ms: int | None = None
+
+    def set(self, due_ms: int) -> None:
+        self.due_ms = due_ms
+
+    def clear(self) -> None:
+        self.due_ms = None

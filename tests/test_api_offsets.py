@@ -1,0 +1,294 @@
+"""OffsetCommit and OffsetFetch through the front door: odd requests in every version, and the answers that are kept."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from door import (
+    Member,
+    committed_partition,
+    committing,
+    enrol,
+    fetching,
+    offsets,
+    on_a_loop,
+    open_door,
+    topic_id,
+    versions,
+)
+from kio.serial import entity_writer
+from peers.wire import build, message_type
+
+from callboard.actors.errors import ErrorCode
+from callboard.actors.messages import Committed, OffsetCommit
+from callboard.runtime.kafka.api import heartbeat, offset_commit
+from callboard.runtime.kafka.call import Call
+from callboard.runtime.kafka.codes import kafka_error
+from callboard.runtime.kafka.schemas import schema
+
+NOBODY = UUID(int=7)
+TOO_LONG = "x" * 4097
+
+
+# OffsetCommit ---------------------------------------------------------------------------------------------------------
+
+
+def partitions(*wanted: int | tuple[int, int | str | None]) -> list[dict[str, Any]]:
+    """Partitions to commit: with an offset, with metadata, or with neither."""
+    made = []
+    for one in wanted:
+        index, value = one if isinstance(one, tuple) else (one, 42)
+        made.append(
+            committed_partition(index, value) if isinstance(value, int) else committed_partition(index, 42, value)
+        )
+    return made
+
+
+def codes(answer: dict[str, Any], key: str = "name") -> list[tuple[Any, list[tuple[int, str]]]]:
+    return [
+        (topic[key], [(one["partition_index"], one["error_code"]) for one in topic["partitions"]])
+        for topic in answer["topics"]
+    ]
+
+
+@on_a_loop
+async def test_partitions_that_do_not_exist_are_refused_first(tmp_path: Path) -> None:
+    """In every version: first what is unknown, in the order of the request, then the group's own answers."""
+    async with open_door(tmp_path) as door:
+        client = await door.connect()
+        for version in range(2, 10):
+            topics = [
+                {"name": "t", "partitions": partitions(0, 3, 2, -1)},
+                {"name": "nowhere", "partitions": partitions(0)},
+                {"name": "u", "partitions": partitions(0)},
+            ]
+            answer = await client.ask("offset_commit", version, **committing("g", topics=topics))
+            assert codes(answer) == [
+                (
+                    "t",
+                    [(3, "UNKNOWN_TOPIC_OR_PARTITION"), (-1, "UNKNOWN_TOPIC_OR_PARTITION"), (0, "NONE"), (2, "NONE")],
+                ),
+                ("nowhere", [(0, "UNKNOWN_TOPIC_OR_PARTITION")]),
+                ("u", [(0, "NONE")]),
+            ]
+
+
+@on_a_loop
+async def test_topics_by_id(tmp_path: Path) -> None:
+    async with open_door(tmp_path) as door:
+        client, t, u = await door.connect(), topic_id(door, "t"), topic_id(door, "u")
+        topics = [
+            {"topic_id": u, "partitions": partitions(0)},
+            {"topic_id": NOBODY, "partitions": partitions(0, 1)},
+            {"topic_id": None, "partitions": partitions(4)},
+            {"topic_id": t, "partitions": partitions(1, 9)},
+        ]
+        answer = await client.ask("offset_commit", 10, **committing("g", topics=topics))
+        assert codes(answer, "topic_id") == [
+            (NOBODY, [(0, "UNKNOWN_TOPIC_ID"), (1, "UNKNOWN_TOPIC_ID")]),
+            (None, [(4, "UNKNOWN_TOPIC_ID")]),
+            (t, [(9, "UNKNOWN_TOPIC_OR_PARTITION"), (1, "NONE")]),
+            (u, [(0, "NONE")]),
+        ]
+        asked = [
+            {"topic_id": NOBODY, "partition_indexes": [0, 5]},
+            {"topic_id": u, "partition_indexes": [0]},
+            {"topic_id": t, "partition_indexes": [0, 1]},
+        ]
+        group = {"group_id": "g", "member_id": None, "member_epoch": -1, "topics": asked}
+        [fetched] = (await client.ask("offset_fetch", 10, groups=[group], require_stable=False))["groups"]
+        assert codes(fetched, "topic_id") == [
+            (u, [(0, "NONE")]),
+            (t, [(0, "NONE"), (1, "NONE")]),
+            (NOBODY, [(0, "UNKNOWN_TOPIC_ID"), (5, "UNKNOWN_TOPIC_ID")]),
+        ]
+        [everything] = (await client.ask("offset_fetch", 10, **fetching("g")))["groups"]
+        assert {topic["topic_id"] for topic in everything["topics"]} == {t, u}
+
+
+@on_a_loop
+async def test_a_commit_of_nothing_known_asks_no_group(tmp_path: Path) -> None:
+    """Not even a member that does not exist is found out."""
+    async with open_door(tmp_path) as door:
+        client, stranger = await door.connect(), Member("stranger", 5)
+        for version in versions("offset_commit"):
+            answer = await client.ask("offset_commit", version, **committing("g", stranger, topics=[]))
+            assert answer["topics"] == []
+            nothing = [{"name": "t", "topic_id": topic_id(door, "t"), "partitions": []}]
+            assert (await client.ask("offset_commit", version, **committing("g", stranger, topics=nothing)))[
+                "topics"
+            ] == []
+        assert (await client.ask("list_groups", states_filter=[], types_filter=[]))["groups"] == []
+
+
+@on_a_loop
+async def test_a_partition_that_is_committed_twice_is_answered_twice(tmp_path: Path) -> None:
+    async with open_door(tmp_path) as door:
+        client = await door.connect()
+        twice = [{"name": "t", "partitions": partitions((0, 1), (1, 2), (0, 3))}]
+        answer = await client.ask("offset_commit", 9, **committing("g", topics=twice))
+        assert codes(answer) == [("t", [(0, "NONE"), (1, "NONE"), (0, "NONE")])]
+        assert await offsets(client, "g") == {("t", 0): 3, ("t", 1): 2}
+
+
+@on_a_loop
+async def test_metadata_that_is_too_long_is_refused_for_its_partition_alone(tmp_path: Path) -> None:
+    async with open_door(tmp_path) as door:
+        client = await door.connect()
+        for version in range(2, 10):
+            group = f"g{version}"
+            topics = [{"name": "t", "partitions": partitions((0, TOO_LONG), (1, TOO_LONG[1:]), (2, None))}]
+            answer = await client.ask("offset_commit", version, **committing(group, topics=topics))
+            assert codes(answer) == [("t", [(0, "OFFSET_METADATA_TOO_LARGE"), (1, "NONE"), (2, "NONE")])]
+            assert await offsets(client, group) == {("t", 1): 42, ("t", 2): 42}
+
+
+@on_a_loop
+async def test_unknown_groups_and_members_are_told_in_the_words_of_the_version(tmp_path: Path) -> None:
+    async with open_door(tmp_path) as door:
+        client, stranger = await door.connect(), Member("stranger", 1)
+        member = await enrol(client, "known")
+        for version in range(2, 10):
+            answer = await client.ask("offset_commit", version, **committing("g", stranger))
+            assert codes(answer) == [("t", [(0, "GROUP_ID_NOT_FOUND" if version >= 9 else "ILLEGAL_GENERATION")])]
+            answer = await client.ask("offset_commit", version, **committing("known", stranger))
+            assert codes(answer) == [("t", [(0, "UNKNOWN_MEMBER_ID")])]
+            answer = await client.ask("offset_commit", version, **committing("known", member._replace(generation_id=7)))
+            assert codes(answer) == [("t", [(0, "ILLEGAL_GENERATION")])]
+
+
+@on_a_loop
+async def test_a_retention_time_is_taken(tmp_path: Path) -> None:
+    async with open_door(tmp_path) as door:
+        client = await door.connect()
+        for version in (2, 3, 4):
+            for retention_ms in (-1, 0, 60_000, 10**12):
+                group = f"g{version} {retention_ms}"
+                answer = await client.ask("offset_commit", version, **committing(group, retention_time=retention_ms))
+                assert codes(answer) == [("t", [(0, "NONE")])]
+                assert await offsets(client, group) == {("t", 0): 42}
+
+
+# OffsetFetch ----------------------------------------------------------------------------------------------------------
+
+
+@on_a_loop
+async def test_offset_fetch_of_one_group_in_every_version(tmp_path: Path) -> None:
+    async with open_door(tmp_path) as door:
+        client = await door.connect()
+        await client.ask("offset_commit", 9, **committing("g"))
+        asked = [{"name": "nowhere", "partition_indexes": [1]}, {"name": "t", "partition_indexes": [1, 0, 0]}]
+        for version in range(1, 8):
+            answer = await client.ask("offset_fetch", version, group_id="g", topics=asked, require_stable=False)
+            assert answer.get("error_code", "NONE") == "NONE"
+            assert [topic["name"] for topic in answer["topics"]] == ["nowhere", "t"]
+            [missing], [never, first, again] = (topic["partitions"] for topic in answer["topics"])
+            assert (missing["committed_offset"], missing["metadata"], missing["error_code"]) == (-1, "", "NONE")
+            assert never["committed_offset"] == -1
+            assert first == again
+            assert (first["committed_offset"], first["metadata"]) == (42, "x")
+            assert first.get("committed_leader_epoch", 3) == 3
+            if version >= 2:
+                everything = await client.ask("offset_fetch", version, group_id="g", topics=None, require_stable=False)
+                assert codes(everything) == [("t", [(0, "NONE")])]
+                nothing = await client.ask("offset_fetch", version, group_id="none", topics=None, require_stable=True)
+                assert (nothing["topics"], nothing["error_code"]) == ([], "NONE")
+
+
+@on_a_loop
+async def test_offset_fetch_of_several_groups(tmp_path: Path) -> None:
+    """Each for itself, in the order of the request; the same group twice, and none at all."""
+    async with open_door(tmp_path) as door:
+        client = await door.connect()
+        for offset, group in enumerate(("a", "b", "")):
+            await client.ask("offset_commit", 9, **committing(group, offset=offset))
+        for version in (8, 9):
+            groups = [
+                fetching(group, *wanted)["groups"][0]
+                for group, wanted in (
+                    ("b", (0, 1)),
+                    ("nobody", (2,)),
+                    ("a", ()),
+                    ("b", ()),
+                    ("nobody", ()),
+                    ("", ()),
+                )
+            ]
+            answer = await client.ask("offset_fetch", version, groups=groups, require_stable=True)
+            found = [
+                (
+                    group["group_id"],
+                    [one["committed_offset"] for topic in group["topics"] for one in topic["partitions"]],
+                )
+                for group in answer["groups"]
+            ]
+            assert found == [("b", [1, -1]), ("nobody", [-1]), ("a", [0]), ("b", [1]), ("nobody", []), ("", [2])]
+            assert (await client.ask("offset_fetch", version, groups=[], require_stable=False))["groups"] == []
+
+
+# Answers that are kept ------------------------------------------------------------------------------------------------
+
+
+def by_kio(name: str, version: int, **values: Any) -> bytes:
+    response_type = message_type(name, version, "response")
+    buffer = io.BytesIO()
+    entity_writer(response_type)(buffer, build(response_type, values))
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("version", versions("heartbeat"))
+def test_prepared_heartbeats_are_kios(version: int) -> None:
+    for code in ErrorCode:
+        for _ in range(2):  # made, and kept
+            assert heartbeat.body(schema("heartbeat", version), code) == by_kio(
+                "heartbeat", version, throttle_time=0, error_code=kafka_error(code)
+            )
+
+
+class StandInTopics:
+    """One topic, ``t``, with two partitions."""
+
+    _t = SimpleNamespace(name="t", topic_id=UUID(int=9), partitions=(None, None))
+
+    def get(self, name: str) -> Any:
+        return self._t if name == "t" else None
+
+    def by_id(self, topic_id: UUID | None) -> Any:
+        return self._t if topic_id == self._t.topic_id else None
+
+
+class StandInGroups:
+    """Answers every commit with the same error."""
+
+    def __init__(self) -> None:
+        self.error = ErrorCode.NONE
+
+    def post(self, message: OffsetCommit, reply: Any) -> None:
+        reply.set(Committed((self.error,) * len(message.commits)))
+
+
+@pytest.mark.parametrize("version", versions("offset_commit"))
+def test_kept_commit_answers_are_kios(version: int) -> None:
+    """Whatever order errors and shapes come in: an answer that was kept is never another one's."""
+    groups = StandInGroups()
+    node = SimpleNamespace(topics=StandInTopics(), groups=groups)
+    connection: Any = SimpleNamespace(node=node, answered=lambda: None)
+    shapes: tuple[tuple[int, ...], ...] = ((0,), (1,), (0, 1), (1, 0))
+    for code in [*ErrorCode, *reversed(ErrorCode)]:
+        groups.error = code
+        for indexes in shapes:
+            topic = {"name": "t", "topic_id": UUID(int=9)}
+            topics = [{**topic, "partitions": partitions(*indexes)}]
+            request = build(message_type("offset_commit", version, "request"), committing("g", topics=topics))
+            call = Call(connection, schema("offset_commit", version), 7, request)
+            offset_commit.handle(call)
+            errors = [{"partition_index": index, "error_code": kafka_error(code)} for index in indexes]
+            body = by_kio("offset_commit", version, throttle_time=0, topics=[{**topic, "partitions": errors}])
+            head = 9 if schema("offset_commit", version).flexible_header else 8
+            assert call.payload is not None
+            assert call.payload[head:] == body

@@ -1,0 +1,408 @@
+"""What is no request of Kafka's: it costs its own connection and one line in the log, and nobody else anything.
+
+A connection that sends garbage is closed, as Kafka closes it. The server, the other connections and the groups do not
+notice, no memory is set aside for what a few bytes announce, and no traceback is logged: a traceback is a bug of ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import resource
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass, replace
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from door import (
+    CardboardClient,
+    Client,
+    Door,
+    Member,
+    beating,
+    committing,
+    enrol,
+    frame,
+    framed,
+    joining,
+    on_a_loop,
+    open_door,
+    random_entity,
+    syncing,
+)
+from kio.serial import _introspect as introspect
+from kio.serial import entity_writer
+from peers.wire import Hangup, encode, message_type
+
+from callboard.runtime.kafka.api import APIS, Api
+from callboard.runtime.kafka.schemas import schema
+from callboard.runtime.kafka.strict import STRING_BYTES_MAX
+
+SEED = 20_261_121
+FRAMES = 20_000
+LOG_CHARS_MAX = 600
+MEMORY_KIB_MAX = 64 * 1024  # what the whole of this file may add to the most that the process ever had
+
+HEARTBEAT_V0 = b"\0\x0c\0\0\0\0\0\x07\0\x04wire"
+EVERY_VERSION = [(api, version) for api in APIS for version in range(api.min_version, api.max_version + 1)]
+each_api = pytest.mark.parametrize("api", APIS, ids=[api.name for api in APIS])
+
+
+class Watch:
+    """A group whose member goes on with its work, and a look at everything that could have changed about it."""
+
+    def __init__(self, door: Door, client: Client, member: Member, caplog: pytest.LogCaptureFixture) -> None:
+        self._door = door
+        self._client = client
+        self._caplog = caplog
+        self.member = member
+        self._seen: Any = None
+
+    @classmethod
+    async def over(cls, door: Door, caplog: pytest.LogCaptureFixture) -> Watch:
+        client = await door.connect()
+        watch = cls(door, client, await enrol(client, "watched"), caplog)
+        await client.ask("offset_commit", 9, **committing("watched", watch.member))
+        watch._seen = await watch._look()
+        return watch
+
+    async def _look(self) -> Any:
+        described = await self._client.ask("describe_groups", groups=["watched"], include_authorized_operations=False)
+        whole = {"group_id": "watched", "member_id": None, "member_epoch": -1, "topics": None}
+        return described, await self._client.ask("offset_fetch", 9, groups=[whole], require_stable=True)
+
+    async def assert_nothing_happened(self, lines: int | None = None) -> None:
+        """The server answers, the group is as it was, and the log has so many lines, none of them a bug."""
+        assert (await self._client.ask("heartbeat", **beating("watched", self.member)))["error_code"] == "NONE"
+        assert await self._look() == self._seen
+        self.assert_log(lines)
+
+    def assert_log(self, lines: int | None = None) -> None:
+        records = self._caplog.records
+        assert [record for record in records if record.exc_info or record.levelno > logging.WARNING] == []
+        for record in records:
+            message = record.getMessage()
+            assert "\n" not in message
+            assert len(message) < LOG_CHARS_MAX, message
+        assert lines is None or len(records) == lines, self._caplog.text
+
+
+@pytest.fixture(autouse=True)
+def memory_stays_where_it_is() -> Iterator[None]:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    yield
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MEMORY_KIB_MAX
+
+
+def body_of(entity: Any) -> bytes:
+    buffer = io.BytesIO()
+    entity_writer(type(entity))(buffer, entity)
+    return buffer.getvalue()
+
+
+def request(key: int, version: int, body: bytes, flexible: bool) -> bytes:
+    head = key.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\0\0\0\x07" + b"\0\x04wire"
+    return framed(head + (b"\0" if flexible else b"") + body)
+
+
+# Single frames --------------------------------------------------------------------------------------------------------
+
+NO_FRAMES = {
+    "no size at all": bytes(4),
+    "too large": b"\x7f\xff\xff\xff" + HEARTBEAT_V0,
+    "just too large": (104_857_601).to_bytes(4, "big"),
+    "negative": b"\xff\xff\xff\xff" + HEARTBEAT_V0,
+    "most negative": b"\x80\0\0\0" + HEARTBEAT_V0,
+    "another protocol": b"GET / HTTP/1.1\r\nHost: stage\r\n\r\n",
+    "TLS": bytes.fromhex("16030100c8010000c403030000000000000000000000000000"),
+    "unknown API": framed(b"\0\x63\0\0\0\0\0\x07\0\x04wire"),
+    "negative API": framed(b"\xff\xff\0\0\0\0\0\x07\0\x04wire"),
+    "version above": framed(b"\0\x0c\0\x05\0\0\0\x07\0\x04wire\0\x02g\0\0\0\x01\x02m\0\0"),
+    "version below": framed(b"\0\x0c\xff\xff\0\0\0\x07\0\x04wire\0\x02g\0\0\0\x01\x02m\0\0"),
+    "version too old": framed(b"\0\x08\0\x01\0\0\0\x07\0\x04wire" + bytes(30)),
+    "client id cut off": framed(b"\0\x0c\0\0\0\0\0\x07\x7f\xffwire"),
+    "client id not UTF-8": framed(b"\0\x0c\0\0\0\0\0\x07\0\x04\xff\xfe\xfd\xfc\0\x01g\0\0\0\x01\0\x01m"),
+    "nothing behind the header": framed(HEARTBEAT_V0),
+    "string null": framed(HEARTBEAT_V0 + b"\xff\xff\0\0\0\x01\0\x01m"),
+    "string of negative length": framed(HEARTBEAT_V0 + b"\xff\xfe\0\0\0\x01\0\x01m"),
+    "string not UTF-8": framed(HEARTBEAT_V0 + b"\0\x01\xff\0\0\0\x01\0\x01m"),
+    "string cut off": framed(HEARTBEAT_V0 + b"\0\x01g\0\0\0\x01\x00\x02m"),
+    "varint too long": framed(b"\0\x0c\0\x04\0\0\0\x07\0\x04wire\0" + b"\x82\x80\x80\x80\x80\x80\0g"),
+    "header tags cut off": framed(b"\0\x0c\0\x04\0\0\0\x07\0\x04wire\x05"),
+    "header tags for ever": framed(b"\0\x0c\0\x04\0\0\0\x07\0\x04wire\xff\xff\xff\xff\x0f\x01\x01a"),
+    "tag of 2 GB": framed(b"\0\x0c\0\x04\0\0\0\x07\0\x04wire\0\x02g\0\0\0\x01\x02m\0\x01\x09\xff\xff\xff\xff\x07"),
+}
+
+
+@on_a_loop
+async def test_what_is_no_request_closes_its_connection(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Over TCP, alone and with a valid request right behind it, which is not looked at any more."""
+    too_short = {f"a frame of {size} bytes": framed(bytes(size)) for size in range(1, 10)}
+    async with open_door(tmp_path) as door:
+        watch, lines = await Watch.over(door, caplog), 0
+        leaving = {"member_id": watch.member.member_id, "group_instance_id": None}
+        leave = frame("leave_group", 4, group_id="watched", members=[leaving])
+        for what, data in {**NO_FRAMES, **too_short}.items():
+            for behind in (b"", leave):
+                client = await door.connect()
+                client.write(data + behind)
+                assert await client.answers_until_hangup() == [], what
+                lines += 1
+            await watch.assert_nothing_happened(lines)
+
+
+@on_a_loop
+async def test_a_request_that_never_ends_is_waited_for_and_forgotten(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Cut off at every byte, then the client goes: not worth a line."""
+    async with open_door(tmp_path) as door:
+        watch = await Watch.over(door, caplog)
+        whole = frame("sync_group", 5, **syncing("watched", watch.member))
+        for end in range(len(whole)):
+            client = CardboardClient(door.node)
+            client.feed(whole[:end])
+            client.close()
+        tcp = await door.connect()
+        tcp.write(whole[:-1])
+        await tcp.close()
+        await watch.assert_nothing_happened(lines=0)
+
+
+@on_a_loop
+async def test_bytes_behind_a_request_are_nobodys_business(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As in Kafka: what follows the request inside of its frame is skipped."""
+    async with open_door(tmp_path) as door:
+        watch = await Watch.over(door, caplog)
+        client = await door.connect()
+        for version in range(5):
+            payload = encode("heartbeat", version, beating("watched", watch.member))
+            client.write(framed(payload + b"\xff" * 50))
+            assert (await client.receive("heartbeat", version))["error_code"] == "NONE"
+        await watch.assert_nothing_happened(lines=0)
+
+
+# Every API and version ------------------------------------------------------------------------------------------------
+
+
+@each_api
+@on_a_loop
+async def test_a_request_that_is_cut_inside_its_frame(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, api: Api
+) -> None:
+    """The parser must not take the bytes of the next frame for the rest of this one."""
+    async with open_door(tmp_path) as door:
+        watch, closed, chance = await Watch.over(door, caplog), 0, Random(api.name)
+        next_frame = frame("heartbeat", 4, **beating("watched", watch.member))
+        for version in range(api.min_version, api.max_version + 1):
+            types = message_type(api.name, version, "request")
+            body = max((body_of(random_entity(types, chance)) for _ in range(5)), key=len)
+            for size in range(len(body)):
+                cut = request(api.key, version, body[:size], types.__flexible__)
+                for data in (cut, cut + next_frame):
+                    assert is_refused(door, data), (version, size)
+                    closed += 1
+            await watch.assert_nothing_happened(lines=closed)
+
+
+def is_refused(door: Door, data: bytes) -> bool:
+    """Whether a new connection is closed for sending this."""
+    client = CardboardClient(door.node)
+    client.feed(data)
+    refused = client.is_closed
+    client.close()
+    return refused
+
+
+def array_requests(api: Api, version: int) -> Iterator[tuple[str, Any, bytes, int]]:
+    """Requests with an empty array: the field, whether null is allowed, the body, and where its count is."""
+    for entity, field, rebuild in arrays(random_entity(message_type(api.name, version, "request"), Random(3))):
+        empty, null = (body_of(rebuild(replace(entity, **{field.name: value}))) for value in ((), None))
+        place = next(at for at, (one, other) in enumerate(zip(empty, null, strict=False)) if one != other)
+        yield field.name, type(None) in getattr(field.type, "__args__", ()), empty, place
+
+
+def arrays(entity: Any) -> Iterator[tuple[Any, Any, Callable[[Any], Any]]]:
+    """All array fields of an entity and of what is in it: their entity, the field, and how to build the whole anew."""
+    for field in fields(entity):
+        kind = introspect.classify_field(field)
+        if not kind.is_array:
+            continue
+        yield entity, field, lambda changed: changed
+        if is_dataclass(kind.type_):
+            for inner, inner_field, rebuild in arrays(random_entity(kind.type_, Random(4))):
+                yield inner, inner_field, partial(put_back, entity, field.name, rebuild)
+
+
+def put_back(entity: Any, name: str, rebuild: Callable[[Any], Any], changed: Any) -> Any:
+    return replace(entity, **{name: (rebuild(changed),)})
+
+
+HUGE = {
+    False: ["7fffffff", "80000000", "fffffffe", "7ffffff0", "01000000"],
+    True: ["ffffffff0f", "8080808008", "ffffffff07", "ffffff7f", "ffffffffff01", "80808001", "ffffffff7f"],
+}
+
+
+@each_api
+@on_a_loop
+async def test_counts_and_nulls_that_no_array_has(tmp_path: Path, caplog: pytest.LogCaptureFixture, api: Api) -> None:
+    """A parser that believes them sets gigabytes aside, or hands on a null where everybody expects an array."""
+    async with open_door(tmp_path) as door:
+        watch, closed = await Watch.over(door, caplog), 0
+        for version in range(api.min_version, api.max_version + 1):
+            flexible = message_type(api.name, version, "request").__flexible__
+            for name, is_nullable, body, place in array_requests(api, version):
+                counts = [bytes.fromhex(text) for text in HUGE[flexible]]
+                if not is_nullable:
+                    counts.append(b"\0" if flexible else b"\xff\xff\xff\xff")
+                for count in counts:
+                    behind = body[place + (1 if flexible else 4) :]
+                    data = request(api.key, version, body[:place] + count + behind, flexible)
+                    assert is_refused(door, data), (version, name, count)
+                    closed += 1
+            await watch.assert_nothing_happened(lines=closed)
+
+
+# Strings --------------------------------------------------------------------------------------------------------------
+
+
+@on_a_loop
+async def test_strings_are_as_long_as_kafkas(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """In flexible versions a length has more bytes, but Kafka's limit stays: a record could not hold more."""
+    async with open_door(tmp_path) as door:
+        watch = await Watch.over(door, caplog)
+        longest, longer = "x" * STRING_BYTES_MAX, "é" * (STRING_BYTES_MAX // 2 + 1)
+        client = await door.connect()
+        assert (await client.ask("join_group", 9, **joining(longest)))["error_code"] == "MEMBER_ID_REQUIRED"
+        topics = [{"name": longest, "partitions": []}]
+        assert (await client.ask("offset_commit", 9, **committing("g", topics=topics)))["topics"] == []
+        too_long: list[tuple[str, int, dict[str, Any]]] = [
+            ("join_group", 9, joining(longer)),
+            ("join_group", 9, joining("g", protocol_type=longer)),
+            ("join_group", 6, joining("g", group_instance_id=longer)),
+            ("join_group", 9, joining("g", protocols=[{"name": longer, "metadata": b""}])),
+            ("offset_commit", 9, committing(longer)),
+            ("offset_commit", 9, committing("g", topics=[{"name": longer, "partitions": []}])),
+            ("delete_groups", 2, {"groups_names": ["g", longer]}),
+            ("find_coordinator", 6, {"key_type": 0, "coordinator_keys": [longer]}),
+        ]
+        for name, version, values in too_long:
+            with pytest.raises(Hangup):
+                await (await door.connect()).ask(name, version, **values)
+        await watch.assert_nothing_happened(lines=len(too_long))
+
+
+@on_a_loop
+async def test_an_answer_that_does_not_fit_its_version_costs_one_connection(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A member id is an instance id and a UUID: longer than any string of an old version, if one tries.
+
+    The group, and the coordinator that lists it, go on for everybody else.
+    """
+    async with open_door(tmp_path) as door:
+        client = await door.connect()
+        instance_id = "i" * (STRING_BYTES_MAX - 10)
+        with pytest.raises(Hangup):
+            await (await door.connect()).ask("join_group", 5, **joining("g", group_instance_id=instance_id))
+        with pytest.raises(Hangup):
+            old = await door.connect()
+            await old.ask("describe_groups", 0, groups=["g", "other"], include_authorized_operations=False)
+        [described] = (await client.ask("describe_groups", 5, groups=["g"], include_authorized_operations=False))[
+            "groups"
+        ]
+        assert len(described["members"]) == 1
+        assert described["members"][0]["group_instance_id"] == instance_id
+        assert len((await client.ask("list_groups", 0))["groups"]) == 1
+        assert [record.message for record in caplog.records if "begins anew" in record.message] == []
+        assert len(caplog.records) == 2
+
+
+# Thousands of frames --------------------------------------------------------------------------------------------------
+
+
+def mutated(payload: bytes, chance: Random) -> bytes:
+    """A frame of a payload that was damaged here and there."""
+    damaged = bytearray(payload)
+    for _ in range(chance.choice((1, 1, 1, 2, 5))):
+        at = chance.randrange(len(damaged)) if damaged else 0
+        match chance.randrange(6):
+            case 0:
+                damaged[at : at + 1] = chance.randbytes(1)
+            case 1:
+                damaged[at : at + 1] = chance.choice((b"\0", b"\x01", b"\x7f", b"\x80", b"\xff"))
+            case 2:
+                del damaged[at:]
+            case 3:
+                del damaged[at : at + chance.randrange(1, 6)]
+            case 4:
+                damaged[at:at] = chance.randbytes(chance.randrange(1, 6))
+            case _:
+                damaged[at : at + 4] = chance.choice((b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\xff\xff\xff\x7f"))
+    return framed(bytes(damaged))
+
+
+def broken(payload: bytes, chance: Random) -> bytes:
+    """A frame that is none, whatever is in it: its size is wrong, or it ends inside of the request."""
+    match chance.randrange(3):
+        case 0:
+            return framed(payload[: chance.randrange(10)])
+        case 1:
+            return chance.choice((bytes(4), b"\xff\xff\xff\xfe", b"\x7f\xff\xff\xff")) + payload
+        case _:
+            return chance.randbytes(chance.randrange(200))
+
+
+def payloads(chance: Random) -> list[bytes]:
+    """Valid requests of every version, that may ask whatever they like of other groups than the watched one."""
+    made = []
+    for api, version in EVERY_VERSION:
+        types = message_type(api.name, version, "request")
+        for _ in range(4):
+            made.append(request(api.key, version, body_of(random_entity(types, chance)), types.__flexible__)[4:])
+    return made
+
+
+@on_a_loop
+async def test_twenty_thousand_frames_of_any_kind(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    chance = Random(SEED)
+    async with open_door(tmp_path, auto_create_topics_enable=False, socket_request_max_bytes=1_000_000) as door:
+        watch = await Watch.over(door, caplog)
+        pool = payloads(chance)
+        own = [
+            encode("leave_group", 2, {"group_id": "watched", "member_id": watch.member.member_id}),
+            encode("offset_commit", 9, committing("watched", watch.member, 77)),
+            encode("join_group", 9, joining("watched", watch.member.member_id, session_timeout=7000)),
+        ]
+        client, closed = CardboardClient(door.node), 0
+        for number in range(FRAMES):
+            whole = (
+                mutated(chance.choice(pool), chance) if chance.random() < 0.8 else broken(chance.choice(own), chance)
+            )
+            client.feed(whole)
+            if client.is_closed or client.is_paused or number % 20 == 0:
+                closed += client.is_closed
+                client.close()
+                client = CardboardClient(door.node)
+            if number % 50 == 0:
+                await asyncio.sleep(0)
+        client.close()
+        assert closed > FRAMES / 3
+        await watch.assert_nothing_happened()
+
+
+@each_api
+def test_a_request_ends_where_kio_says(api: Api) -> None:
+    """The walk before kio's reader is as good with bytes before and behind, and changes nothing that is read."""
+    for version in range(api.min_version, api.max_version + 1):
+        types = message_type(api.name, version, "request")
+        for seed in range(20):
+            entity = random_entity(types, Random(seed))
+            body = body_of(entity)
+            assert schema(api.name, version).read(b"??" + body, 2) == (entity, len(body))
+            assert schema(api.name, version).read(b"??" + body + b"\xff" * 9, 2) == (entity, len(body))

@@ -1,0 +1,363 @@
+"""Connections: frames however they are cut, answers in the order of the requests, and no more in memory than agreed."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+from door import (
+    CardboardClient,
+    Client,
+    Door,
+    Member,
+    beating,
+    committing,
+    correlation_id_of,
+    enrol,
+    fetching,
+    frame,
+    framed,
+    joining,
+    offsets,
+    on_a_loop,
+    open_door,
+)
+from peers.wire import decode, encode
+
+from callboard.runtime.kafka.connection import (
+    MAX_CALLS_OPEN,
+    MAX_FRAMES_WAITING,
+    java_address,
+)
+
+IDLE_TURNS = 3000  # turns of the loop without progress, after which a client that cannot send on is stuck
+
+
+def versions_request(correlation_id: int) -> bytes:
+    return frame(
+        "api_versions", 3, correlation_id=correlation_id, client_software_name="a", client_software_version="1"
+    )
+
+
+def ids(answers: list[bytes]) -> list[int]:
+    return [correlation_id_of(answer) for answer in answers]
+
+
+async def parked(door: Door, client: Client) -> tuple[Client, Member]:
+    """Park the join of ``client`` in group g: it waits for the member that is returned, who is there already."""
+    first = await door.connect()
+    member = await enrol(first, "g")
+    newcomer = await client.ask("join_group", **joining("g"))
+    client.write(frame("join_group", 9, correlation_id=1, **joining("g", newcomer["member_id"])))
+    await state_of(first, "PreparingRebalance")
+    return first, member
+
+
+async def state_of(client: Client, state: str) -> None:
+    """Wait for a state of group g."""
+    while True:
+        answer = await client.ask("describe_groups", groups=["g"], include_authorized_operations=False)
+        if answer["groups"][0]["group_state"] == state:
+            return
+
+
+# Frames ---------------------------------------------------------------------------------------------------------------
+
+
+@on_a_loop
+async def test_frames_may_be_cut_anywhere(tmp_path: Path) -> None:
+    """TCP keeps no borders: four requests in two reads, cut at every byte, and in reads of a few bytes."""
+    async with open_door(tmp_path) as door:
+        member = await enrol(await door.connect(), "g")
+        stream = b"".join(
+            [
+                frame("heartbeat", 4, correlation_id=0, **beating("g", member)),
+                frame("offset_commit", 9, correlation_id=1, **committing("g", member)),
+                versions_request(2),
+                frame("heartbeat", 1, correlation_id=3, **beating("g", member)),
+            ]
+        )
+        whole = CardboardClient(door.node)
+        whole.feed(stream)
+        expected = await whole.answered(4)
+        assert ids(expected) == [0, 1, 2, 3]
+        cut_once = [[stream[:cut], stream[cut:]] for cut in range(1, len(stream))]
+        cut_often = [[stream[at : at + size] for at in range(0, len(stream), size)] for size in (1, 2, 3, 13, 14, 50)]
+        clients = []
+        for pieces in [*cut_once, *cut_often]:
+            clients.append(CardboardClient(door.node))
+            for piece in pieces:
+                clients[-1].feed(piece)
+        for client in [*clients, whole]:
+            assert await client.answered(4) == expected
+            client.close()
+
+
+@pytest.mark.parametrize(
+    ("length", "raw"),
+    [(-1, b""), (-7, b""), (0, b""), (4, b"wire"), (32767, b"i" * 32767), (12, "Grüße€".encode() + b"..")],
+)
+@on_a_loop
+async def test_client_ids_of_all_kinds(tmp_path: Path, length: int, raw: bytes) -> None:
+    """Null is as good as empty. The id is the beginning of a new member's."""
+    async with open_door(tmp_path) as door:
+        client = CardboardClient(door.node)
+        plain = encode("join_group", 9, joining("g"))
+        client.feed(framed(plain[:8] + length.to_bytes(2, "big", signed=True) + raw + plain[8 + 2 + len("wire") :]))
+        if len(raw) < 1000:
+            [answer] = await client.answered(1)
+            joined = decode("join_group", 9, answer)
+            assert joined["error_code"] == "MEMBER_ID_REQUIRED"
+            assert joined["member_id"].startswith(raw.decode() + "-")
+        client.feed(versions_request(5))
+        while not client.answers() or ids(client.answers())[-1] != 5:
+            await asyncio.sleep(0)
+        assert not client.is_closed
+        client.close()
+
+
+@on_a_loop
+async def test_the_size_limit_holds_however_a_frame_comes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """In one read, or announced long before it is there."""
+    async with open_door(tmp_path, socket_request_max_bytes=500) as door:
+        request = frame("describe_groups", 5, groups=["g" * 400], include_authorized_operations=False)
+        exact = request + b"\0" * (504 - len(request))
+        fits = CardboardClient(door.node)
+        fits.feed((500).to_bytes(4, "big") + exact[4:])
+        assert len(await fits.answered(1)) == 1
+        fits.close()
+        for pieces in ([(501).to_bytes(4, "big") + exact[4:] + b"\0"], [(501).to_bytes(4, "big")]):
+            client = CardboardClient(door.node)
+            for piece in pieces:
+                client.feed(piece)
+            assert client.is_closed
+            assert client.answers() == []
+            client.close()
+        assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
+        assert "501 bytes" in caplog.text
+
+
+@on_a_loop
+async def test_what_came_before_a_bad_frame_is_answered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As in Kafka, which looks at one request after the other; then the connection is closed."""
+    async with open_door(tmp_path) as door:
+        member = await enrol(await door.connect(), "g")
+        for bad in (
+            b"\0\0\0\0",
+            b"\xff\xff\xff\xff",
+            framed(b"\0\x63" + bytes(20)),
+            framed(b"\0\x0c\0\x04" + bytes(7)),
+        ):
+            client = await door.connect()
+            good = [
+                frame("heartbeat", 4, correlation_id=0, **beating("g", member)),
+                frame("offset_commit", 9, correlation_id=1, **committing("g", member)),
+            ]
+            client.write(b"".join([*good, bad, versions_request(2)]))
+            assert ids(await client.answers_until_hangup()) == [0, 1]
+        assert len(caplog.records) == 4
+
+
+# Order ----------------------------------------------------------------------------------------------------------------
+
+
+@on_a_loop
+async def test_heartbeats_and_commits_are_answered_in_their_order(tmp_path: Path) -> None:
+    """Commits wait for the disk and heartbeats for nothing, and yet no answer overtakes another."""
+    async with open_door(tmp_path) as door:
+        client = await door.connect()
+        member = await enrol(client, "g")
+        for number in range(400):
+            if number % 3 == 1:
+                client.write(frame("offset_commit", 9, correlation_id=number, **committing("g", member, number)))
+            else:
+                client.write(frame("heartbeat", 4, correlation_id=number, **beating("g", member)))
+        answers = [await client.receive_frame() for _ in range(400)]
+        assert ids(answers) == list(range(400))
+        assert (await offsets(client, "g"))["t", 0] == 397  # the last commit is the one that counts
+
+
+@on_a_loop
+async def test_a_fetch_behind_a_commit_sees_it(tmp_path: Path) -> None:
+    async with open_door(tmp_path) as door:
+        client = await door.connect()
+        for offset in range(50):
+            client.write(frame("offset_commit", 9, **committing("simple", offset=offset)))
+            client.write(frame("offset_fetch", 9, **fetching("simple", 0)))
+        for offset in range(50):
+            await client.receive("offset_commit", 9)
+            fetched = await client.receive("offset_fetch", 9)
+            assert fetched["groups"][0]["topics"][0]["partitions"][0]["committed_offset"] == offset
+
+
+@on_a_loop
+async def test_nothing_is_handled_behind_a_join_that_waits(tmp_path: Path) -> None:
+    """Not even what needs no group: the connection is as good as deaf until the join phase ends."""
+    async with open_door(tmp_path) as door:
+        client = await door.connect()
+        first, member = await parked(door, client)
+        client.write(frame("offset_commit", 9, correlation_id=2, **committing("other")) + versions_request(3))
+        for _ in range(5):  # five round trips of somebody else's, all later than that commit
+            assert await offsets(first, "other") == {}
+        first.write(frame("join_group", 9, **joining("g", member.member_id)))
+        assert ids([await client.receive_frame() for _ in range(3)]) == [1, 2, 3]
+        assert (await first.receive("join_group", 9))["error_code"] == "NONE"
+        assert await offsets(first, "other") == {("t", 0): 42}
+
+
+@on_a_loop
+async def test_a_client_that_hangs_up_while_its_join_waits_harms_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It stays a member until its session ends, as in Kafka."""
+    async with open_door(tmp_path) as door:
+        client = await door.connect()
+        first, member = await parked(door, client)
+        client.write(frame("offset_commit", 9, **committing("other")))
+        await client.close()
+        while len(door.node.connections) > 1:
+            await asyncio.sleep(0)
+        joined = await first.ask("join_group", **joining("g", member.member_id))
+        assert (joined["error_code"], len(joined["members"])) == ("NONE", 2)
+        assert await offsets(first, "other") == {}
+        assert caplog.records == []
+
+
+@on_a_loop
+async def test_one_member_on_two_connections(tmp_path: Path) -> None:
+    """A connection is not a member: any may speak for it, and the newest join is the one that is answered."""
+    async with open_door(tmp_path) as door:
+        one, two = await door.connect(), await door.connect()
+        first, other = await parked(door, one)
+        newcomer = (await first.ask("describe_groups", groups=["g"], include_authorized_operations=False))["groups"][0]
+        [member_id] = {member["member_id"] for member in newcomer["members"]} - {other.member_id}
+        for _ in range(2):
+            two.write(frame("join_group", 9, **joining("g", member_id)))
+            await first.ask("heartbeat", **beating("g", other))
+            first.write(frame("join_group", 9, **joining("g", other.member_id)))
+            joined = await two.receive("join_group", 9)
+            assert (joined["error_code"], joined["member_id"]) == ("NONE", member_id)
+            assert (await first.receive("join_group", 9))["error_code"] == "NONE"
+            other = other._replace(generation_id=joined["generation_id"])
+        for client in (first, two):
+            beat = await client.ask("heartbeat", **beating("g", Member(member_id, joined["generation_id"])))
+            assert beat["error_code"] == "NONE"
+
+
+# Bounds ---------------------------------------------------------------------------------------------------------------
+
+
+@on_a_loop
+async def test_a_long_pipeline_is_answered_in_order_to_a_client_that_reads_late(tmp_path: Path) -> None:
+    async with open_door(tmp_path) as door:
+        client = await door.connect()
+        member = await enrol(client, "g")
+        for number in range(0, 2000, 2):
+            client.write(frame("heartbeat", 4, correlation_id=number, **beating("g", member)))
+            client.write(frame("offset_commit", 9, correlation_id=number + 1, **committing("g", member)))
+        for number in range(2000, 2200):
+            client.write(versions_request(number))
+        assert ids([await client.receive_frame() for _ in range(2200)]) == list(range(2200))
+
+
+@on_a_loop
+async def test_too_many_calls_on_their_way_stop_the_reading(tmp_path: Path) -> None:
+    async with open_door(tmp_path) as door:
+        member = await enrol(await door.connect(), "g")
+        client = CardboardClient(door.node)
+        beat = frame("heartbeat", 4, **beating("g", member))
+        client.feed(beat * (MAX_CALLS_OPEN - 1))
+        assert not client.is_paused
+        client.feed(beat)
+        assert client.is_paused
+        assert len(await client.answered(MAX_CALLS_OPEN)) == MAX_CALLS_OPEN
+        assert not client.is_paused
+        client.close()
+
+
+@pytest.mark.parametrize(("size", "count"), [(20, MAX_FRAMES_WAITING), (700_000, 2), (3_000_000, 1)])
+@on_a_loop
+async def test_too_much_behind_a_join_stops_the_reading(tmp_path: Path, size: int, count: int) -> None:
+    """Many requests or a few large ones: they wait in memory, and more would be too much."""
+    async with open_door(tmp_path) as door:
+        first = await door.connect()
+        member = await enrol(first, "g")
+        client = CardboardClient(door.node)
+        client.feed(frame("join_group", 3, **joining("g")))
+        await state_of(first, "PreparingRebalance")
+        request = encode("api_versions", 0, {})
+        waiting = framed(request + bytes(size - len(request)))  # bytes behind a request are nobody's business
+        for number in range(count):
+            assert not client.is_paused, number
+            client.feed(waiting)
+        assert client.is_paused
+        assert client.answers() == []
+        first.write(frame("join_group", 9, **joining("g", member.member_id)))
+        await client.answered(1 + count)
+        assert not client.is_paused
+        client.close()
+
+
+@on_a_loop
+async def test_a_client_that_does_not_read_is_not_read_either(tmp_path: Path) -> None:
+    """Nothing but the end of its backlog makes the server read on, least of all answers that have become ready."""
+    async with open_door(tmp_path) as door:
+        member = await enrol(await door.connect(), "g")
+        client = CardboardClient(door.node)
+        client.feed(frame("heartbeat", 4, **beating("g", member)) * (2 * MAX_CALLS_OPEN))
+        client.connection.pause_writing()
+        await client.answered(2 * MAX_CALLS_OPEN)
+        assert client.is_paused
+        client.connection.resume_writing()
+        assert not client.is_paused
+        client.close()
+
+
+@pytest.mark.parametrize("kind", ["heartbeats", "descriptions"])
+@on_a_loop
+async def test_answers_to_a_client_that_does_not_read_stay_few(tmp_path: Path, kind: str) -> None:
+    """Over TCP: it sends until nothing is taken any more. What waits for it then is no more than a few reads' worth."""
+    async with open_door(tmp_path) as door:
+        member = await enrol(await door.connect(), "g")
+        request = frame("heartbeat", 4, **beating("g", member))
+        if kind == "descriptions":
+            request = frame("describe_groups", 5, groups=["x" * 2000] * 5, include_authorized_operations=False)
+        with socket.create_connection(("127.0.0.1", door.port)) as deaf:
+            deaf.setblocking(False)
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sent = await send_until_stuck(deaf, request * 500)
+            transports = [connection._transport for connection in door.node.connections]
+            waiting = max(transport.get_write_buffer_size() for transport in transports)
+            assert 0 < waiting < 3_000_000 < sent
+
+
+async def send_until_stuck(sender: socket.socket, data: bytes) -> int:
+    """Send the same over and over; the number of bytes that were taken. No more than a thousand times."""
+    sent, idle = 0, 0
+    while idle < IDLE_TURNS and sent < 1000 * len(data):
+        try:
+            sent += sender.send(data[sent % len(data) :])
+            idle = 0
+        except BlockingIOError:
+            idle += 1
+        await asyncio.sleep(0)
+    return sent
+
+
+# Addresses ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("host", "shown"),
+    [
+        ("127.0.0.1", "/127.0.0.1"),
+        ("::1", "/0:0:0:0:0:0:0:1"),
+        ("fe80::1:2%eth0", "/fe80:0:0:0:0:0:1:2"),
+        ("::ffff:10.0.0.7", "/10.0.0.7"),
+        ("2001:db8::ff00:42:8329", "/2001:db8:0:0:0:ff00:42:8329"),
+    ],
+)
+def test_addresses_are_shown_as_java_shows_them(host: str, shown: str) -> None:
+    assert java_address(host) == shown

@@ -1,0 +1,213 @@
+"""The members of a group: counts that are kept as they come and go, whatever the order."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from stage.ports import Place
+from stage.requests import join, offers
+
+from callboard.actors.effects import Deadline, Effects
+from callboard.actors.members import Member, Members
+from callboard.actors.messages import JoinedMember
+from callboard.actors.records import MemberValue
+
+
+def member(member_id: str, *protocols: str, instance: str | None = None) -> Member:
+    return Member.of_request(member_id, join(instance=instance, protocols=offers(*(protocols or ("range",)))))
+
+
+def test_a_member_goes_into_a_record_and_comes_back() -> None:
+    request = join(instance="i", client="c", host="/1.2.3.4", session_ms=7000, rebalance_ms=8000)
+    kept = Member.of_request("id", request).to_record("range", b"part")
+    assert kept == MemberValue("id", "i", "c", "/1.2.3.4", 8000, 7000, b"range v1", b"part")
+    back = Member.of_record(kept, "range")
+    assert back.to_record("range", back.assignment) == kept
+    assert not back.is_new, "five minutes are for those who join for the first time"
+
+
+def test_metadata_of_a_protocol_that_is_not_offered_is_empty() -> None:
+    assert member("m").metadata("sticky") == b""
+    assert member("m").metadata(None) == b""
+
+
+def test_a_replaced_join_counts_once() -> None:
+    members, one = Members(), member("a")
+    members.add(one)
+    members.park_join(one, Place())
+    last = Place()
+    members.park_join(one, last)
+    members.check()
+    assert members.joining == 1
+    assert members.take_join(one) is last
+    assert members.take_join(one) is None
+    assert members.joining == 0
+    members.check()
+
+
+def test_pending_ids_keep_a_phase_open() -> None:
+    members, one = Members(), member("a")
+    assert members.all_joined(), "nobody is missing where nobody is"
+    members.add(one)
+    assert not members.all_joined()
+    members.park_join(one, Place())
+    assert members.all_joined()
+    members.pending["b"] = Deadline(("pending", "b"))
+    assert not members.all_joined()
+    two = member("b")
+    two.joining = Place()
+    members.add(two)
+    assert members.pending == {}
+    assert members.all_joined()
+
+
+def test_an_instance_belongs_to_its_last_member() -> None:
+    members, old, new = Members(), member("old", instance="i"), member("new", instance="i")
+    members.add(old)
+    members.add(new)
+    members.remove(old)
+    assert members.static == {"i": "new"}
+    members.check()
+
+
+def test_the_list_keeps_the_order_of_arrival() -> None:
+    members = Members()
+    for name in "cab":
+        members.add(member(name, instance=f"i{name}"))
+    assert members.joined("range") == tuple(JoinedMember(name, f"i{name}", b"range v1") for name in "cab")
+
+
+def test_a_protocol_named_twice_counts_once() -> None:
+    members = Members()
+    members.add(member("a", "range", "range"))
+    members.add(member("b", "range"))
+    members.check()
+    assert members.vote() == "range"
+    members.remove(members.by_id["a"])
+    members.check()
+
+
+def test_the_longest_rebalance_timeout() -> None:
+    members = Members()
+    assert members.max_rebalance_timeout_ms() == 0
+    for number in (5, 9, 7):
+        members.add(Member.of_request(str(number), join(rebalance_ms=number)))
+    assert members.max_rebalance_timeout_ms() == 9
+
+
+@pytest.mark.parametrize("spoil", ["joining", "supporters", "static", "pending"])
+def test_the_check_finds_what_is_miscounted(spoil: str) -> None:
+    members, one = Members(), member("a")
+    members.add(one)
+    members.check()
+    if spoil == "joining":
+        one.joining = Place()
+    elif spoil == "supporters":
+        one.protocols = offers("sticky")
+    elif spoil == "static":
+        members.static["i"] = "a"
+    else:
+        members.pending["a"] = Deadline("a")
+    with pytest.raises(AssertionError):
+        members.check()
+
+
+NAMES = st.lists(st.sampled_from(["range", "sticky", "roundrobin"]), min_size=1, max_size=4)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(["add", "remove", "update", "park", "take"]), NAMES))
+)
+def test_counts_hold_after_any_steps(steps: list[tuple[str, str, list[str]]]) -> None:
+    members = Members()
+    for name, step, protocols in steps:
+        known = members.by_id.get(name)
+        if known is None:
+            if step == "add":
+                members.add(member(name, *protocols, instance=f"i{name}" if name in "ab" else None))
+        elif step == "remove":
+            members.remove(known)
+        elif step == "update":
+            members.update(known, join(protocols=offers(*protocols)))
+        elif step == "park":
+            members.park_join(known, Place())
+        elif step == "take":
+            members.take_join(known)
+        members.check()
+        common = set.intersection(*({offer.name for offer in m.protocols} for m in members)) if len(members) else set()
+        for offered in ("range", "sticky", "roundrobin"):
+            if len(members):
+                assert members.supports(offers(offered)) == (offered in common)
+        if common:
+            assert members.vote() in common
+
+
+# Deadlines -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_deadline_that_moves_away_files_nothing() -> None:
+    deadline, effects = Deadline("d"), Effects()
+    deadline.set(100, effects)
+    assert effects.alarms == {"d": 100}
+    effects.alarms.clear()
+    deadline.set(200, effects)
+    assert effects.alarms == {}
+    assert not deadline.rang(100, effects)
+    assert effects.alarms == {"d": 200}
+    assert deadline.rang(200, effects)
+    assert not deadline.rang(200, effects), "once"
+
+
+def test_a_deadline_that_comes_nearer_is_filed_again() -> None:
+    deadline, effects = Deadline("d"), Effects()
+    deadline.set(200, effects)
+    deadline.set(100, effects)
+    assert effects.alarms == {"d": 100}
+    assert deadline.rang(100, effects)
+
+
+def test_a_cancelled_deadline_does_not_ring() -> None:
+    deadline, effects = Deadline("d"), Effects()
+    deadline.cancel(effects)
+    assert effects.alarms == {}, "nothing was filed"
+    deadline.set(100, effects)
+    deadline.cancel(effects)
+    assert effects.alarms == {"d": None}
+    assert not deadline.rang(100, effects), "the alarm was on its way"
+    deadline.set(300, effects)
+    assert not deadline.rang(100, effects)
+    assert deadline.rang(300, effects)
+
+
+@given(
+    st.lists(st.one_of(st.integers(0, 50).map(lambda by: ("set", by)), st.just(("cancel", 0)), st.just(("wait", 7))))
+)
+def test_a_deadline_rings_when_it_last_said(steps: list[tuple[str, int]]) -> None:
+    """Against a model: the time it was last set to, and a timer that delivers every alarm on time."""
+    deadline, now_ms = Deadline("d"), 0
+    wanted: int | None = None
+    filed: int | None = None
+
+    def file(effects: Effects) -> None:
+        nonlocal filed
+        filed = effects.alarms.get("d", filed)
+
+    for step, by in [*steps, ("wait", 60)]:
+        effects = Effects()
+        if step == "set":
+            wanted = now_ms + by
+            deadline.set(wanted, effects)
+        elif step == "cancel":
+            wanted = None
+            deadline.cancel(effects)
+        file(effects)
+        for _ in range(by if step == "wait" else 0):
+            now_ms += 1
+            while filed is not None and filed <= now_ms:
+                filed, effects = None, Effects()
+                rang = deadline.rang(now_ms, effects)
+                assert rang == (wanted is not None and wanted <= now_ms)
+                wanted = None if rang else wanted
+                file(effects)
+            assert wanted is None or wanted > now_ms, "it should have rung"

@@ -1,0 +1,163 @@
+"""One group's offsets: what is durable, what is fetched, what a commit writes, what a deletion erases."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from stage.requests import commit, fetch
+
+from callboard.actors.errors import ErrorCode
+from callboard.actors.messages import Commit, Fetched, FetchedOffset, OffsetFetch
+from callboard.actors.offsets import GroupData, Offsets, commit_records
+from callboard.actors.records import GroupRecord, GroupValue, OffsetRecord, OffsetValue, UnknownRecord
+
+NOTHING = FetchedOffset(0, -1, -1, "", ErrorCode.NONE)
+VALUE = GroupValue("consumer", 1, "range", None, 0, ())
+
+
+def record(offset: int | None, topic: str = "t", partition: int = 0) -> OffsetRecord:
+    return OffsetRecord("g", topic, partition, None if offset is None else OffsetValue(offset, 3, "note", 5))
+
+
+def all_of(offsets: Offsets) -> dict[tuple[str, int], int]:
+    return {(topic, partition): value.offset for topic, partition, value in offsets}
+
+
+def test_what_was_never_committed_is_no_error() -> None:
+    assert Offsets().fetch(fetch(topic="t")) == Fetched(ErrorCode.NONE, (("t", (NOTHING,)),))
+
+
+def test_a_fetch_answers_in_the_order_that_it_was_asked_in() -> None:
+    offsets = Offsets()
+    for partition in range(3):
+        offsets.replay(record(10 + partition, "t", partition))
+    offsets.replay(record(7, "s"))
+    asked = (("s", (0, 5)), ("t", (2, 0)), ("t", (2,)), ("u", ()))
+    topics = offsets.fetch(OffsetFetch("g", asked)).topics
+    assert [(topic, [(one.partition, one.offset) for one in parts]) for topic, parts in topics] == [
+        ("s", [(0, 7), (5, -1)]),
+        ("t", [(2, 12), (0, 10)]),
+        ("t", [(2, 12)]),
+        ("u", []),
+    ]
+    assert topics[0][1][0] == FetchedOffset(0, 7, 3, "note", ErrorCode.NONE)
+
+
+def test_a_fetch_of_everything() -> None:
+    offsets = Offsets()
+    assert offsets.fetch(OffsetFetch("g", None)) == Fetched(ErrorCode.NONE, ())
+    offsets.replay(record(1, "t", 0))
+    offsets.replay(record(2, "t", 9))
+    offsets.replay(record(None, "t", 0))
+    assert [(t, [p.partition for p in parts]) for t, parts in offsets.fetch(OffsetFetch("g", None)).topics] == [
+        ("t", [9])
+    ]
+
+
+def test_a_tombstone_erases_and_a_topic_without_partitions_is_gone() -> None:
+    offsets = Offsets()
+    offsets.replay(record(1))
+    offsets.replay(record(None))
+    offsets.replay(record(None, "never"))
+    assert len(offsets) == 0
+    assert offsets.fetch(OffsetFetch("g", None)).topics == ()
+    assert offsets.tombstones("g") == ()
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2), st.none() | st.integers(0, 9))))
+def test_the_last_record_of_a_key_counts(steps: list[tuple[str, int, int | None]]) -> None:
+    offsets, model = Offsets(), dict[tuple[str, int], int]()
+    for topic, partition, offset in steps:
+        offsets.replay(record(offset, topic, partition))
+        if offset is None:
+            model.pop((topic, partition), None)
+        else:
+            model[topic, partition] = offset
+    assert all_of(offsets) == model
+    assert len(offsets) == len(model)
+    for tombstone in offsets.tombstones("g"):
+        offsets.replay(tombstone)
+    assert len(offsets) == 0
+
+
+# Group data ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_group_is_gone_when_neither_record_nor_offset_is_left() -> None:
+    data = GroupData()
+    assert data.is_gone()
+    data.replay(record(1))
+    assert not data.is_gone()
+    data.replay(GroupRecord("g", VALUE))
+    data.replay(record(None))
+    assert not data.is_gone()
+    assert data.value == VALUE
+    data.replay(GroupRecord("g", None))
+    assert data.is_gone()
+
+
+def test_a_group_and_its_offsets_are_erased_together() -> None:
+    data = GroupData()
+    for one in (record(1, "t", 0), record(2, "t", 1), GroupRecord("g", VALUE)):
+        data.replay(one)
+    tombstones = data.tombstones("g")
+    assert tombstones == (record(None, "t", 0), record(None, "t", 1), GroupRecord("g", None))
+    for one in tombstones:
+        data.replay(one)
+    assert data.is_gone()
+
+
+def test_a_simple_group_gets_a_group_tombstone_too() -> None:
+    data = GroupData()
+    data.replay(record(1))
+    assert data.tombstones("g")[-1] == GroupRecord("g", None)
+
+
+def test_records_of_unknown_types_change_nothing() -> None:
+    data = GroupData()
+    data.replay(UnknownRecord(99, b"k", b"v"))
+    assert data.is_gone()
+
+
+# Commits -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_commit_becomes_records() -> None:
+    errors, records = commit_records(commit(42, topic="t", partition=3, metadata="x"), 1000, 4096)
+    assert errors == (ErrorCode.NONE,)
+    assert records == (OffsetRecord("company", "t", 3, OffsetValue(42, -1, "x", 1000, -1)),)
+
+
+@pytest.mark.parametrize(("retention_ms", "expire_ms"), [(-1, -1), (0, 1000), (500, 1500)])
+def test_an_explicit_retention_is_an_expiry(retention_ms: int, expire_ms: int) -> None:
+    _, records = commit_records(commit()._replace(retention_ms=retention_ms), 1000, 4096)
+    assert records[0].value is not None
+    assert records[0].value.expire_timestamp_ms == expire_ms
+
+
+@pytest.mark.parametrize(
+    ("metadata", "fits"),
+    [
+        ("x" * 10, True),
+        ("x" * 11, False),
+        ("\N{LATIN SMALL LETTER E WITH ACUTE}" * 10, True),  # 20 bytes, 10 characters
+        ("\N{GRINNING FACE}" * 5, True),  # 10 UTF-16 units
+        ("\N{GRINNING FACE}" * 5 + "x", False),
+        ("\N{GRINNING FACE}" * 6, False),
+        ("", True),
+    ],
+)
+def test_long_metadata_is_refused_for_its_partition_alone(metadata: str, fits: bool) -> None:
+    """The limit counts UTF-16 units, whatever the setting's name says."""
+    request = commit()._replace(
+        commits=(Commit("t", 0, 1, -1, "fine"), Commit("t", 1, 2, -1, metadata), Commit("t", 2, 3, -1, ""))
+    )
+    errors, records = commit_records(request, 0, 10)
+    assert errors == (ErrorCode.NONE, ErrorCode.NONE if fits else ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.NONE)
+    assert [one.partition for one in records] == ([0, 1, 2] if fits else [0, 2])
+
+
+def test_a_negative_offset_is_kept_as_it_is() -> None:
+    """Kafka refuses nothing here."""
+    assert commit_records(commit(-5), 0, 10)[1][0].value == OffsetValue(-5, -1, "", 0, -1)

@@ -1,0 +1,200 @@
+"""Tagged fields of a newer client: whatever they are and wherever they stand, the request is read as without them.
+
+KIP-482 lets any struct of a flexible version end with fields that the reader does not know.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import MISSING, fields, is_dataclass
+from random import Random
+from typing import Any
+
+import pytest
+from door import (
+    CardboardClient,
+    Member,
+    beating,
+    committing,
+    enrol,
+    fetching,
+    frame,
+    framed,
+    joining,
+    on_a_loop,
+    open_door,
+    random_entity,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kio.serial import _introspect as introspect
+from kio.serial import entity_writer
+from kio.serial._serialize import get_field_writer
+from peers.wire import message_type
+
+from callboard.runtime.kafka.api import APIS
+from callboard.runtime.kafka.schemas import schema
+from callboard.runtime.kafka.tags import read_uvarint, skip_tagged_fields, without_unknown_tags
+
+UNKNOWN_TAGS = (5, 99, 127, 128, 20_000, 2**31 - 1)
+FLEXIBLE = [
+    (api.name, version)
+    for api in APIS
+    for version in range(api.min_version, api.max_version + 1)
+    if message_type(api.name, version, "request").__flexible__
+]
+each_flexible_request = pytest.mark.parametrize(
+    ("name", "version"), FLEXIBLE, ids=[f"{name}-v{version}" for name, version in FLEXIBLE]
+)
+
+
+def uvarint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def section(tags: dict[int, bytes]) -> bytes:
+    """A section of tagged fields, in the order of the tags as Kafka writes it."""
+    return uvarint(len(tags)) + b"".join(
+        uvarint(tag) + uvarint(len(value)) + value for tag, value in sorted(tags.items())
+    )
+
+
+def with_unknown_tags(entity: Any, chance: Random) -> bytes:
+    """An entity as a newer client might write it: each section of tags has some that nobody here knows."""
+    body, tags = bytearray(), random_tags(chance)
+    for field in fields(entity):
+        value, tag = getattr(entity, field.name), introspect.get_field_tag(field)
+        encoded = encoded_field(field, value, tag is not None, chance)
+        if tag is None:
+            body += encoded
+        elif value != (None if field.default is MISSING else field.default):
+            tags[int(tag)] = encoded
+    return bytes(body) + section(tags)
+
+
+def encoded_field(field: Any, value: Any, is_tagged: bool, chance: Random) -> bytes:
+    if is_dataclass(value):
+        return with_unknown_tags(value, chance)
+    kind = introspect.classify_field(field)
+    if value is not None and kind.is_array and is_dataclass(kind.type_):
+        return uvarint(len(value) + 1) + b"".join(with_unknown_tags(item, chance) for item in value)
+    buffer = io.BytesIO()
+    if not (is_tagged and value is None):
+        get_field_writer(field, True, False, is_tagged)(buffer, value)
+    return buffer.getvalue()
+
+
+def random_tags(chance: Random) -> dict[int, bytes]:
+    count = chance.choice((0, 1, 1, 2, 3))
+    return {tag: chance.randbytes(chance.choice((0, 1, 7, 130))) for tag in chance.sample(UNKNOWN_TAGS, count)}
+
+
+def written(entity: Any) -> bytes:
+    buffer = io.BytesIO()
+    entity_writer(type(entity))(buffer, entity)
+    return buffer.getvalue()
+
+
+@each_flexible_request
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_unknown_tags_anywhere_change_nothing(name: str, version: int, seed: int) -> None:
+    chance = Random(seed)
+    entity = random_entity(message_type(name, version, "request"), chance)
+    tagged = with_unknown_tags(entity, chance)
+    copied = without_unknown_tags(type(entity), b"before" + tagged + b"behind", len(b"before"))
+    assert copied == written(entity)
+    assert schema(name, version).read(copied, 0) == (entity, len(copied))
+
+
+@each_flexible_request
+def test_a_request_without_unknown_tags_is_copied_as_it_is(name: str, version: int) -> None:
+    for seed in range(5):
+        plain = written(random_entity(message_type(name, version, "request"), Random(seed)))
+        assert without_unknown_tags(message_type(name, version, "request"), plain, 0) == plain
+
+
+@each_flexible_request
+def test_tags_that_are_cut_off_are_refused(name: str, version: int) -> None:
+    """A request that ends inside of a tagged field is none, however it is cut."""
+    chance = Random(f"{name} {version}")
+    entity = random_entity(message_type(name, version, "request"), chance)
+    tagged = with_unknown_tags(entity, chance)
+    errors = (ValueError, IndexError, schema(name, version).decode_error)
+    for end in range(len(tagged)):
+        with pytest.raises(errors):
+            without_unknown_tags(type(entity), tagged[:end], 0)
+
+
+# Through the door -----------------------------------------------------------------------------------------------------
+
+
+def tagged_frame(name: str, version: int, header_tags: dict[int, bytes], seed: int, **values: Any) -> bytes:
+    """A request with those tags in its header and with random ones in its body."""
+    plain = frame(name, version, **values)
+    head = 4 + 2 + 2 + 4 + 2 + len("wire")
+    entity, size = schema(name, version).read(plain, head + 1)
+    assert head + 1 + size == len(plain)
+    return framed(plain[4:head] + section(header_tags) + with_unknown_tags(entity, Random(seed)))
+
+
+@on_a_loop
+async def test_requests_with_unknown_tags_are_answered_as_without_them(tmp_path: Any) -> None:
+    async with open_door(tmp_path) as door:
+        client = await door.connect()
+        member = await enrol(client, "g")
+        for name, version, values in (
+            ("heartbeat", 4, beating("g", member)),
+            ("offset_commit", 8, committing("g", member)),
+            ("offset_commit", 9, committing("g", member)),
+            ("offset_fetch", 9, fetching("g", 0, 1, 7)),
+            ("find_coordinator", 6, {"key_type": 0, "coordinator_keys": ["g", "h"]}),
+            ("describe_groups", 6, {"groups": ["g"], "include_authorized_operations": False}),
+            ("list_groups", 5, {"states_filter": ["stable"], "types_filter": []}),
+            ("join_group", 9, joining("g", "nobody")),
+            ("heartbeat", 4, beating("g", Member("nobody", 1))),
+        ):
+            expected = await client.ask(name, version, **values)
+            for seed, header_tags in enumerate(({}, {0: b""}, {1: b"xyz", 300: b"\0" * 200})):
+                client.write(tagged_frame(name, version, header_tags, seed, **values))
+                assert await client.receive(name, version) == expected
+
+
+@on_a_loop
+async def test_tags_do_not_hide_a_request_that_is_cut_off(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Unknown tags, and a frame that ends before its request does: the next frame's bytes are not taken for it."""
+    async with open_door(tmp_path) as door:
+        whole = tagged_frame("heartbeat", 4, {7: b"x"}, 3, **beating("g", Member("m", 1)))
+        for size in range(20, len(whole) - 4):
+            client = CardboardClient(door.node)
+            client.feed(framed(whole[4 : 4 + size]) + whole)
+            assert client.is_closed
+            client.close()
+        assert not [record for record in caplog.records if record.exc_info]
+
+
+# The parts ------------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 2**35 - 1))
+def test_varints_are_read_as_they_are_written(value: int) -> None:
+    assert read_uvarint(b"?" + uvarint(value) + b"?", 1) == (value, 1 + len(uvarint(value)))
+
+
+@pytest.mark.parametrize("data", [b"", b"\x80", b"\xff\xff\xff\xff", b"\x80\x80\x80\x80\x80\x00", b"\xff" * 10])
+def test_a_varint_that_does_not_end_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match="varint"):
+        read_uvarint(data, 0)
+
+
+@given(st.dictionaries(st.integers(0, 2**31 - 1), st.binary(max_size=9), max_size=4))
+def test_a_section_is_skipped_whole(tags: dict[int, bytes]) -> None:
+    data = section(tags)
+    assert skip_tagged_fields(b"?" + data + b"?", 1) == 1 + len(data)
+    for end in range(len(data)):
+        with pytest.raises(ValueError, match="cut off"):
+            skip_tagged_fields(data[:end], 0)

@@ -1,0 +1,205 @@
+"""OffsetWriterActor: gathers while a round is in flight, keeps the order, and tells everybody what became of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from stage.dispatcher import StepDispatcher
+from stage.ports import HandLog, Place, TestClock
+
+from callboard.actors.base import Actor, ActorRef
+from callboard.actors.errors import ErrorCode
+from callboard.actors.messages import Append, Drain, Written
+from callboard.actors.ports import Appended, Entry
+from callboard.actors.records import OffsetRecord, OffsetValue
+from callboard.actors.writer import OffsetWriterActor
+from callboard.runtime.system import System
+
+
+class Owner(Actor):
+    """Notes what it hears of its entries."""
+
+    handlers = {Written: "written"}
+
+    def __init__(self, heard: list[Written]) -> None:
+        super().__init__()
+        self._heard = heard
+
+    def written(self, message: Written) -> None:
+        self._heard.append(message)
+
+
+class Desk:
+    """A writer, its log and its owners."""
+
+    def __init__(self) -> None:
+        self.log = HandLog()
+        self.clock = TestClock()
+        self.dispatcher = StepDispatcher()
+        self.system = System(self.dispatcher)
+        self.writer = self.system.spawn(OffsetWriterActor, self.log, self.clock)
+        self.heard: list[Written] = []
+        self.owner = self.system.spawn(Owner, self.heard)
+        self.run()
+
+    def run(self) -> None:
+        self.dispatcher.run()
+
+    def append(self, *numbers: int, partition: int = 0, owner: ActorRef | None = None) -> None:
+        for number in numbers:
+            self.writer.tell(Append(owner or self.owner, entry(number, partition), number))
+
+    def drain(self) -> Place:
+        place = Place()
+        self.writer.post(Drain(), place)
+        self.run()
+        return place
+
+    @property
+    def contexts(self) -> list[Any]:
+        return [message.context for message in self.heard]
+
+
+def entry(number: int, partition: int = 0) -> Entry:
+    return Entry(partition, (OffsetRecord("g", "t", 0, OffsetValue(number)),))
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def test_what_comes_in_one_turn_goes_out_together(desk: Desk) -> None:
+    desk.append(1, 2)
+    desk.append(3, partition=7)
+    assert desk.log.rounds == []
+    desk.run()
+    assert desk.log.rounds == [[entry(1), entry(2), entry(3, 7)]]
+
+
+def test_it_gathers_while_a_round_is_in_flight(desk: Desk) -> None:
+    """One round at a time (the log objects to two); the next takes everything that came meanwhile."""
+    desk.append(1)
+    desk.run()
+    for number in (2, 3, 4):
+        desk.append(number)
+        desk.run()
+    assert len(desk.log.rounds) == 1
+    desk.log.keep()
+    desk.run()
+    assert desk.log.rounds[1:] == [[entry(2), entry(3), entry(4)]]
+    assert desk.contexts == [1]
+    desk.log.keep()
+    desk.run()
+    assert desk.contexts == [1, 2, 3, 4]
+    assert desk.log.in_flight == []
+
+
+def test_the_next_round_is_on_its_way_before_the_answers_are(desk: Desk) -> None:
+    """The disk works while the answers go out."""
+    desk.append(1)
+    desk.run()
+    desk.append(2)
+    desk.run()
+    desk.log.keep()
+    desk.dispatcher.step()
+    assert desk.log.in_flight == [entry(2)]
+    assert desk.heard == []
+
+
+def test_owners_hear_their_own_outcome(desk: Desk) -> None:
+    other_heard: list[Written] = []
+    other = desk.system.spawn(Owner, other_heard)
+    desk.append(1)
+    desk.append(2, owner=other)
+    desk.append(3)
+    desk.run()
+    desk.log.settle([ErrorCode.NONE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.NONE])
+    desk.run()
+    none, large = ErrorCode.NONE, ErrorCode.MESSAGE_TOO_LARGE
+    assert desk.heard == [
+        Written(Appended(none, 0), entry(1).records, 1),
+        Written(Appended(none, 1), entry(3).records, 3),
+    ]
+    assert other_heard == [Written(Appended(large, -1), entry(2).records, 2)]
+
+
+def test_a_failed_round_does_not_stop_the_next(desk: Desk) -> None:
+    desk.append(1)
+    desk.run()
+    desk.log.fail()
+    desk.run()
+    desk.append(2)
+    desk.run()
+    desk.log.keep()
+    desk.run()
+    assert [message.outcome.error for message in desk.heard] == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
+
+
+def test_records_carry_the_wall_clock_of_their_round(desk: Desk) -> None:
+    desk.append(1)
+    desk.run()
+    desk.clock.now_ms += 5
+    desk.append(2)
+    desk.run()
+    desk.clock.now_ms += 5
+    desk.log.keep()
+    desk.run()
+    first, second = desk.log.timestamps_ms
+    assert second - first == 10
+
+
+def test_an_owner_that_has_stopped_is_no_obstacle(desk: Desk) -> None:
+    gone = desk.system.spawn(Owner, [])
+    desk.append(1, owner=gone)
+    desk.append(2)
+    desk.run()
+    gone.stop(block=False)
+    desk.run()
+    desk.log.keep()
+    desk.run()
+    assert desk.contexts == [2]
+    assert desk.drain().value is None
+
+
+def test_drain_is_answered_when_nothing_is_on_its_way(desk: Desk) -> None:
+    assert desk.drain().value is None
+    desk.append(1)
+    desk.run()
+    desk.append(2)
+    first = desk.drain()
+    desk.log.keep()
+    desk.run()
+    assert first.is_waiting, "the second is on its way"
+    second = desk.drain()
+    desk.log.keep()
+    desk.run()
+    assert first.value is second.value is None
+    assert desk.contexts == [1, 2], "the owners have been told before"
+
+
+def test_drain_behind_an_append_in_the_same_turn(desk: Desk) -> None:
+    desk.append(1)
+    place = desk.drain()
+    assert place.is_waiting
+    desk.log.keep()
+    desk.run()
+    assert place.value is None
+
+
+class AtOnce(HandLog):
+    """A log that calls back before ``append`` returns."""
+
+    def append(self, *args: Any) -> None:
+        super().append(*args)
+        self.keep()
+
+
+def test_a_log_may_be_done_before_it_returns(desk: Desk) -> None:
+    desk.writer.actor_inbox.actor._log = AtOnce()
+    for number in range(5):
+        desk.append(number)
+        desk.run()
+    assert desk.contexts == list(range(5))
+    assert desk.drain().value is None
