@@ -42,6 +42,9 @@ class Dispatcher(Protocol):
     def new_reply(self) -> Any:
         """A future whose answer an actor of this dispatcher will set."""
 
+    def after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
+        """Tell ``ref`` when all actors and sockets that are ready now have had their turn."""
+
     def forget(self, ref: pykka.ActorRef[Any]) -> None:
         """The actor has stopped; take it off the list of the living."""
 
@@ -130,6 +133,10 @@ class Actor(pykka.Actor):
         actor = cls(*args, **kwargs)
         actor._start_actor_loop()
         return actor._actor_ref
+
+    def tell_me_later(self, message: Any) -> None:
+        """A message to oneself that lets everybody else have a turn first, the sockets included."""
+        self.actor_inbox.dispatcher.after_turn(self._actor_ref, message)
 
     def on_receive(self, message: Any) -> Any:
         method = self._methods.get(type(message))

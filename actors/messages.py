@@ -272,7 +272,10 @@ class RoundDone(NamedTuple):
 
 
 class Flush(NamedTuple):
-    """The OffsetWriterActor to itself: what has gathered in this turn goes out now."""
+    """The OffsetWriterActor to itself: a turn is over; ``gathered`` says how much there was before it."""
+
+    gathered: int
+    turns: int
 
 
 class Drain(NamedTuple):

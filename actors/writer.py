@@ -2,6 +2,11 @@
 
 One round is one journal write and one sync for everything that gathered, whatever the partitions; there are never two
 rounds in flight. The more there is to write, the more goes into a round, so the disk is not the limit.
+
+A round costs the same whatever is in it: a sync, and two hand-overs between the loop and the log's thread. So it does
+not begin with the first record that comes, but when a turn of the loop brings no more. A lone commit waits for one
+idle turn, some microseconds; fifty clients that were answered together go into one round again, and not into a round
+of three and one of forty-seven.
 """
 
 from __future__ import annotations
@@ -13,6 +18,9 @@ import pykka
 from .base import DEFERRED, Actor
 from .messages import Append, Drain, Flush, RoundDone, Written
 from .ports import Appended, Clock, Log, ReplyTo
+
+MAX_TURNS = 8
+"""A round begins after so many turns even if each brings more, or nobody would be answered under steady load."""
 
 
 class OffsetWriterActor(Actor):
@@ -32,19 +40,22 @@ class OffsetWriterActor(Actor):
     def gather(self, message: Append) -> None:
         self._gathered.append(message)
         if not (self._in_flight or self._flush_is_due):
-            # Behind all that wait in our mailbox already: what comes in the same turn goes into the same round.
-            self._flush_is_due = True
-            self.actor_ref.tell(Flush())
+            self._flush_soon()
 
-    def flush(self, _message: Flush) -> None:
-        self._flush_is_due = False
-        self._start_round()
+    def flush(self, message: Flush) -> None:
+        gathered = len(self._gathered)
+        if gathered > message.gathered and message.turns < MAX_TURNS:
+            self.tell_me_later(Flush(gathered, message.turns + 1))
+        else:
+            self._flush_is_due = False
+            self._start_round()
 
     def round_done(self, message: RoundDone) -> None:
         done, self._in_flight = self._in_flight, []
-        self._start_round()  # first: the disk works while the answers go out
         for append, outcome in zip(done, message.outcomes, strict=True):
             self._report(append, outcome)
+        if self._gathered:
+            self._flush_soon()
         self._answer_drained()
 
     def drain(self, _message: Drain) -> object:
@@ -54,9 +65,11 @@ class OffsetWriterActor(Actor):
         self._answer_drained()
         return DEFERRED
 
+    def _flush_soon(self) -> None:
+        self._flush_is_due = True
+        self.tell_me_later(Flush(len(self._gathered), turns=1))
+
     def _start_round(self) -> None:
-        if self._in_flight or not self._gathered:
-            return
         self._in_flight, self._gathered = self._gathered, []
         entries = [append.entry for append in self._in_flight]
         self._log.append(entries, self._clock.wall_ms(), self._done)

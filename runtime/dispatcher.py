@@ -10,6 +10,7 @@ import threading
 import time
 from asyncio import AbstractEventLoop, _get_running_loop
 from collections import deque
+from contextlib import suppress
 from contextvars import copy_context
 from typing import Any
 
@@ -38,6 +39,10 @@ class Dispatcher:
 
     def new_reply(self) -> Reply:
         return Reply(self)
+
+    def after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
+        """See ``actors.base.Dispatcher``."""
+        raise NotImplementedError
 
     def forget(self, ref: pykka.ActorRef[Any]) -> None:
         self.refs.pop(ref, None)
@@ -73,6 +78,9 @@ class LoopDispatcher(Dispatcher):
             else:
                 self._loop.call_soon_threadsafe(self._pump, context=self._context)
 
+    def after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
+        self._loop.call_soon(_tell, ref, message)
+
     def is_own_thread(self) -> bool:
         """Before the first turn nobody knows the thread: then it is the one on which the loop runs."""
         return threading.get_ident() == self._thread_id or _get_running_loop() is self._loop
@@ -95,3 +103,8 @@ class LoopDispatcher(Dispatcher):
                 queue.append(mailbox)
             if clock() > deadline:
                 return
+
+
+def _tell(ref: pykka.ActorRef[Any], message: Any) -> None:
+    with suppress(pykka.ActorDeadError):  # it has stopped meanwhile
+        ref.tell(message)

@@ -63,7 +63,8 @@ class CardboardConnection:
     client_id = "tester"
     client_host = "/127.0.0.1"
 
-    def __init__(self) -> None:
+    def __init__(self, node: CardboardNode) -> None:
+        self.node = node
         self.answers = 0
         self.is_closed = False
 
@@ -84,11 +85,11 @@ class Asked:
         api = next(api for api in APIS if api.name == name)
         route = find_route(api.key, version)
         assert route is not None
-        self.connection = CardboardConnection()
+        self.connection = CardboardConnection(node)
         self._schema = schema(name, version)
         read, size = self._schema.read(buffer.getvalue(), 0)
         assert size == len(buffer.getvalue())
-        self._call = Call(self.connection, node, self._schema, 77, read)  # type: ignore[arg-type]
+        self._call = Call(self.connection, self._schema, 77, read)  # type: ignore[arg-type]
         route.handle(self._call)
 
     @property

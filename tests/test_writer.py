@@ -13,7 +13,7 @@ from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import Append, Drain, Written
 from callboard.actors.ports import Appended, Entry
 from callboard.actors.records import OffsetRecord, OffsetValue
-from callboard.actors.writer import OffsetWriterActor
+from callboard.actors.writer import MAX_TURNS, OffsetWriterActor
 from callboard.runtime.system import System
 
 
@@ -96,16 +96,37 @@ def test_it_gathers_while_a_round_is_in_flight(desk: Desk) -> None:
     assert desk.log.in_flight == []
 
 
-def test_the_next_round_is_on_its_way_before_the_answers_are(desk: Desk) -> None:
-    """The disk works while the answers go out."""
+def test_a_round_waits_while_each_turn_brings_more(desk: Desk) -> None:
+    """A round costs the same whatever is in it, so clients that come one after the other share one."""
+    desk.append(1)
+    desk.dispatcher.step()
+    desk.append(2)
+    desk.run()
+    assert desk.log.in_flight == [entry(1), entry(2)]
+
+
+def test_a_round_does_not_wait_for_ever(desk: Desk) -> None:
+    """Under steady load every turn brings more, and somebody must be answered."""
+    desk.append(0)
+    desk.dispatcher.step()
+    for number in range(1, 100):
+        desk.append(number)
+        desk.dispatcher.step()  # it gathers
+        desk.dispatcher.step()  # a turn is over
+        if desk.log.in_flight:
+            break
+    assert 1 < len(desk.log.in_flight) <= MAX_TURNS + 1
+
+
+def test_what_came_during_a_round_follows_it(desk: Desk) -> None:
     desk.append(1)
     desk.run()
     desk.append(2)
     desk.run()
+    assert desk.log.in_flight == [entry(1)]
     desk.log.keep()
-    desk.dispatcher.step()
+    desk.run()
     assert desk.log.in_flight == [entry(2)]
-    assert desk.heard == []
 
 
 def test_owners_hear_their_own_outcome(desk: Desk) -> None:

@@ -29,6 +29,9 @@ MIN_FRAME_BYTES = _FRAME.size - _SIZE.size
 MAX_FRAMES_WAITING = 256
 """Requests of one connection that wait for an earlier one; beyond them its socket is not read."""
 
+MAX_BYTES_WAITING = 1024 * 1024
+"""The same in bytes: a request may be as large as ``socket_request_max_bytes``, and one such is enough to keep."""
+
 MAX_CALLS_OPEN = 1024
 """Heartbeats and commits of one connection on their way; beyond them its socket is not read."""
 
@@ -49,10 +52,14 @@ class Connection(asyncio.Protocol):
         self._rest = bytearray()  # the beginning of a frame
         self._needed = 0  # bytes that ``_rest`` must have before it is looked at again
         self._frames: deque[bytes] = deque()  # complete, but an earlier request comes first
+        self._bytes_waiting = 0  # of ``_frames``
         self._is_unsent = False  # whether the node will send our answers at the end of this turn
         self._calls: deque[Call] = deque()  # handled; unanswered, or answered behind an unanswered one
         self._is_alone = False  # the last call does not overlap with others
-        self._is_paused = False
+        self._is_paused = False  # too much is on its way
+        self._is_unread = False  # the client does not take its answers
+        self._is_stopping = False
+        self._is_refused = False  # what came is no request: the connection ends behind the answers to those before
         self._is_closed = False
 
     # From the socket -------------------------------------------------------------------------------------------------
@@ -66,7 +73,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """What is parked stays: the member lives on until its session ends, as in Kafka."""
         self._is_closed = True
-        self._frames.clear()
+        self._forget_waiting()
         self.node.connections.discard(self)
 
     def data_received(self, data: bytes) -> None:
@@ -83,20 +90,22 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The client does not read its answers: take no more requests from it."""
+        self._is_unread = True
         self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        if not self._is_paused and not self._is_closed:
-            self._transport.resume_reading()
+        self._is_unread = False
+        self._read_on()
 
     # Frames ----------------------------------------------------------------------------------------------------------
 
     def _split(self, data: bytes) -> None:
         position, end = 0, len(data)
-        while end - position >= _FRAME.size:
+        limit = self.node.settings.socket_request_max_bytes
+        while end - position >= _FRAME.size and not self._is_closed:
             size, key, version, correlation_id, id_length = _FRAME.unpack_from(data, position)
             behind = position + _SIZE.size + size
-            if behind > end or size < MIN_FRAME_BYTES:
+            if behind > end or not MIN_FRAME_BYTES <= size <= limit:
                 break
             route = find_route(key, version)
             if route is None:
@@ -126,7 +135,8 @@ class Connection(asyncio.Protocol):
         """An earlier request comes first."""
         self._is_alone = True
         self._frames.append(frame)
-        if len(self._frames) >= MAX_FRAMES_WAITING:
+        self._bytes_waiting += len(frame)
+        if len(self._frames) >= MAX_FRAMES_WAITING or self._bytes_waiting >= MAX_BYTES_WAITING:
             self._pause()
 
     def _handle(
@@ -142,6 +152,7 @@ class Connection(asyncio.Protocol):
         try:
             route.handle(call)
         except Exception as error:
+            self._calls.pop()
             log.exception("a bug in %s version %s", route.schema.name, route.schema.version)
             raise BadRequest(f"{route.schema.name} version {route.schema.version} could not be handled") from error
 
@@ -199,42 +210,72 @@ class Connection(asyncio.Protocol):
             self._is_alone = False
             if self._frames:
                 self._take_waiting()
-        if self._is_paused and len(calls) < MAX_CALLS_OPEN // 2 and len(self._frames) < MAX_FRAMES_WAITING // 2:
-            self._resume()
+        if self._is_refused:
+            self._close_when_answered()
+        elif self._is_paused and self._has_room():
+            self._is_paused = False
+            self._read_on()
 
     def _take_waiting(self) -> None:
-        """Requests that waited for the ones before them; those that still have to wait are filed again."""
+        """Requests that waited for the ones before them, up to one that still has to wait: that one is filed again."""
         frames, self._frames = self._frames, deque()
         try:
-            self._split(b"".join(frames))
+            while frames and not self._is_alone:
+                frame = frames.popleft()
+                self._bytes_waiting -= len(frame)
+                self._split(frame)
         except BadRequest as error:
             self._refuse(error)
+        else:
+            if not self._is_closed:
+                self._frames.extend(frames)
+
+    def _has_room(self) -> bool:
+        return (
+            len(self._calls) < MAX_CALLS_OPEN // 2
+            and len(self._frames) < MAX_FRAMES_WAITING // 2
+            and self._bytes_waiting < MAX_BYTES_WAITING // 2
+        )
 
     def _pause(self) -> None:
         if not self._is_paused and not self._is_closed:
             self._is_paused = True
             self._transport.pause_reading()
 
-    def _resume(self) -> None:
-        self._is_paused = False
-        if not self._is_closed:
+    def _read_on(self) -> None:
+        """Read again, unless there is another reason not to."""
+        if not (self._is_paused or self._is_unread or self._is_stopping or self._is_refused or self._is_closed):
             self._transport.resume_reading()
+
+    def _forget_waiting(self) -> None:
+        self._frames.clear()
+        self._bytes_waiting = 0
 
     # The end ---------------------------------------------------------------------------------------------------------
 
     def _refuse(self, error: BadRequest) -> None:
+        """As in Kafka, the requests before it are answered first: whoever pipelines a bad one hears that much."""
         log.warning("connection from %s closed: %s", self.client_host or "an unknown peer", error)
-        self.close()
+        self._is_refused = True
+        self._forget_waiting()
+        self._pause()
+        self._close_when_answered()
+
+    def _close_when_answered(self) -> None:
+        if not self._calls:
+            self.close()
 
     def stop_reading(self) -> None:
         """The server is stopping: answers still go out, requests no longer come in."""
-        self._frames.clear()
+        self._is_stopping = True
+        self._forget_waiting()
         self._pause()
 
     def close(self) -> None:
-        self._is_closed = True
-        self._frames.clear()
-        self._transport.close()
+        if not self._is_closed:
+            self._is_closed = True
+            self._forget_waiting()
+            self._transport.close()
 
 
 def java_address(host: str) -> str:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import random
 import threading
+from collections import deque
+from typing import Any
+
+import pykka
 
 from callboard.actors.base import running_on
 from callboard.runtime.dispatcher import Dispatcher
@@ -20,16 +24,23 @@ class StepDispatcher(Dispatcher):
         self._chance = chance
         self._messages_a_turn = messages_a_turn
         self._queue: list[Mailbox] = []
+        self._later: deque[tuple[pykka.ActorRef[Any], Any]] = deque()
         self._thread_id = threading.get_ident()
 
     def ready(self, mailbox: Mailbox) -> None:
         self._queue.append(mailbox)
+
+    def after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
+        self._later.append((ref, message))
 
     def is_own_thread(self) -> bool:
         return threading.get_ident() == self._thread_id
 
     def step(self) -> bool:
         """One turn of one mailbox; False when there is nothing to do."""
+        if not self._queue and self._later:
+            ref, message = self._later.popleft()
+            ref.tell(message)
         if not self._queue:
             return False
         mailbox = self._queue.pop(self._chance.randrange(len(self._queue)) if self._chance else 0)

@@ -25,7 +25,7 @@ def handle(call: Call) -> None:
 
 
 def _coordinator(call: Call, key: str, error: ErrorCode) -> Any:
-    text = "" if error is ErrorCode.NONE else _text(error)
+    text = _text(error) if error is ErrorCode.INVALID_REQUEST else ""  # a key's own error has no text since v4
     return call.make("Coordinator", key=key, **_place(call, error, text))
 
 

@@ -13,7 +13,7 @@ from ..codes import NO_THROTTLE
 def handle(call: Call) -> None:
     message = ListGroups(_words(call, "states_filter"), _words(call, "types_filter"))
     call.node.groups.coordinator.ask(message, block=False).on_done(
-        lambda reply: call.reply_bytes(_encode(call, reply.get()))
+        lambda reply: call.finish(lambda: _encode(call, reply.get()))
     )
 
 

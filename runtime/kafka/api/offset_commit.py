@@ -22,6 +22,7 @@ INSTANCE_ID_FROM = 7  # KIP-345
 UNKNOWN_GROUP_FROM = 9  # KIP-848: GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION
 TOPIC_IDS_FROM = 10
 NO_LEADER_EPOCH = -1
+KEPT_PLACES = 64  # answers with more partitions are made each time: 4096 of 64 are some 20 MB at the most
 
 Place = tuple[str, UUID | None, int]
 """A topic's name and id as the request has them, and a partition."""
@@ -82,10 +83,10 @@ def _topic(call: Call, asked: Any, ids: dict[str, UUID]) -> tuple[str, int, Erro
 
 
 def _encode(refused: Refused, places: tuple[Place, ...], call: Call, answer: Committed) -> bytes:
-    return _body(call.schema, refused, places, answer.errors)
+    body = _kept_body if len(places) + len(refused) <= KEPT_PLACES else _body
+    return body(call.schema, refused, places, answer.errors)
 
 
-@lru_cache(maxsize=4096)
 def _body(schema: Schema, refused: Refused, places: tuple[Place, ...], errors: tuple[ErrorCode, ...]) -> bytes:
     """What was refused here comes first, as in Kafka; a topic that is in both stands once."""
     topics: dict[tuple[str, UUID | None], list[Any]] = {}
@@ -97,3 +98,6 @@ def _body(schema: Schema, refused: Refused, places: tuple[Place, ...], errors: t
         for (name, topic_id), partitions in topics.items()
     )
     return schema.write(schema.make("OffsetCommitResponse", throttle_time=NO_THROTTLE, topics=made))
+
+
+_kept_body = lru_cache(maxsize=4096)(_body)
