@@ -63,6 +63,35 @@ class RoundEncoder:
 
     def encode(self, entries: Sequence[Entry], timestamp_ms: int, done: Done) -> Round:
         """One round. An entry that cannot be written gets its error here and leaves no trace in the bytes."""
+        return self._encode_plain(entries, timestamp_ms, done) or self._encode_each(entries, timestamp_ms, done)
+
+    def _encode_plain(self, entries: Sequence[Entry], timestamp_ms: int, done: Done) -> Round | None:
+        """The round if every entry can be written and each partition's fit into one batch: nearly always so."""
+        end_offsets, frame = self._end_offsets, self._encoder.frame
+        by_partition: dict[int, list[bytes]] = {}
+        outcomes: list[Appended] = []
+        try:
+            for partition, records in entries:
+                framed = by_partition.get(partition)
+                if framed is None:
+                    framed = by_partition[partition] = []
+                outcomes.append(Appended(ErrorCode.NONE, end_offsets[partition] + len(framed)))
+                for record in records:
+                    framed.append(frame(record, len(framed)))
+        except UnwritableRecord:
+            return None
+        room = self._max_message_bytes - HEADER_BYTES
+        if any(sum(map(len, framed)) > room for framed in by_partition.values()):
+            return None
+        batches = []
+        for partition, framed in by_partition.items():
+            if framed:
+                batches.append((partition, encode_batch(end_offsets[partition], timestamp_ms, timestamp_ms, framed)))
+                end_offsets[partition] += len(framed)
+        return Round(encode_frame(batches), batches, outcomes, done)
+
+    def _encode_each(self, entries: Sequence[Entry], timestamp_ms: int, done: Done) -> Round:
+        """The same entry by entry: what does not fit begins another batch, what cannot be written is refused."""
         growing: dict[int, _Growing] = {}
         batches: list[tuple[int, bytes]] = []
         outcomes: list[Appended] = []
@@ -95,8 +124,6 @@ class RoundEncoder:
 
     def _frame(self, records: Sequence[Record], offset_delta: int) -> list[bytes]:
         frame = self._encoder.frame
-        if len(records) == 1:
-            return [frame(records[0], offset_delta)]
         return [frame(record, delta) for delta, record in enumerate(records, offset_delta)]
 
     def _finish(self, partition: int, batch: _Growing, timestamp_ms: int) -> bytes:
