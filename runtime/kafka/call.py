@@ -88,20 +88,29 @@ class Call:
 
     def set(self, value: Any = None) -> None:
         """The group's answer."""
-        self.finish(self._encode, self, value)
+        try:
+            body = self._encode(self, value)
+        except Exception:
+            self._fail()
+        else:
+            self.reply_bytes(body)
 
-    def finish(self, encode: Callable[..., bytes], *args: Any) -> None:
-        """Answer with what ``encode(*args)`` makes, in an actor's turn: no error of this call's may get into the actor.
+    def finish(self, encode: Callable[[], bytes]) -> None:
+        """Answer with what ``encode`` makes, in an actor's turn."""
+        try:
+            body = encode()
+        except Exception:
+            self._fail()
+        else:
+            self.reply_bytes(body)
+
+    def _fail(self) -> None:
+        """No error of one call's may get into the actor that answers it; its connection ends instead.
 
         There are such: an id of 32 kB is fit for Kafka's newer versions and not for its older ones.
         """
-        try:
-            body = encode(*args)
-        except Exception:
-            log.exception("%s version %s cannot be answered", self.schema.name, self.schema.version)
-            self.connection.close()
-        else:
-            self.reply_bytes(body)
+        log.exception("%s version %s cannot be answered", self.schema.name, self.schema.version)
+        self.connection.close()
 
     def set_exception(self, exc_info: Any = None) -> None:
         """The group could not answer: the client hears an error code, and the log says why."""

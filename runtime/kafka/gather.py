@@ -48,4 +48,4 @@ class Gather:
         self._answers[index] = answer
         self._missing -= 1
         if not self._missing:
-            self._call.finish(self._encode, self._answers)
+            self._call.finish(lambda: self._encode(self._answers))
