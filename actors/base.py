@@ -195,3 +195,12 @@ class Actor(pykka.Actor):
         log.error("%s has stopped after a bug", self, exc_info=exception_value)
         self.actor_inbox.dispatcher.forget(self._actor_ref)
         self.actor_stopped.set()
+
+
+class SteadfastActor(Actor):
+    """An actor of which there is one and on which all depend: a bug costs the message in hand, not the actor."""
+
+    def _handle_error(self, error: Exception, reply_to: ReplyTo | None) -> None:
+        log.error("%s goes on after a bug", self, exc_info=error)
+        if reply_to is not None:
+            reply_to.set_exception(sys.exc_info())

@@ -11,7 +11,7 @@ from typing import Any
 
 from pykka._envelope import Envelope
 
-from .base import DEFERRED, Actor, ActorRef
+from .base import DEFERRED, ActorRef, SteadfastActor
 from .errors import ErrorCode
 from .group import GroupActor, Surroundings
 from .javahash import offsets_partition
@@ -88,7 +88,7 @@ class Directory:
         return None
 
 
-class CoordinatorActor(Actor):
+class CoordinatorActor(SteadfastActor):
     """Creates, finds and lists groups."""
 
     handlers = {

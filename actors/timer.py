@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import pykka
 
-from .base import Actor
+from .base import SteadfastActor
 from .messages import Cancel, Expired, Schedule, Wake
 from .ports import Alarm, Clock
 from .timers import Timers
@@ -22,7 +22,7 @@ from .timers import Timers
 TURN_LIMIT = 1000
 
 
-class TimerActor(Actor):
+class TimerActor(SteadfastActor):
     """Delivers deadlines: not before they are due, once, and to living owners only."""
 
     handlers = {Schedule: "on_schedule", Cancel: "on_cancel", Wake: "on_wake"}

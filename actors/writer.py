@@ -11,19 +11,23 @@ of three and one of forty-seven.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import pykka
 
-from .base import DEFERRED, Actor
+from .base import DEFERRED, SteadfastActor
+from .errors import ErrorCode
 from .messages import Append, Drain, Flush, RoundDone, Written
 from .ports import Appended, Clock, Log, ReplyTo
+
+log = logging.getLogger("callboard.actors")
 
 MAX_TURNS = 8
 """A round begins after so many turns even if each brings more, or nobody would be answered under steady load."""
 
 
-class OffsetWriterActor(Actor):
+class OffsetWriterActor(SteadfastActor):
     """Owns the only way into the log."""
 
     handlers = {Append: "gather", Flush: "flush", RoundDone: "round_done", Drain: "drain"}
@@ -72,7 +76,11 @@ class OffsetWriterActor(Actor):
     def _start_round(self) -> None:
         self._in_flight, self._gathered = self._gathered, []
         entries = [append.entry for append in self._in_flight]
-        self._log.append(entries, self._clock.wall_ms(), self._done)
+        try:
+            self._log.append(entries, self._clock.wall_ms(), self._done)
+        except Exception:  # a bug of the log's: whoever waits hears of it, and the next round has its chance
+            log.exception("a round could not be appended")
+            self._done([Appended(ErrorCode.KAFKA_STORAGE_ERROR, -1)] * len(entries))
 
     def _done(self, outcomes: Sequence[Appended]) -> None:
         """Called by the log, from any thread."""

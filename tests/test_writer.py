@@ -10,7 +10,7 @@ from stage.ports import HandLog, Place, TestClock
 
 from callboard.actors.base import Actor, ActorRef
 from callboard.actors.errors import ErrorCode
-from callboard.actors.messages import Append, Drain, Written
+from callboard.actors.messages import Append, Drain, RoundDone, Written
 from callboard.actors.ports import Appended, Entry
 from callboard.actors.records import OffsetRecord, OffsetValue
 from callboard.actors.writer import MAX_TURNS, OffsetWriterActor
@@ -224,3 +224,28 @@ def test_a_log_may_be_done_before_it_returns(desk: Desk) -> None:
         desk.run()
     assert desk.contexts == list(range(5))
     assert desk.drain().value is None
+
+
+def test_a_log_that_raises_costs_its_round_and_no_more(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bug of the log's must not leave commits without an answer for ever."""
+
+    def broken(*_args: object) -> None:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(desk.log, "append", broken)
+        desk.append(1)
+        desk.run()
+    assert [written.outcome.error for written in desk.heard] == [ErrorCode.KAFKA_STORAGE_ERROR]
+    desk.append(2)
+    desk.run()
+    desk.log.keep()
+    desk.run()
+    assert desk.heard[1].outcome.error is ErrorCode.NONE
+
+
+def test_a_bug_in_a_message_does_not_take_the_writer_away(desk: Desk) -> None:
+    desk.writer.tell(RoundDone([Appended(ErrorCode.NONE, 0)]))  # of a round that nobody began
+    desk.append(1)
+    desk.run()
+    assert desk.log.in_flight == [entry(1)]

@@ -83,12 +83,15 @@ class RoundEncoder:
         room = self._max_message_bytes - HEADER_BYTES
         if any(sum(map(len, framed)) > room for framed in by_partition.values()):
             return None
-        batches = []
-        for partition, framed in by_partition.items():
-            if framed:
-                batches.append((partition, encode_batch(end_offsets[partition], timestamp_ms, timestamp_ms, framed)))
-                end_offsets[partition] += len(framed)
-        return Round(encode_frame(batches), batches, outcomes, done)
+        batches = [
+            (partition, encode_batch(end_offsets[partition], timestamp_ms, timestamp_ms, framed))
+            for partition, framed in by_partition.items()
+            if framed
+        ]
+        made = Round(encode_frame(batches), batches, outcomes, done)
+        for partition, framed in by_partition.items():  # last: a round that fails here leaves no gap in the offsets
+            end_offsets[partition] += len(framed)
+        return made
 
     def _encode_each(self, entries: Sequence[Entry], timestamp_ms: int, done: Done) -> Round:
         """The same entry by entry: what does not fit begins another batch, what cannot be written is refused."""
