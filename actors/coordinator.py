@@ -65,6 +65,8 @@ class Directory:
     def post(self, request: GroupRequest, reply: ReplyTo) -> None:
         """Send a request to its group; the answer goes to ``reply``. What no group may see is refused at once."""
         ref = self.groups.get(request.group_id)
+        if self.coordinator.actor_inbox.queue:
+            ref = None  # what came before may still lie there, on its way to the same group: no overtaking
         if ref is not None and request.group_id and type(request) is not JoinGroup:
             ref.actor_inbox.put(Envelope(request, reply))  # type: ignore[arg-type]
             return

@@ -195,7 +195,7 @@ class GroupActor(Actor):
         return DEFERRED
 
     def shutdown(self, _message: Shutdown) -> None:
-        """The partition is handed away: whoever waits looks for another coordinator."""
+        """The coordinator stops: whoever waits looks for it again, and finds it when it is back."""
         self._close(ErrorCode.NOT_COORDINATOR)
 
     # From the timer and the writer -----------------------------------------------------------------------------------
@@ -304,8 +304,8 @@ class GroupActor(Actor):
         """Tombstones are for what is durable: commits that are on their way come first."""
         if deletion.is_sent or self._appends_done < self._appends_sent:
             return
-        deletion.is_sent = True
         self._append(self.data.tombstones(self.group_id), DeleteContext(deletion.reply))
+        deletion.is_sent = True
 
     def _delete_written(self, context: DeleteContext, error: ErrorCode) -> None:
         deletion, coordinator = self._deletion, self._around.coordinator

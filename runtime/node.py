@@ -92,8 +92,8 @@ class Node:
         try:
             async with asyncio.timeout(STOP_TIMEOUT_S):
                 await self._settle()
-        except TimeoutError:
-            log.error("not everything could be written in time", timeout_s=STOP_TIMEOUT_S)
+        except (TimeoutError, pykka.ActorDeadError) as error:
+            log.error("not everything could be written in time", timeout_s=STOP_TIMEOUT_S, reason=repr(error))
         for connection in list(self.connections):
             connection.close()
         self._topics_sync.cancel()
@@ -130,7 +130,11 @@ class Node:
     def _send_all(self) -> None:
         unsent, self._unsent = self._unsent, []
         for connection in unsent:
-            connection.send_answers()
+            try:
+                connection.send_answers()
+            except Exception:  # the others behind it must not pay for it
+                log.exception("a connection could not be answered")
+                connection.close()
 
     # Data ------------------------------------------------------------------------------------------------------------
 

@@ -238,3 +238,15 @@ def test_records_go_to_the_partition_of_their_group(world: World) -> None:
         world.post(commit(group_id=name))
     found = {record.group_id: partition for partition, record in world.log.durable if isinstance(record, OffsetRecord)}
     assert found == {name: offsets_partition(name, 50) for name in ("hello", "my-group", "polygenelubricants")}
+
+
+def test_nobody_overtakes_what_waits_at_the_coordinator(world: World) -> None:
+    """A pipeline of first commits: the group appears in the directory while some of them still lie in the mailbox."""
+    for offset in (1, 2, 3):
+        world.send(commit(offset))
+    world.dispatcher.step()  # the coordinator takes the first of them and makes the group
+    assert GROUP in world.directory.groups
+    world.send(commit(4))
+    world.run()
+    [answer] = world.post(fetch()).answers
+    assert [one.offset for _, partitions in answer.topics for one in partitions] == [4]

@@ -109,7 +109,21 @@ def test_a_gap_between_partition_and_journal_is_refused(tmp_path: Path) -> None:
     shutil.copytree(live, tmp_path / "copy")
     reopened.close()
     shutil.rmtree(tmp_path / "copy" / "__consumer_offsets-0")
-    with pytest.raises(StartError, match="partition 0 ends at offset 0, but the journal goes on with offsets 1 to 1"):
+    with pytest.raises(StartError, match="__consumer_offsets-0: ends at offset 0, expected 1 or more"):
+        opened(tmp_path / "copy")
+
+
+def test_a_partition_that_lost_its_end_is_refused_without_a_later_batch_too(tmp_path: Path) -> None:
+    """A file that was cut at a batch looks whole; the journal knows that it was longer."""
+    live = tmp_path / "live"
+    log = opened(live)
+    append(log, [entry(0, 0)])
+    log.close()
+    reopened = opened(live)
+    shutil.copytree(live, tmp_path / "copy")
+    reopened.close()
+    shutil.rmtree(tmp_path / "copy" / "__consumer_offsets-0")
+    with pytest.raises(StartError, match="__consumer_offsets-0: ends at offset 0, expected 1 or more"):
         opened(tmp_path / "copy")
 
 

@@ -77,6 +77,8 @@ class Connection(asyncio.Protocol):
         self.node.connections.discard(self)
 
     def data_received(self, data: bytes) -> None:
+        if self._is_refused:
+            return  # still read, so that the peer's end is noticed
         if self._rest:
             self._rest += data
             if len(self._rest) < self._needed:
@@ -95,6 +97,8 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._is_unread = False
+        if self._frames:
+            self.answered()  # to take them up again
         self._read_on()
 
     # Frames ----------------------------------------------------------------------------------------------------------
@@ -206,7 +210,7 @@ class Connection(asyncio.Protocol):
             calls.popleft()
         if payloads and not self._is_closed:
             self._transport.write(payloads[0] if len(payloads) == 1 else b"".join(payloads))
-        if self._is_alone and not calls:
+        if self._is_alone and not calls and not (self._is_unread and self._frames):
             self._is_alone = False
             if self._frames:
                 self._take_waiting()
@@ -244,7 +248,7 @@ class Connection(asyncio.Protocol):
 
     def _read_on(self) -> None:
         """Read again, unless there is another reason not to."""
-        if not (self._is_paused or self._is_unread or self._is_stopping or self._is_refused or self._is_closed):
+        if not (self._is_paused or self._is_unread or self._is_stopping or self._is_closed):
             self._transport.resume_reading()
 
     def _forget_waiting(self) -> None:
@@ -257,8 +261,9 @@ class Connection(asyncio.Protocol):
         """As in Kafka, the requests before it are answered first: whoever pipelines a bad one hears that much."""
         log.warning("connection from %s closed: %s", self.client_host or "an unknown peer", error)
         self._is_refused = True
+        self._is_paused = False
         self._forget_waiting()
-        self._pause()
+        self._read_on()
         self._close_when_answered()
 
     def _close_when_answered(self) -> None:

@@ -43,10 +43,6 @@ class Schema:
         known = _field_names(cls)
         return cls(**{name: value for name, value in values.items() if name in known})
 
-    def has(self, type_name: str) -> bool:
-        """Whether this version's answer has an entity of that name at all."""
-        return hasattr(self._types, type_name)
-
     def write(self, response: Any) -> bytes:
         """The body of an answer as bytes, without size and header."""
         buffer = io.BytesIO()

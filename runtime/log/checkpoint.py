@@ -19,7 +19,7 @@ THREADS = 8  # more do not make fifty syncs faster
 class Checkpointer:
     """Runs one checkpoint at a time; its threads are started when the first one needs them."""
 
-    def __init__(self, disk: Disk, on_failure: Callable[[OSError], None]) -> None:
+    def __init__(self, disk: Disk, on_failure: Callable[[Exception], None]) -> None:
         self._disk = disk
         self._on_failure = on_failure
         self._pool = ThreadPoolExecutor(THREADS, "callboard-log-sync")
@@ -50,7 +50,7 @@ class Checkpointer:
             for path in journals:
                 self._disk.remove(path)
             self._disk.sync_folder(journals[0].parent)
-        except OSError as error:
+        except Exception as error:  # a thread that cannot be started is one, too
             self._on_failure(error)
 
     def _sync(self, jobs: Sequence[SyncJob]) -> None:

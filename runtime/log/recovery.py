@@ -44,6 +44,7 @@ class Recovery:
         self._files = [self._measured(self._folder / journal_name(number)) for number in known]
         self._refuse_damage()
         self._partitions.open(self._files[0].extent.starts if self._files else None)
+        self._refuse_lost_ends()
         for file in self._files:
             self._lay_in(file)
         if self._files:
@@ -60,6 +61,17 @@ class Recovery:
                 raise StartError(
                     f"{file.path}: damaged frame at byte {file.extent.good_bytes} and a later journal behind it,"
                     " expected whole frames; put back a copy of this file, or move it away to lose what it holds"
+                )
+
+    def _refuse_lost_ends(self) -> None:
+        """What lay in the partition files when the oldest journal began was synced: it must be there."""
+        starts = (self._files[0].extent.starts or {}) if self._files else {}
+        for partition in self._partitions:
+            start = starts.get(partition.number, 0)
+            if partition.end_offset < start:
+                raise StartError(
+                    f"{partition.folder}: ends at offset {partition.end_offset}, expected {start} or more by"
+                    f" {self._files[0].path}; put back the partition's files as they were"
                 )
 
     def _lay_in(self, file: _File) -> None:
@@ -94,7 +106,7 @@ class Recovery:
         """Sync every partition, even an unchanged one: the run before may have died before it could."""
         for partition in self._partitions:
             partition.distrust()
-        failures: list[OSError] = []
+        failures: list[Exception] = []
         checkpointer = Checkpointer(self._disk, failures.append)
         checkpointer.start(merge_folders(self._partitions.sync_jobs()), [file.path for file in self._files])
         checkpointer.wait()

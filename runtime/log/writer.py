@@ -55,8 +55,10 @@ class _Task(Generic[T]):
         self.result: T
 
     def run(self) -> None:
-        self.result = self.work()
-        self.finished.set()
+        try:
+            self.result = self.work()
+        finally:
+            self.finished.set()
 
 
 class RoundWriter:
@@ -113,14 +115,21 @@ class RoundWriter:
 
     def _run(self) -> None:
         while not isinstance(item := self._next(), _Stop):
-            if isinstance(item, Round):
-                self._write(item)
-            elif item is not None:
-                self._lay_in()
-                item.run()
-            if self._clock() >= self._due:
-                self._catch_up()
+            try:
+                self._do(item)
+            except BaseException as error:  # this thread must live: whoever waits for it would wait for ever
+                self._fail(error)
+                self._due = inf
         self._lay_in()
+
+    def _do(self, item: Round | _Task[Any] | None) -> None:
+        if isinstance(item, Round):
+            self._write(item)
+        elif item is not None:
+            self._lay_in()
+            item.run()
+        if self._clock() >= self._due:
+            self._catch_up()
 
     def _next(self) -> Round | _Task[Any] | _Stop | None:
         """What comes next from the queue; None when something is due before that."""
@@ -147,7 +156,7 @@ class RoundWriter:
             self._journal.write(frame)
             if self._settings.sync == "always":
                 self._journal.sync()
-        except OSError as error:
+        except Exception as error:
             self._fail(error)
 
     def _plan(self) -> None:
@@ -176,7 +185,7 @@ class RoundWriter:
                 self._lay_in()
             if self._checkpoint_due <= now:
                 self._checkpoint(now)
-        except OSError as error:
+        except Exception as error:
             self._fail(error)
         self._due = inf if self._failed else min(self._lay_in_due, self._sync_due, self._checkpoint_due)
 
@@ -186,7 +195,7 @@ class RoundWriter:
             return
         try:
             self._partitions.lay_in()
-        except OSError as error:
+        except Exception as error:
             self._fail(error)
 
     def _checkpoint(self, now: float) -> None:
@@ -208,11 +217,15 @@ class RoundWriter:
         self._checkpoint_due = self._sync_due = inf
         self._checkpointer.start(merge_folders(self._partitions.sync_jobs()), [old.path])
 
-    def _fail(self, error: OSError) -> None:
+    def _fail(self, error: BaseException) -> None:
         """Nothing is known after a failed write or sync, so nothing more is promised. Said once."""
         if not self._failed:
             self._failed = True
-            log.error("the log has failed", reason=str(error), consequence="every commit from now on is refused")
+            log.error(
+                "the log has failed",
+                reason=str(error) or repr(error),
+                consequence="every commit from now on is refused",
+            )
 
 
 def _answer(done: Done, outcomes: Sequence[Appended]) -> None:

@@ -22,7 +22,7 @@ INSTANCE_ID_FROM = 7  # KIP-345
 UNKNOWN_GROUP_FROM = 9  # KIP-848: GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION
 TOPIC_IDS_FROM = 10
 NO_LEADER_EPOCH = -1
-KEPT_PLACES = 64  # answers with more partitions are made each time: 4096 of 64 are some 20 MB at the most
+KEPT_PLACES = 64  # larger answers, and those that name topics of the client's invention, are made each time
 
 Place = tuple[str, UUID | None, int]
 """A topic's name and id as the request has them, and a partition."""
@@ -83,7 +83,7 @@ def _topic(call: Call, asked: Any, ids: dict[str, UUID]) -> tuple[str, int, Erro
 
 
 def _encode(refused: Refused, places: tuple[Place, ...], call: Call, answer: Committed) -> bytes:
-    body = _kept_body if len(places) + len(refused) <= KEPT_PLACES else _body
+    body = _kept_body if not refused and len(places) <= KEPT_PLACES else _body
     return body(call.schema, refused, places, answer.errors)
 
 
