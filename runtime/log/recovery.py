@@ -118,7 +118,8 @@ class Recovery:
     def _tell(self) -> None:
         torn = self._files[-1].extent.torn_bytes
         if torn or self._laid_in or self._passed_over:
-            log.info(
+            tell = log.warning if torn else log.info
+            tell(
                 "journal laid in", batches=self._laid_in, already_there=self._passed_over, torn_bytes=torn,
                 files=len(self._files),
             )  # fmt: skip
