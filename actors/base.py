@@ -2,33 +2,38 @@
 
 Pykka leaves three seams for a new kind of actor: the inbox, the future and the start of the loop. All three come from a
 dispatcher here, so ``ActorRef``, ``tell``, ``ask``, ``proxy`` and ``stop`` are pykka's own, and a hundred thousand
-actors fit on one thread. Two things are added:
+actors fit on one thread. What is added:
 
 - ``ActorRef.post(message, reply_to)``: a tell whose answer goes to a place that the sender supplies. The front door
   uses it: the place that a connection keeps for a response costs less than a future, and keeps the order.
 - a handler may return ``DEFERRED`` and answer later through ``self.reply_to``, which it keeps. That is how a JoinGroup
   waits for the others.
+- an instance may leave memory while its reference and its messages stay: after a bug (``Supervision``) or to sleep
+  (``sleep``). The next one is made by the same constructor with the same arguments, and gets what the last one left.
 
-``pykka.Actor.__init__`` makes a UUID and a ``threading.Event`` for each actor: 5.5 us and 2.4 kB. Ours makes neither.
+``pykka.Actor.__init__`` makes a UUID and a ``threading.Event`` for each actor: 5.5 us and 2.4 kB. Ours makes the UUID
+when somebody asks for it, and a flag instead of the event.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
+from weakref import ref as weak_reference
 
 import pykka
+from pykka import messages
 from pykka._envelope import Envelope
 
 if TYPE_CHECKING:
     from .ports import ReplyTo
 
-log = logging.getLogger("callboard.actors")
+log = logging.getLogger("pykka")  # whoever listens to pykka's actors hears of ours
 
 DEFERRED: Final = object()
 """Returned by a handler that has kept ``self.reply_to`` and will answer later."""
@@ -45,12 +50,58 @@ class Dispatcher(Protocol):
     def after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
         """Tell ``ref`` when all actors and sockets that are ready now have had their turn."""
 
+    def enter(self, ref: pykka.ActorRef[Any]) -> None:
+        """Put an actor that is about to start on the list of the living."""
+
     def forget(self, ref: pykka.ActorRef[Any]) -> None:
-        """The actor has stopped; take it off the list of the living."""
+        """The actor has stopped; take it off the list."""
+
+    def end(self, error: BaseException) -> None:
+        """A handler wants the program to end (KeyboardInterrupt, SystemExit): tell all to stop, without waiting."""
 
 
-_current_dispatcher: ContextVar[Dispatcher] = ContextVar("callboard_dispatcher")
-_serials = itertools.count(1)
+class Supervision(NamedTuple):
+    """What becomes of an actor that has a bug: it begins anew, but not for ever.
+
+    An error of ``domain_errors`` is an answer and no bug. Any other takes the instance out of memory; a new one takes
+    its place, with the same reference and the messages that wait. After more than ``restarts`` bugs within
+    ``within_ms`` the actor has failed: whoever asks it hears ``ActorFailed``, and its parent gets a ``ChildFailed``.
+    """
+
+    restarts: int = 3
+    within_ms: int = 10_000
+    domain_errors: tuple[type[Exception], ...] = ()
+
+
+class Overflow(Enum):
+    """What a mailbox does with messages above its actor's ``high_water``."""
+
+    REFUSE = "refuse"  # MailboxFull, to who asked or raised where it was told; the actor is always told to stop
+    PAUSE = "pause"  # it takes them, but the sender should wait: see ActorRef.room()
+
+
+class ActorFailed(pykka.ActorDeadError):
+    """The actor had too many bugs in too short a time. The text says which was the last."""
+
+
+class MailboxFull(RuntimeError):
+    """The actor has more unread messages than its ``high_water`` allows. Slow down, or ``await ref.room()``."""
+
+
+class ChildFailed(NamedTuple):
+    """To the actor that spawned one that failed, if its ``handlers`` take this message."""
+
+    child: ActorRef
+    error: Exception
+
+
+class ChildAsleep(NamedTuple):
+    """To the actor that spawned one that fell asleep, if its ``handlers`` take this. It may ``retire`` the child."""
+
+    child: ActorRef
+
+
+_current_dispatcher: ContextVar[Dispatcher | None] = ContextVar("callboard_dispatcher", default=None)
 
 
 def belong_to(dispatcher: Dispatcher) -> None:
@@ -68,19 +119,15 @@ def running_on(dispatcher: Dispatcher) -> Iterator[None]:
         _current_dispatcher.reset(token)
 
 
-class Flag:
-    """What pykka needs of ``threading.Event``, in 40 bytes instead of 1 kB."""
-
-    __slots__ = ("_is_set",)
-
-    def __init__(self) -> None:
-        self._is_set = False
-
-    def is_set(self) -> bool:
-        return self._is_set
-
-    def set(self) -> None:
-        self._is_set = True
+def current_dispatcher() -> Dispatcher:
+    """The dispatcher of this context. Raises RuntimeError outside of a system."""
+    dispatcher = _current_dispatcher.get()
+    if dispatcher is None:
+        raise RuntimeError(
+            "no system is current here: start actors with System.spawn(TheActor, ...), from inside another actor, "
+            "or in a `with running_on(system.dispatcher):` block"
+        )
+    return dispatcher
 
 
 class ActorRef(pykka.ActorRef[Any]):
@@ -88,15 +135,33 @@ class ActorRef(pykka.ActorRef[Any]):
 
     actor_inbox: Any
 
+    def __init__(self, actor: Actor) -> None:
+        self._actor_weakref = weak_reference(actor)
+        self.actor_class = actor.__class__
+        self.actor_inbox = actor.actor_inbox
+        self.actor_stopped = actor.actor_stopped
+
+    @property
+    def actor_urn(self) -> str:  # type: ignore[override]
+        urn: str = self.actor_inbox.urn
+        return urn
+
     def tell(self, message: Any) -> None:
-        """As pykka's: raises ActorDeadError if the actor has stopped."""
+        """As pykka's: raises ActorDeadError if the actor has stopped, MailboxFull if it refuses more messages."""
         if self.actor_stopped._is_set:  # type: ignore[attr-defined]
-            raise pykka.ActorDeadError(f"{self} not found")
+            raise self.actor_inbox.death() from None
         self.actor_inbox.put(Envelope(message))
 
     def ask(self, message: Any, *, block: bool = True, timeout: float | None = None) -> Any:
-        """As pykka's. Blocking on the thread that would have to answer raises instead of hanging."""
+        """As pykka's, but no wait is endless and none can hang the thread that would have to answer.
+
+        With ``block=False`` the future can be awaited on a loop; ``timeout`` (seconds) bounds that wait too. None means
+        the system's ``ask_timeout_s``. Raises pykka.Timeout, and WouldDeadlock for a blocking wait on the actors' own
+        thread.
+        """
         future = self.actor_inbox.dispatcher.new_reply()
+        if timeout is not None:
+            future.timeout_s = timeout
         self.actor_inbox.put(Envelope(message, reply_to=future))
         return future.get(timeout=timeout) if block else future
 
@@ -104,9 +169,36 @@ class ActorRef(pykka.ActorRef[Any]):
         """Tell, with a place for the answer. A dead actor's answer is pykka's ``ActorDeadError``."""
         self.actor_inbox.put(Envelope(message, reply_to))  # type: ignore[arg-type]
 
+    def stop(self, *, block: bool = True, timeout: float | None = None) -> Any:
+        """As pykka's: True, or False when it was dead already. ``await ref.stop(block=False)`` on a loop."""
+        asked = self.ask(messages._ActorStop(), block=False)
+        stopped = asked.converted(_has_stopped)
+        return stopped.get(timeout=timeout) if block else stopped
+
+    def room(self) -> Any:
+        """A future that is settled when the mailbox is below its high-water mark: at once, or when it is half empty.
+
+        For producers that may be faster than the actor: ``await ref.room()``, then tell.
+        """
+        return self.actor_inbox.room()
+
+    def retire(self) -> Any:
+        """Forget an actor that sleeps, for good: returns what it left, None if it is awake after all."""
+        return self.actor_inbox.retire()
+
+
+def _has_stopped(error: BaseException | None) -> bool:
+    """The answer to a stop: dead already is no error."""
+    if error is not None and not isinstance(error, pykka.ActorDeadError):
+        raise error
+    return error is None
+
 
 class Actor(pykka.Actor):
-    """Base of our actors. A subclass says in ``handlers`` which method takes which class of message."""
+    """Base of our actors. A subclass says in ``handlers`` which method takes which class of message.
+
+    Without ``handlers`` it is pykka's actor: implement ``on_receive``, or call methods through a proxy.
+    """
 
     actor_inbox: Any
     _actor_ref: ActorRef
@@ -117,28 +209,87 @@ class Actor(pykka.Actor):
     handlers: dict[type, str] = {}
     _methods: dict[type, Any] = {}
 
+    supervision: Supervision | None = None
+    """None: pykka's rule, an error goes to who asked, and one that nobody asked for stops the actor."""
+
+    may_sleep: bool = False
+    """Whether ``sleep`` is allowed; the arguments of the constructor are kept then."""
+
+    high_water: int = sys.maxsize
+    """How many unread messages are too many; ``overflow`` says what happens then."""
+
+    overflow: Overflow = Overflow.REFUSE
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls._methods = {message: getattr(cls, name) for message, name in cls.handlers.items()}
 
     def __init__(self, *_args: Any, **_kwargs: Any) -> None:
-        self.actor_urn = f"urn:callboard:{next(_serials)}"
-        self.actor_inbox = self._create_actor_inbox()
-        self.actor_stopped = Flag()  # type: ignore[assignment]
+        if "_actor_ref" in self.__dict__:
+            return  # it takes the place of another instance, with its inbox and reference
+        self.actor_inbox = inbox = self._create_actor_inbox()
+        self.actor_stopped = inbox.stopped
         self._actor_ref = ActorRef(self)
+
+    @property
+    def actor_urn(self) -> str:  # type: ignore[override]
+        urn: str = self.actor_inbox.urn
+        return urn
 
     @classmethod
     def start(cls, *args: Any, **kwargs: Any) -> Any:
-        """Make the actor and hand it to the dispatcher that is current (see ``System.spawn``)."""
+        """Make the actor, register it and hand it to the dispatcher that is current (see ``System.spawn``)."""
+        return cls._start(args, kwargs, None)
+
+    def spawn(self, actor_class: type[Actor], *args: Any, **kwargs: Any) -> ActorRef:
+        """Start a child: it lives on the same dispatcher, and this actor hears when it fails."""
+        with running_on(self.actor_inbox.dispatcher):
+            return actor_class._start(args, kwargs, self._actor_ref)
+
+    @classmethod
+    def _start(cls, args: tuple[Any, ...], kwargs: dict[str, Any], parent: ActorRef | None) -> ActorRef:
         actor = cls(*args, **kwargs)
+        if parent is not None or cls.may_sleep or cls.supervision is not None:
+            actor.actor_inbox.remember(args, kwargs, parent)
+        actor.actor_inbox.dispatcher.enter(actor._actor_ref)
+        log.debug("Starting %s", actor)
         actor._start_actor_loop()
         return actor._actor_ref
+
+    @classmethod
+    def _take_place(cls, ref: ActorRef, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Self:
+        """A new instance behind a reference whose last instance has left."""
+        actor = cls.__new__(cls)
+        actor.actor_inbox = ref.actor_inbox
+        actor.actor_stopped = ref.actor_stopped
+        actor._actor_ref = ref
+        actor.__init__(*args, **kwargs)  # type: ignore[misc]
+        ref._actor_weakref = weak_reference(actor)
+        return actor
+
+    def sleep(self) -> None:
+        """Leave memory when this turn is over, if nothing waits in the mailbox. The next message brings it back.
+
+        What ``on_leave`` returns is what stays; the new instance is made with the constructor's first arguments and
+        gets it in ``on_return``, before ``on_start``. Senders see nothing of it.
+        """
+        if not self.may_sleep:
+            raise RuntimeError(f"{type(self).__name__} cannot sleep: set may_sleep = True in the class")
+        self.actor_inbox.fall_asleep()
+
+    def on_leave(self, error: Exception | None) -> Any:
+        """The instance is about to leave memory: to sleep, or because of a bug (``error``). Returns what stays."""
+
+    def on_return(self, kept: Any) -> None:
+        """This instance takes the place of one that left ``kept``."""
 
     def tell_me_later(self, message: Any) -> None:
         """A message to oneself that lets everybody else have a turn first, the sockets included."""
         self.actor_inbox.dispatcher.after_turn(self._actor_ref, message)
 
     def on_receive(self, message: Any) -> Any:
+        if not self.handlers:
+            return super().on_receive(message)
         method = self._methods.get(type(message))
         if method is None:
             raise TypeError(
@@ -147,7 +298,7 @@ class Actor(pykka.Actor):
         return method(self, message)
 
     def handle(self, envelope: Envelope[Any]) -> None:
-        """One turn of pykka's loop, with its rules: an error goes to who asked; in a tell it stops the actor."""
+        """One turn of pykka's loop. Nothing gets out of it: a worker runs many actors."""
         self.reply_to = reply_to = envelope.reply_to
         try:
             method = self._methods.get(type(envelope.message))
@@ -156,45 +307,75 @@ class Actor(pykka.Actor):
                 reply_to.set(answer)
         except Exception as error:
             self._survive(error, reply_to)
+        except BaseException as error:
+            self._end_all(error, reply_to)
 
     def _survive(self, error: Exception, reply_to: ReplyTo | None) -> None:
-        """A worker runs many actors: whatever happens in one, nothing may get out of its turn."""
         try:
             self._handle_error(error, reply_to)
-        except Exception:
-            self._handle_failure(*sys.exc_info())
+        except Exception as another:
+            if self.supervision is None:
+                self._handle_failure(*sys.exc_info())
+            else:
+                self.actor_inbox.has_bug(another)
 
     def _handle_error(self, error: Exception, reply_to: ReplyTo | None) -> None:
+        """Pykka's rules, or those of ``supervision``."""
+        rule = self.supervision
+        if rule is not None and not isinstance(error, rule.domain_errors):
+            self.actor_inbox.has_bug(error)
         if reply_to is not None:
-            log.info("%s answers with an error", self, exc_info=error)
-            reply_to.set_exception(sys.exc_info())
-            return
-        self._handle_failure(*sys.exc_info())
-        self.on_failure(*sys.exc_info())
+            log.info("Exception returned from %s to caller:", self, exc_info=error)
+            reply_to.set_exception((type(error), error, error.__traceback__))
+        elif rule is None:
+            self._handle_failure(type(error), error, error.__traceback__)
+            self.on_failure(type(error), error, error.__traceback__)
+        elif isinstance(error, rule.domain_errors):
+            log.info("%s refused a message whose sender does not wait:", self, exc_info=error)
+
+    def _end_all(self, error: BaseException, reply_to: ReplyTo | None) -> None:
+        """Somebody wants the program to end. Pykka's rule: all actors stop. (Pykka waits for them; a worker must not.)
+
+        On an event loop what asked for the end (KeyboardInterrupt, SystemExit) goes on its way after the turn.
+        """
+        log.debug("%r in %s. Stopping all actors.", error, self)
+        if reply_to is not None:
+            death = pykka.ActorDeadError(f"{self} was ended by {error!r}")
+            reply_to.set_exception((type(death), death, None))
+        self._stop()
+        self.actor_inbox.dispatcher.end(error)
 
     @staticmethod
     def _create_actor_inbox() -> Any:
-        return _current_dispatcher.get().new_mailbox()
+        return current_dispatcher().new_mailbox()
 
     @staticmethod
     def _create_future() -> Any:
-        return _current_dispatcher.get().new_reply()
+        return current_dispatcher().new_reply()
 
     def _start_actor_loop(self) -> None:
         self.actor_inbox.bind(self)
 
+    def _actor_loop_setup(self) -> None:
+        try:
+            self.on_start()
+        except Exception as error:
+            if self.supervision is None:
+                self._handle_failure(*sys.exc_info())
+            else:
+                self.actor_inbox.has_bug(error)
+
     def _stop(self) -> None:
-        self.actor_inbox.dispatcher.forget(self._actor_ref)
-        self.actor_stopped.set()
+        self.actor_inbox.has_stopped(self._actor_ref)
+        log.debug("Stopped %s", self)
         try:
             self.on_stop()
         except Exception:
             self._handle_failure(*sys.exc_info())
 
     def _handle_failure(self, exception_type: Any, exception_value: Any, traceback: Any) -> None:
-        log.error("%s has stopped after a bug", self, exc_info=exception_value)
-        self.actor_inbox.dispatcher.forget(self._actor_ref)
-        self.actor_stopped.set()
+        log.error("Unhandled exception in %s:", self, exc_info=(exception_type, exception_value, traceback))
+        self.actor_inbox.has_stopped(self._actor_ref)
 
 
 class SteadfastActor(Actor):

@@ -1,19 +1,38 @@
-"""The TimerActor's one wake-up, on the event loop."""
+"""The TimerActor's one wake-up: on an event loop, or on a thread of its own."""
 
 from __future__ import annotations
 
+import threading
 from asyncio import AbstractEventLoop, TimerHandle
+from contextlib import suppress
+
+import pykka
 
 from ..actors.base import ActorRef
 from ..actors.messages import Wake
 from ..actors.ports import Clock
 
 
-class LoopAlarm:
-    """``actors.ports.Alarm`` on an asyncio loop. Its actor is set once, after both are made."""
+class Alarm:
+    """``actors.ports.Alarm``. Its actor is set once, after both are made."""
+
+    actor: ActorRef
+
+    def set(self, due_ms: int) -> None:
+        raise NotImplementedError
+
+    def clear(self) -> None:
+        raise NotImplementedError
+
+    def ring(self) -> None:
+        with suppress(pykka.ActorDeadError):  # it has stopped meanwhile
+            self.actor.tell(Wake())
+
+
+class LoopAlarm(Alarm):
+    """On an asyncio loop."""
 
     def __init__(self, loop: AbstractEventLoop, clock: Clock) -> None:
-        self.actor: ActorRef
         self._loop = loop
         self._clock = clock
         self._handle: TimerHandle | None = None
@@ -30,4 +49,47 @@ class LoopAlarm:
 
     def _ring(self) -> None:
         self._handle = None
-        self.actor.tell(Wake())
+        self.ring()
+
+
+class ThreadAlarm(Alarm):
+    """For systems without a loop: a thread that sleeps until the alarm is due, until ``close``."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._due_ms: int | None = None
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._watch, name="callboard-alarm", daemon=True)
+        self._thread.start()
+
+    def set(self, due_ms: int) -> None:
+        with self._changed:
+            self._due_ms = due_ms
+            self._changed.notify()
+
+    def clear(self) -> None:
+        with self._changed:
+            self._due_ms = None
+            self._changed.notify()
+
+    def close(self) -> None:
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while self._wait():
+            self.ring()
+
+    def _wait(self) -> bool:
+        """Until the alarm is due. False when it is closed."""
+        with self._changed:
+            while not self._is_closed:
+                left_ms = None if self._due_ms is None else self._due_ms - self._clock.monotonic_ms()
+                if left_ms is not None and left_ms <= 0:
+                    self._due_ms = None
+                    return True
+                self._changed.wait(None if left_ms is None else left_ms / 1000)
+        return False

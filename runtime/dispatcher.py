@@ -1,24 +1,39 @@
-"""The loop dispatcher: actors run on the event loop's own thread, between the callbacks of its sockets.
+"""Dispatchers run actors. This one runs them on an event loop's own thread, between the callbacks of its sockets.
 
 One thread for sockets and actors is the fastest form that CPython allows: a message costs no hand-over between threads
-(8 us against 70 us a round trip), and more workers are slower. See docs/design.md.
+(8 us against 70 us a round trip), and more workers are slower. See docs/runtime.md.
 """
 
 from __future__ import annotations
 
+import itertools
+import logging
 import threading
 import time
+import uuid
 from asyncio import AbstractEventLoop, _get_running_loop
 from collections import deque
 from contextlib import suppress
 from contextvars import copy_context
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pykka
+from pykka._envelope import Envelope
 
 from ..actors.base import belong_to
+from .alarm import Alarm, LoopAlarm
+from .dead_letters import DeadLetters
 from .mailbox import Mailbox
-from .reply import Reply
+from .registry import Registry
+from .reply import ASK_TIMEOUT_S, Reply, WouldDeadlock, wait_blocking
+from .stats import Tally
+from .trace import Tracer
+
+if TYPE_CHECKING:
+    from ..actors.base import Actor
+    from ..actors.ports import Clock
+
+log = logging.getLogger("callboard.runtime")
 
 MESSAGES_A_TURN = 64
 """How many messages a mailbox may handle before the next one has its turn: batches pay, and waits stay short."""
@@ -28,11 +43,41 @@ SLICE_S = 0.002
 
 
 class Dispatcher:
-    """What all dispatchers share: the list of the living, and the count of letters to the dead."""
+    """What all dispatchers share: who lives, what is counted, and how one waits."""
 
     def __init__(self) -> None:
-        self.refs: dict[pykka.ActorRef[Any], None] = {}
-        self.dead_letters = 0
+        self.registry = Registry()
+        self.dead_letters = DeadLetters(self.monotonic_ms)
+        self.tracer: Tracer | None = None
+        self.tallies: list[Tally] = []
+        self.restarts = 0
+        self.late_replies = 0  # answers that came when nobody waited any more
+        self.ask_timeout_s = ASK_TIMEOUT_S
+        self._serials = itertools.count(1)
+
+    def ready(self, mailbox: Mailbox) -> None:
+        """Queue a mailbox that has turned from empty to non-empty. May be called from any thread."""
+        raise NotImplementedError
+
+    def is_own_thread(self) -> bool:
+        """Whether the caller runs on a thread that the actors need."""
+        raise NotImplementedError
+
+    def after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
+        """See ``actors.base.Dispatcher``."""
+        raise NotImplementedError
+
+    def new_alarm(self, clock: Clock) -> Alarm:
+        """The one wake-up of a TimerActor on this dispatcher."""
+        raise NotImplementedError
+
+    def end(self, error: BaseException) -> None:
+        """See ``actors.base.Dispatcher``."""
+        log.warning("all actors are told to stop, after %r in one of them", error)
+        self.registry.stop_all(block=False)
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
 
     def new_mailbox(self) -> Mailbox:
         return Mailbox(self)
@@ -40,20 +85,45 @@ class Dispatcher:
     def new_reply(self) -> Reply:
         return Reply(self)
 
-    def after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
-        """See ``actors.base.Dispatcher``."""
-        raise NotImplementedError
+    def new_urn(self) -> str:
+        return uuid.uuid4().urn
 
-    def forget(self, ref: pykka.ActorRef[Any]) -> None:
-        self.refs.pop(ref, None)
+    def new_serial(self) -> int:
+        return next(self._serials)
 
-    def ready(self, mailbox: Mailbox) -> None:
-        """Queue a mailbox that has turned from empty to non-empty."""
-        raise NotImplementedError
+    def new_tally(self) -> Tally:
+        """For one worker."""
+        tally = Tally()
+        self.tallies.append(tally)
+        return tally
 
-    def is_own_thread(self) -> bool:
-        """Whether the caller runs on a thread that the actors need."""
-        raise NotImplementedError
+    def enter(self, ref: Any) -> None:
+        self.registry.register(ref)
+
+    def forget(self, ref: Any) -> None:
+        self.registry.unregister(ref)
+
+    def wait_for(self, reply: Reply, timeout_s: float) -> None:
+        """Block until the reply is settled. Raises pykka.Timeout, and WouldDeadlock where that could never be."""
+        if self.is_own_thread():
+            raise WouldDeadlock("a blocking wait on the actors' own thread: await the reply, or use on_done()")
+        wait_blocking(reply, timeout_s)
+
+    def dead_letter(self, mailbox: Mailbox, envelope: Envelope[Any]) -> None:
+        """Nobody will read this message."""
+        self.dead_letters.add(mailbox.label, envelope.message)
+        if self.tracer is not None:
+            self.tracer.dead(envelope)
+
+    def trace(self, tracer: Tracer | None) -> None:
+        """From now on (or no longer) every message passes the tracer."""
+        self.tracer = tracer
+        for ref in self.registry.get_all():
+            ref.actor_inbox.door = self.door_of(ref.actor_class)
+
+    def door_of(self, actor_class: type[Actor]) -> int:
+        """The number of unread messages from which on a mailbox takes a second look at the next."""
+        return actor_class.high_water if self.tracer is None else 0
 
 
 class LoopDispatcher(Dispatcher):
@@ -61,10 +131,12 @@ class LoopDispatcher(Dispatcher):
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         super().__init__()
-        self._loop = loop
+        self.loop = loop
         self._thread_id: int | None = None
         self._queue: deque[Mailbox] = deque()
         self._pumping = False
+        self._end: BaseException | None = None
+        self._tally = self.new_tally()
         # Turns run in a context of their own, where actors that are made belong here; entering it costs nothing.
         self._context = copy_context()
         self._context.run(belong_to, self)
@@ -74,37 +146,50 @@ class LoopDispatcher(Dispatcher):
         if not self._pumping:
             self._pumping = True
             if threading.get_ident() == self._thread_id:
-                self._loop.call_soon(self._pump, context=self._context)
+                self.loop.call_soon(self._pump, context=self._context)
             else:
-                self._loop.call_soon_threadsafe(self._pump, context=self._context)
+                self.loop.call_soon_threadsafe(self._pump, context=self._context)
 
     def after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
-        self._loop.call_soon(_tell, ref, message)
+        self.loop.call_soon(tell_if_alive, ref, message)
+
+    def new_alarm(self, clock: Clock) -> Alarm:
+        return LoopAlarm(self.loop, clock)
+
+    def end(self, error: BaseException) -> None:
+        super().end(error)
+        self._end = error
 
     def is_own_thread(self) -> bool:
         """Before the first turn nobody knows the thread: then it is the one on which the loop runs."""
-        return threading.get_ident() == self._thread_id or _get_running_loop() is self._loop
+        return threading.get_ident() == self._thread_id or _get_running_loop() is self.loop
 
     def _pump(self) -> None:
         self._thread_id = threading.get_ident()
         try:
-            self._run_until(time.perf_counter() + SLICE_S)
+            self._run_for(SLICE_S)
         finally:  # whatever got out of a turn, the others have theirs
             self._pumping = False
             if self._queue and not self._pumping:
                 self._pumping = True
-                self._loop.call_soon(self._pump, context=self._context)
+                self.loop.call_soon(self._pump, context=self._context)
+        if self._end is not None:
+            end, self._end = self._end, None
+            raise end
 
-    def _run_until(self, deadline: float) -> None:
-        queue, clock = self._queue, time.perf_counter
-        while queue:
-            mailbox = queue.popleft()
-            if mailbox.run(MESSAGES_A_TURN):
+    def _run_for(self, slice_s: float) -> None:
+        queue, tally, clock = self._queue, self._tally, time.perf_counter
+        now = clock()
+        deadline = now + slice_s
+        while queue and now < deadline:
+            mailbox, began = queue.popleft(), now
+            if mailbox.run(MESSAGES_A_TURN, tally):
                 queue.append(mailbox)
-            if clock() > deadline:
-                return
+            now = clock()
+            tally.turn(now - began)
 
 
-def _tell(ref: pykka.ActorRef[Any], message: Any) -> None:
+def tell_if_alive(ref: pykka.ActorRef[Any], message: Any) -> None:
+    """For messages that one's own past has sent."""
     with suppress(pykka.ActorDeadError):  # it has stopped meanwhile
         ref.tell(message)

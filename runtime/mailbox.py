@@ -2,42 +2,92 @@
 
 No lock is needed with one worker: ``put`` appends and then looks at ``scheduled``, ``run`` clears ``scheduled`` and
 then looks at the queue, so one of the two sees the message. A mailbox that is queued twice costs an empty turn, never
-two turns at once.
+two turns at once. With several workers ``SharedMailbox`` makes a test-and-set of the flag.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
+import threading
 from collections import deque
+from collections.abc import Callable
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import pykka
 from pykka import messages
 from pykka._envelope import Envelope
 
+from ..actors.base import ActorRef, MailboxFull, Overflow
+from .flag import Flag
+from .life import Life
+from .reply import Reply
+
 if TYPE_CHECKING:
     from ..actors.base import Actor
     from .dispatcher import Dispatcher
-
+    from .stats import Tally
 
 log = logging.getLogger("callboard.runtime")
+
+
+class Attention(IntEnum):
+    """Why the run of messages must look up."""
+
+    NOTHING = 0
+    STOPPED = 1
+    BUG = 2
+    SLEEPY = 3
 
 
 class Mailbox:
     """An actor's inbox; it holds the actor, since pykka's reference is a weak one."""
 
-    __slots__ = ("actor", "closed", "dispatcher", "queue", "scheduled", "started")
+    __slots__ = (
+        *("actor", "actor_class", "attention", "closed", "dispatcher", "door", "life", "queue", "rooms", "scheduled"),
+        *("serial", "started", "stopped", "_urn"),
+    )
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self.dispatcher = dispatcher
         self.queue: deque[Envelope[Any]] = deque()
         self.actor: Actor | None = None
+        self.actor_class: type[Actor]
+        self.serial = 0
+        self.life: Life | None = None
+        self.stopped = Flag()
+        self.door = sys.maxsize  # with so many messages unread, ``_admit`` decides about the next
+        self.rooms: list[Reply] | None = None  # of those who wait until there is room
+        self.attention = Attention.NOTHING
         self.scheduled = True  # held back until the actor starts
         self.started = False
         self.closed = False
+        self._urn: str | None = None
+
+    @property
+    def urn(self) -> str:
+        if self._urn is None:
+            self._urn = self.dispatcher.new_urn()
+        return self._urn
+
+    @property
+    def label(self) -> str:
+        """A short name, the same in each run of the same program: "GroupActor-17"."""
+        return f"{self.actor_class.__name__}-{self.serial}"
+
+    @property
+    def is_asleep(self) -> bool:
+        return self.life is not None and self.life.sleeper is not None
 
     def put(self, envelope: Envelope[Any], /) -> None:
-        self.queue.append(envelope)
+        queue = self.queue
+        if len(queue) >= self.door:
+            admitted = self._admit(envelope)
+            if admitted is None:
+                return
+            envelope = admitted
+        queue.append(envelope)
         if not self.scheduled:
             self.scheduled = True
             self.dispatcher.ready(self)
@@ -50,42 +100,124 @@ class Mailbox:
     def empty(self) -> bool:
         return not self.queue
 
+    def remember(self, args: tuple[Any, ...], kwargs: dict[str, Any], parent: ActorRef | None) -> None:
+        """How another instance of the actor is made; its parent hears when there cannot be one."""
+        self.life = Life(args, kwargs, parent)
+
     def bind(self, actor: Actor) -> None:
         """Start to deliver to ``actor``; what came before waits until now."""
         self.actor = actor
+        self.actor_class = type(actor)
+        self.serial = self.dispatcher.new_serial()
+        self.door = self.dispatcher.door_of(type(actor))
         self.dispatcher.ready(self)
 
-    def run(self, budget: int) -> bool:
+    def run(self, budget: int, tally: Tally) -> bool:
         """Handle at most ``budget`` messages. True if it is to be queued again."""
         actor = self.actor
-        if actor is None or not (self.started or self._start(actor)):
-            return False
-        queue, handle, stopped = self.queue, actor.handle, actor.actor_stopped
-        while queue and budget:
-            budget -= 1
+        if (actor is None or not self.started) and (actor := self._enter()) is None:
+            return not self.closed and self._release()
+        queue, left, tracer = self.queue, budget, self.dispatcher.tracer
+        handle = actor.handle if tracer is None else tracer.handler(actor)
+        while queue and left:
+            left -= 1
             handle(queue.popleft())
-            if stopped.is_set():
-                self._close()
-                return False
+            if self.attention:
+                following = self._attend(actor)
+                if following is None:
+                    break
+                actor = following
+                handle = actor.handle if tracer is None else tracer.handler(actor)
+        tally.handled[type(actor)] = tally.handled.get(type(actor), 0) + budget - left
+        if self.rooms and len(queue) <= type(actor).high_water // 2:
+            self._make_room()
+        return not self.closed and self._release()
+
+    def _release(self) -> bool:
+        """The turn is over. True if there is more to do, and nobody else has taken note of it."""
         self.scheduled = False
-        if queue and not self.scheduled:
+        if self.queue and not self.scheduled:
             self.scheduled = True
             return True
         return False
 
-    def _start(self, actor: Actor) -> bool:
+    # Beginning and end -----------------------------------------------------------------------------------------------
+
+    def _enter(self) -> Actor | None:
+        """The first turn of all, or the first after a sleep. None if nobody is there to take messages."""
+        if self.started:
+            return self._wake()
         self.started = True
+        actor = self.actor
+        assert actor is not None, "nobody queues a mailbox before it is bound"
         actor._actor_loop_setup()
-        if actor.actor_stopped.is_set():
+        return self._attend(actor) if self.attention else actor
+
+    def _wake(self) -> Actor | None:
+        """Messages for an actor that is not in memory; a turn without any brings nobody back."""
+        if self.closed:
+            self._refuse_all()
+        elif self.queue and self.life is not None:
+            self.actor = self.life.wake(self)
+            if self.attention is Attention.STOPPED:
+                self._close()
+        return self.actor
+
+    def has_stopped(self, ref: ActorRef) -> None:
+        """The actor has stopped or failed: this was its last message."""
+        self.dispatcher.forget(ref)
+        self.attention = Attention.STOPPED
+        self.stopped.set()
+
+    def has_bug(self, error: Exception) -> None:
+        """A supervised actor has a bug: another instance handles the next message."""
+        assert self.life is not None, "only actors that were started have bugs"
+        if self.attention is not Attention.STOPPED:
+            self.life.bug = error
+            self.attention = Attention.BUG
+
+    def fall_asleep(self) -> None:
+        """The actor may leave memory when its turn is over."""
+        if self.attention is Attention.NOTHING:
+            self.attention = Attention.SLEEPY
+
+    def _attend(self, actor: Actor) -> Actor | None:
+        """Something has happened in a message; who handles the next? None: nobody, now."""
+        reason = self.attention
+        if reason is Attention.SLEEPY:
+            self.attention = Attention.NOTHING
+            if self.queue or self.life is None:
+                return actor
+            self.life.sleep(self, actor)
+        elif reason is Attention.BUG:
+            self.attention = Attention.NOTHING
+            assert self.life is not None
+            self.actor = self.life.restart(self, actor)
+        if self.attention is Attention.STOPPED:  # a failure comes through here too
             self._close()
-            return False
-        return True
+        return self.actor
+
+    def retire(self) -> Any:
+        """For good, and only if the actor sleeps and nothing has come for it: what it left. Else None."""
+        life = self.life
+        if life is None or life.sleeper is None or self.queue:
+            return None
+        self.dispatcher.forget(life.sleeper)
+        self.stopped.set()
+        self.closed = self.scheduled = True
+        return life.retire()
+
+    def death(self) -> pykka.ActorDeadError:
+        """Why nobody answers here."""
+        failure = self.life.failure if self.life is not None else None
+        return failure or pykka.ActorDeadError(f"{self.label} ({self.urn}) not found: it has stopped")
 
     def _close(self) -> None:
         self.scheduled = True  # for ever: nobody queues it again
         self.closed = True
         self.actor = None  # breaks the cycle of actor and inbox
         self._refuse_all()
+        self._make_room()
 
     def _refuse_all(self) -> None:
         while True:
@@ -93,18 +225,92 @@ class Mailbox:
                 envelope = self.queue.popleft()
             except IndexError:  # asked once, not looked at first: another thread may be here too
                 return
-            self.dispatcher.dead_letters += 1
+            if envelope.reply_to is not None and isinstance(envelope.message, messages._ActorStop):
+                self._settle(envelope.reply_to.set, None)
+                continue
+            self.dispatcher.dead_letter(self, envelope)
             if envelope.reply_to is not None:
-                try:
-                    _refuse(envelope)
-                except Exception:
-                    log.exception("a refusal could not be delivered")
+                death = self.death()
+                self._settle(envelope.reply_to.set_exception, (type(death), death, None))
+
+    def _settle(self, settle: Callable[[Any], object], answer: Any) -> None:
+        try:
+            settle(answer)
+        except Exception:
+            log.exception("a refusal could not be delivered")
+
+    # Too many messages, or a tracer ----------------------------------------------------------------------------------
+
+    def _admit(self, envelope: Envelope[Any]) -> Envelope[Any] | None:
+        """The slow way in. None if the message was refused to who asked; raises MailboxFull where it was told."""
+        tracer = self.dispatcher.tracer
+        if tracer is not None:
+            envelope = tracer.sent(self, envelope)
+        actor = self.actor
+        if actor is None or len(self.queue) < actor.high_water or isinstance(envelope.message, messages._ActorStop):
+            return envelope
+        reply_to = envelope.reply_to
+        if actor.overflow is Overflow.PAUSE:
+            wait = getattr(reply_to, "wait_for_room", None)
+            if wait is not None:
+                wait(self.room())
+            return envelope
+        full = MailboxFull(f"{actor} has {len(self.queue)} unread messages, and its high_water is {actor.high_water}")
+        if reply_to is None:
+            raise full
+        reply_to.set_exception((MailboxFull, full, None))
+        return None
+
+    def room(self) -> Reply:
+        """Settled when the queue is below the high-water mark."""
+        room = self.dispatcher.new_reply()
+        actor = self.actor
+        if self.closed or actor is None or len(self.queue) < actor.high_water:
+            room.set()
+            return room
+        if self.rooms is None:
+            self.rooms = []
+        self.rooms.append(room)
+        if not self.queue:  # it ran empty meanwhile, on another thread
+            self._make_room()
+        return room
+
+    def _make_room(self) -> None:
+        rooms = self.rooms
+        while rooms:
+            rooms.pop().set()
 
 
-def _refuse(envelope: Envelope[Any]) -> None:
-    assert envelope.reply_to is not None
-    if isinstance(envelope.message, messages._ActorStop):
-        envelope.reply_to.set(None)
-        return
-    error = pykka.ActorDeadError("the actor stopped before it handled the message")
-    envelope.reply_to.set_exception((pykka.ActorDeadError, error, None))
+class SharedMailbox(Mailbox):
+    """The same for several workers: who gets the gate queues the mailbox. ``scheduled`` is not looked at."""
+
+    __slots__ = ("_gate",)
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        super().__init__(dispatcher)
+        self._gate = threading.Lock()
+        self._gate.acquire()
+
+    def put(self, envelope: Envelope[Any], /) -> None:
+        if len(self.queue) >= self.door:
+            admitted = self._admit(envelope)
+            if admitted is None:
+                return
+            envelope = admitted
+        self.queue.append(envelope)
+        if self._gate.acquire(False):
+            self.dispatcher.ready(self)
+        elif self.closed:
+            self._refuse_all()
+
+    def retire(self) -> Any:
+        if not self._gate.acquire(False):
+            return None  # somebody has sent it something
+        kept = super().retire()
+        if not self.closed and self._release():
+            self.dispatcher.ready(self)
+        return kept
+
+    def _release(self) -> bool:
+        self._gate.release()
+        return bool(self.queue) and self._gate.acquire(False)

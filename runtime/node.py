@@ -21,12 +21,9 @@ from ..actors.coordinator import CoordinatorActor, Directory
 from ..actors.errors import CoordinatorError
 from ..actors.messages import Drain, Shutdown
 from ..actors.offsets import GroupData
-from ..actors.timer import TimerActor
 from ..actors.writer import OffsetWriterActor
-from .alarm import LoopAlarm
 from .clock import SystemClock, SystemRandom
 from .config import LISTEN_BACKLOG
-from .dispatcher import LoopDispatcher
 from .errors import StartError
 from .kafka.connection import Connection
 from .kafka.topics.catalogue import TopicCatalogue
@@ -97,7 +94,7 @@ class Node:
         for connection in list(self.connections):
             connection.close()
         self._topics_sync.cancel()
-        self._system.stop_all()
+        self._system.stop_all(block=False)
         await asyncio.to_thread(self._close_data)
 
     async def _settle(self) -> None:
@@ -185,9 +182,8 @@ class Node:
     # Actors ----------------------------------------------------------------------------------------------------------
 
     def _start_actors(self, offsets_log: OffsetsLog, groups: dict[str, GroupData]) -> None:
-        self._system = system = System(LoopDispatcher(self._loop))
-        alarm = LoopAlarm(self._loop, self.clock)
-        alarm.actor = timer = system.spawn(TimerActor, self.clock, alarm)
+        self._system = system = System.on_loop(self._loop)
+        timer = system.start_timer(self.clock)
         self._writer = system.spawn(OffsetWriterActor, offsets_log, self.clock)
         assert self._folder is not None
         system.spawn(

@@ -1,10 +1,11 @@
-"""Reply: a pykka future that makes a lock only if somebody really blocks on it."""
+"""Reply: a pykka future that makes a lock only if somebody really blocks on it, and that waits for nothing for ever."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from queue import Full
 from typing import TYPE_CHECKING, Any
 
@@ -13,73 +14,144 @@ import pykka
 if TYPE_CHECKING:
     from .dispatcher import Dispatcher
 
+ASK_TIMEOUT_S = 30.0
+"""How long an answer is waited for where nobody says how long: more than any handler needs, less than for ever."""
+
 
 class WouldDeadlock(RuntimeError):
     """A wait for an answer on the very thread that would have to produce it."""
 
 
 class Reply(pykka.Future[Any]):
-    """The future of an ``ask``. ``await`` it on the loop, ``get()`` it from another thread."""
+    """The future of an ``ask``. ``await`` it on a loop, ``get()`` it from another thread, or use ``on_done``."""
 
     def __init__(self, dispatcher: Dispatcher | None = None) -> None:
         super().__init__()
+        self.timeout_s = ASK_TIMEOUT_S if dispatcher is None else dispatcher.ask_timeout_s
         self._dispatcher = dispatcher
         self._outcome: tuple[Any, BaseException | None] | None = None
         self._callbacks: list[Callable[[Reply], object]] = []
+        self._sources: tuple[Reply, ...] = ()  # those whose answers a get hook of pykka's will ask for
+        self._is_given_up = False
 
     def done(self) -> bool:
         return self._outcome is not None
 
     def on_done(self, callback: Callable[[Reply], object]) -> None:
-        """Call ``callback(self)`` once, on the thread that settles the reply."""
+        """Call ``callback(self)`` once, on the thread that settles the reply; at once if it is settled."""
         self._callbacks.append(callback)
         if self._outcome is not None:
             self._call_back()
 
+    def converted(self, convert: Callable[[BaseException | None], Any]) -> Reply:
+        """A future of what ``convert`` makes of this one's error (None if there is none), as soon as it is settled."""
+        derived = Reply(self._dispatcher)
+
+        def settle(source: Reply) -> None:
+            assert source._outcome is not None
+            try:
+                derived.set(convert(source._outcome[1]))
+            except Exception:
+                derived.set_exception()
+
+        self.on_done(settle)
+        return derived
+
     def get(self, *, timeout: float | None = None) -> Any:
+        """The answer, or its error raised. ``timeout`` in seconds; None means ``timeout_s``. Raises pykka.Timeout.
+
+        Raises WouldDeadlock where the wait would keep the answer from coming: ``await`` the reply there.
+        """
         if self._get_hook is not None:
             return super().get(timeout=timeout)
         if self._outcome is None:
-            self._wait(timeout)
+            self._wait(self.timeout_s if timeout is None else timeout)
         return self._result()
 
     def set(self, value: Any = None) -> None:
         self._settle(value, None)
 
     def set_exception(self, exc_info: Any = None) -> None:
-        self._settle(None, (exc_info or sys.exc_info())[1])
+        """``exc_info`` as ``sys.exc_info()`` gives it; None means the exception that is being handled."""
+        caught: Any = exc_info or sys.exc_info()
+        kind, error, traceback = caught
+        if error is None:
+            error = kind()
+        self._settle(None, error if error.__traceback__ is traceback else error.with_traceback(traceback))
 
-    def __await__(self) -> Generator[Any, None, Any]:
-        """Wait on the event loop. Pykka's own future would block it."""
-        import asyncio
-
-        if self._get_hook is not None:  # pykka's stop() and map() make futures that only get() can settle
-            return (yield from asyncio.get_running_loop().run_in_executor(None, self.get))
-        if self._outcome is None:
-            loop = asyncio.get_running_loop()
-            waiter = loop.create_future()
-            self.on_done(lambda _: loop.call_soon_threadsafe(_wake, waiter))
-            yield from waiter
-        return self._result()
-
-    def _settle(self, value: Any, error: BaseException | None) -> None:
+    def set_get_hook(self, func: Callable[[float | None], Any]) -> None:
         if self._outcome is not None:
             raise Full
+        super().set_get_hook(func)
+
+    def filter(self, func: Any) -> Any:
+        return self._follow(super().filter(func))
+
+    def join(self, *futures: Any) -> Any:
+        return self._follow(super().join(*futures), *futures)
+
+    def map(self, func: Any) -> Any:
+        return self._follow(super().map(func))
+
+    def reduce(self, func: Any, *args: Any) -> Any:
+        return self._follow(super().reduce(func, *args))
+
+    def _follow(self, follower: Any, *more: Reply) -> Any:
+        follower._sources = (self, *more)
+        return follower
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """Wait on the event loop, at most ``timeout_s``. (Pykka's own future would block the loop.)"""
+        if self._get_hook is not None and not self._sources:  # somebody's hook: only a thread can wait for it
+            return (yield from asyncio.get_running_loop().run_in_executor(None, self.get).__await__())
+        for source in self._open():
+            yield from source._wait_on_loop()
+        return self.get()
+
+    __iter__ = __await__
+
+    def _open(self) -> Iterable[Reply]:
+        """The unsettled replies that this one waits for."""
+        if self._get_hook is None:
+            return () if self._outcome is not None else (self,)
+        return [one for source in self._sources for one in source._open()]
+
+    def _settle(self, value: Any, error: BaseException | None) -> None:
+        if self._outcome is not None or self._get_hook is not None:
+            raise Full
         self._outcome = (value, error)
-        self._call_back()
+        if self._is_given_up and self._dispatcher is not None:
+            self._dispatcher.late_replies += 1
+        if self._callbacks:
+            self._call_back()
 
     def _call_back(self) -> None:
         while self._callbacks:
             self._callbacks.pop()(self)
 
-    def _wait(self, timeout: float | None) -> None:
-        if self._dispatcher is not None and self._dispatcher.is_own_thread():
-            raise WouldDeadlock("a blocking get() on the actors' own thread: await the reply, or use on_done()")
-        gate = threading.Lock()
-        gate.acquire()
-        self.on_done(lambda _: gate.release())
-        if not gate.acquire(timeout=-1 if timeout is None else timeout):
-            raise pykka.Timeout(f"no answer within {timeout} s")
+    def _wait(self, timeout_s: float) -> None:
+        if self._dispatcher is None:
+            wait_blocking(self, timeout_s)
+        else:
+            self._dispatcher.wait_for(self, timeout_s)
+
+    def _wait_on_loop(self) -> Generator[Any, None, None]:
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+        self.on_done(lambda _: loop.call_soon_threadsafe(_wake, waiter))
+        timer = None if self.timeout_s == float("inf") else loop.call_later(self.timeout_s, _wake, waiter)
+        try:
+            yield from waiter
+        finally:
+            if timer is not None:
+                timer.cancel()
+        if self._outcome is None:
+            raise self.give_up(self.timeout_s)
+
+    def give_up(self, timeout_s: float) -> pykka.Timeout:
+        """Nobody waits any more; what comes now is late, and counted."""
+        self._is_given_up = True
+        return pykka.Timeout(f"no answer within {timeout_s:g} s")
 
     def _result(self) -> Any:
         assert self._outcome is not None
@@ -89,6 +161,15 @@ class Reply(pykka.Future[Any]):
         return value
 
 
-def _wake(waiter: Any) -> None:
+def wait_blocking(reply: Reply, timeout_s: float) -> None:
+    """Block this thread until the reply is settled. Raises pykka.Timeout."""
+    gate = threading.Lock()
+    gate.acquire()
+    reply.on_done(lambda _: gate.release())
+    if not gate.acquire(timeout=min(timeout_s, threading.TIMEOUT_MAX)):
+        raise reply.give_up(timeout_s)
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)

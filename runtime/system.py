@@ -1,11 +1,31 @@
-"""System: a dispatcher and the actors that live on it."""
+"""System: a dispatcher and the actors that live on it. The door to the runtime for programs that embed it.
+
+    async with System.on_loop() as system:              # on the running asyncio or uvloop loop
+    with System.on_threads(workers=1) as system:        # on threads of its own
+    system = System.simulated(seed=7)                   # in a test: seeded order, virtual time
+
+docs/runtime.md is the guide; ``examples/`` has programs that run.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import logging
+from types import TracebackType
+from typing import Any, Self
 
 from ..actors.base import Actor, ActorRef, running_on
-from .dispatcher import Dispatcher
+from ..actors.ports import Clock
+from ..actors.timer import TimerActor
+from .clock import SystemClock
+from .dispatcher import Dispatcher, LoopDispatcher
+from .registry import Registry
+from .simulation import Simulation
+from .stats import Stats, collect
+from .threads import ThreadsDispatcher
+from .trace import Hook, Tracer
+
+log = logging.getLogger("callboard.runtime")
 
 
 class System:
@@ -14,17 +34,91 @@ class System:
     def __init__(self, dispatcher: Dispatcher) -> None:
         self.dispatcher = dispatcher
 
+    @classmethod
+    def on_loop(cls, loop: asyncio.AbstractEventLoop | None = None) -> Self:
+        """Actors on an event loop's own thread; None means the running loop."""
+        return cls(LoopDispatcher(loop or asyncio.get_running_loop()))
+
+    @classmethod
+    def on_threads(cls, workers: int = 1) -> Self:
+        """Actors on worker threads. Raises ValueError for less than one."""
+        return cls(ThreadsDispatcher(workers))
+
+    @classmethod
+    def simulated(cls, seed: int | None = None) -> Self:
+        """Actors on the caller's thread, when it says so; see ``runtime.simulation``."""
+        return cls(Simulation(seed))
+
+    @property
+    def registry(self) -> Registry:
+        """As ``pykka.ActorRegistry``, for this system alone."""
+        return self.dispatcher.registry
+
+    @property
+    def ask_timeout_s(self) -> float:
+        """How long an answer is waited for where the ask does not say; ``float("inf")`` for ever."""
+        return self.dispatcher.ask_timeout_s
+
+    @ask_timeout_s.setter
+    def ask_timeout_s(self, seconds: float) -> None:
+        self.dispatcher.ask_timeout_s = seconds
+
     def spawn(self, actor_class: type[Actor], *args: Any, **kwargs: Any) -> ActorRef:
         """Start an actor here. Arguments go to its constructor, on the caller's thread."""
         with running_on(self.dispatcher):
             ref: ActorRef = actor_class.start(*args, **kwargs)
-        self.dispatcher.refs[ref] = None
         return ref
+
+    def start_timer(self, clock: Clock | None = None) -> ActorRef:
+        """Start a TimerActor: tell it ``Schedule(ref, name, due_ms)``, and ``ref`` gets ``Expired((name,))``.
+
+        ``due_ms`` is on ``clock.monotonic_ms()``; None means the system's clock, which is virtual in a simulation.
+        """
+        if clock is None:
+            clock = self.dispatcher.clock if isinstance(self.dispatcher, Simulation) else SystemClock()
+        alarm = self.dispatcher.new_alarm(clock)
+        alarm.actor = timer = self.spawn(TimerActor, clock, alarm)
+        return timer
 
     def actors(self) -> list[Any]:
         """References to all that live, oldest first."""
-        return list(self.dispatcher.refs)
+        return self.registry.get_all()
 
-    def stop_all(self) -> list[Any]:
-        """Ask all to stop, youngest first; returns replies to await. What was sent before is handled before."""
-        return [ref.stop(block=False) for ref in reversed(self.actors())]
+    def stop_all(self, *, block: bool = True, timeout: float | None = None) -> list[Any]:
+        """Stop all actors, youngest first; see ``Registry.stop_all``. On a loop: ``await system.stop()``."""
+        return self.registry.stop_all(block=block, timeout=timeout)
+
+    async def stop(self) -> list[bool]:
+        """The awaitable twin of ``stop_all()``."""
+        results: list[bool] = await self.registry.stop_in_order()
+        return results
+
+    def stats(self) -> Stats:
+        """What lives, what waits, what was done; see ``runtime.stats``. Costs one walk through all actors."""
+        return collect(self.dispatcher)
+
+    def trace(self, hook: Hook | None) -> None:
+        """Call ``hook(Traced(...))`` for every message from now on; None ends it. See ``runtime.trace``."""
+        self.dispatcher.trace(None if hook is None else Tracer(hook, self._hook_failed))
+
+    def _hook_failed(self, error: Exception) -> None:
+        log.error("the tracer is off: its hook raised an error", exc_info=error)
+        self.dispatcher.trace(None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop_all()
+        if isinstance(self.dispatcher, ThreadsDispatcher):
+            self.dispatcher.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pykka
 import pytest
-from stage.dispatcher import StepDispatcher
 from stage.players import PATIENCE_S, Call, Fail, Play, Player, Say, keep_the_reply, play_on, settle_the_reply
 from stage.ports import Place
 
 from callboard.actors.base import ActorRef
 from callboard.runtime.dispatcher import MESSAGES_A_TURN
 from callboard.runtime.reply import Reply, WouldDeadlock
+from callboard.runtime.simulation import Simulation
 from callboard.runtime.system import System
 
 play = pytest.fixture(params=["asyncio", "uvloop"])(play_on)
@@ -224,7 +223,7 @@ def test_actors_that_never_rest_leave_time_for_the_loop(play: Play) -> None:
 
 def test_a_seed_decides_the_order() -> None:
     def order(seed: int) -> list[str]:
-        system = System(StepDispatcher(random.Random(seed)))
+        system = System(Simulation(seed))
         heard: list[str] = []
         for name in "abcdef":
             system.spawn(Player, heard, name).tell(Say("!"))

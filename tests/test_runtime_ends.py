@@ -53,9 +53,9 @@ def test_letters_to_the_dead_are_counted(play: Play) -> None:
         await asyncio.sleep(0)
         while player.is_alive():
             await asyncio.sleep(0)
-        assert system.dispatcher.dead_letters == 2
+        assert system.dispatcher.dead_letters.count == 2
         player.ask(Say("three"), block=False)
-        assert system.dispatcher.dead_letters == 3
+        assert system.dispatcher.dead_letters.count == 3
 
     play(body)
 
@@ -65,7 +65,7 @@ def test_stopping_can_be_awaited(play: Play) -> None:
         heard: list[str] = []
         for name in ("old ", "young "):
             await system.spawn(Player, heard, name).ask(Say("here"), block=False)
-        replies = system.stop_all()
+        replies = system.stop_all(block=False)
         assert [await asyncio.wait_for(reply, PATIENCE_S / 10) for reply in replies] == [True, True]
         assert heard[-2:] == ["young stop", "old stop"]
         assert system.actors() == []
@@ -78,7 +78,7 @@ def test_stopping_the_dead_is_no_error(play: Play) -> None:
         player = system.spawn(Player)
         assert await asyncio.to_thread(player.stop, timeout=PATIENCE_S)
         await asyncio.to_thread(player.stop, timeout=PATIENCE_S)
-        assert system.stop_all() == []
+        assert system.stop_all(block=False) == []
 
     play(body)
 
@@ -120,9 +120,9 @@ def test_an_error_that_nobody_hears_of_stops_that_actor_alone(play: Play, caplog
             await waiting
         assert system.actors() == [healthy]
 
-    with caplog.at_level(logging.ERROR, "callboard.actors"):
+    with caplog.at_level(logging.ERROR, "pykka"):
         play(body)
-    assert "has stopped after a bug" in caplog.text
+    assert "Unhandled exception in" in caplog.text
     assert "ValueError: bug" in caplog.text
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Hashable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pykka
@@ -14,6 +13,7 @@ from callboard.actors.base import running_on
 from callboard.actors.messages import Cancel, Expired, Schedule, Wake
 from callboard.actors.timer import TURN_LIMIT, TimerActor
 from callboard.actors.timers import TICK_MS, Timers
+from callboard.runtime.simulation import Simulation
 
 Heard = list[tuple[int, tuple[Hashable, ...]]]
 
@@ -86,7 +86,7 @@ class Stage:
 
 @pytest.fixture
 def stage() -> Iterator[Stage]:
-    with running_on(SimpleNamespace(new_mailbox=object, forget=lambda ref: None)):
+    with running_on(Simulation()):
         yield Stage()
 
 

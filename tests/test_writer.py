@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from stage.dispatcher import StepDispatcher
 from stage.ports import HandLog, Place, TestClock
 
 from callboard.actors.base import Actor, ActorRef
@@ -14,6 +13,7 @@ from callboard.actors.messages import Append, Drain, RoundDone, Written
 from callboard.actors.ports import Appended, Entry
 from callboard.actors.records import OffsetRecord, OffsetValue
 from callboard.actors.writer import MAX_TURNS, OffsetWriterActor
+from callboard.runtime.simulation import Simulation
 from callboard.runtime.system import System
 
 
@@ -36,7 +36,7 @@ class Desk:
     def __init__(self) -> None:
         self.log = HandLog()
         self.clock = TestClock()
-        self.dispatcher = StepDispatcher()
+        self.dispatcher = Simulation()
         self.system = System(self.dispatcher)
         self.writer = self.system.spawn(OffsetWriterActor, self.log, self.clock)
         self.heard: list[Written] = []

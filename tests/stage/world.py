@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,10 +12,10 @@ from callboard.actors.messages import GroupRequest, Joined, Wake
 from callboard.actors.offsets import GroupData
 from callboard.actors.timer import TimerActor
 from callboard.actors.writer import OffsetWriterActor
+from callboard.runtime.simulation import Simulation
 from callboard.runtime.system import System
 
 from . import requests
-from .dispatcher import StepDispatcher
 from .ports import GroupRules, HandAlarm, HandLog, Place, SeededRandom, TestClock
 
 
@@ -37,7 +36,7 @@ class World:
         self.alarm = HandAlarm()
         self.holds_back = holds_back
         self.places: list[Place] = []  # of all requests that were ever sent
-        self.dispatcher = StepDispatcher(random.Random(seed) if seed is not None else None)
+        self.dispatcher = Simulation(seed)
         self.system = System(self.dispatcher)
         self.directory = Directory(self.rules)
         self.timer = self.system.spawn(TimerActor, self.clock, self.alarm)
