@@ -171,8 +171,11 @@ class ActorRef(pykka.ActorRef[Any]):
 
     def stop(self, *, block: bool = True, timeout: float | None = None) -> Any:
         """As pykka's: True, or False when it was dead already. ``await ref.stop(block=False)`` on a loop."""
-        asked = self.ask(messages._ActorStop(), block=False)
-        stopped = asked.converted(_has_stopped)
+        if self.actor_stopped.is_set():
+            stopped = self.actor_inbox.dispatcher.new_reply()
+            stopped.set(False)
+        else:
+            stopped = self.ask(messages._ActorStop(), block=False).converted(_has_stopped)
         return stopped.get(timeout=timeout) if block else stopped
 
     def room(self) -> Any:
@@ -211,6 +214,10 @@ class Actor(pykka.Actor):
 
     supervision: Supervision | None = None
     """None: pykka's rule, an error goes to who asked, and one that nobody asked for stops the actor."""
+
+    stand_in: type[Actor] | None = None
+    """Whose instance answers for this actor after too many bugs; it gets what ``on_leave`` left. When the stand-in
+    falls asleep, the next message brings the actor itself back. None: the reference is dead, and says why."""
 
     may_sleep: bool = False
     """Whether ``sleep`` is allowed; the arguments of the constructor are kept then."""

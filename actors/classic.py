@@ -458,6 +458,11 @@ class ClassicGroup(Rebalance):
         self.members = Members()  # nobody is known any more, so nobody's session is renewed
         self._move(State.DEAD)
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nobody is here or about to come."""
+        return not self.members.by_id and not self.members.pending
+
     def describe(self) -> Described:
         if self.state is State.DEAD:
             return Described(ErrorCode.NONE, self.group_id, State.DEAD.value)

@@ -6,26 +6,24 @@ straight into that group's mailbox; everything else comes here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from pykka._envelope import Envelope
 
-from .base import DEFERRED, ActorRef, SteadfastActor
+from .base import DEFERRED, ActorRef, ChildAsleep, ChildFailed, SteadfastActor
 from .errors import ErrorCode
 from .group import GroupActor, Surroundings
 from .javahash import offsets_partition
 from .messages import (
-    Committed,
     DeleteGroup,
     Described,
     DescribeGroup,
-    Fetched,
     GroupChanged,
     GroupGone,
     GroupRequest,
     Heartbeat,
-    Joined,
     JoinGroup,
     LeaveGroup,
     Left,
@@ -35,12 +33,13 @@ from .messages import (
     OffsetCommit,
     OffsetFetch,
     Shutdown,
-    Synced,
     SyncGroup,
 )
-from .offsets import GroupData, Offsets
-from .ports import Clock, GroupSettings, Random, ReplyTo, Spawner
+from .offsets import GroupData, Offsets, packed_protocol_type
+from .ports import Clock, GroupSettings, Random, ReplyTo
+from .refusal import refusal
 from .states import ABSENT, Action, Request, State
+from .underway import Kept
 
 REQUESTS: Mapping[type, Request] = {
     JoinGroup: Request.JOIN_NEW,
@@ -58,7 +57,8 @@ class Directory:
     """The groups by id, and the way to them."""
 
     def __init__(self, settings: GroupSettings) -> None:
-        self.groups: dict[str, ActorRef] = {}
+        self.groups: dict[str, ActorRef] = {}  # those in memory
+        self.asleep: dict[str, bytes] = {}  # those that are not, as ``GroupData.pack`` left them
         self.coordinator: ActorRef
         self._settings = settings
 
@@ -98,13 +98,14 @@ class CoordinatorActor(SteadfastActor):
         ListGroups: "list_groups",
         GroupChanged: "group_changed",
         GroupGone: "group_gone",
+        ChildAsleep: "group_asleep",
+        ChildFailed: "group_failed",
         Shutdown: "shutdown",
     }
 
     def __init__(
         self,
         directory: Directory,
-        spawner: Spawner,
         clock: Clock,
         random: Random,
         settings: GroupSettings,
@@ -115,7 +116,6 @@ class CoordinatorActor(SteadfastActor):
     ) -> None:
         super().__init__()
         self._directory = directory
-        self._spawner = spawner
         self._partitions = partitions
         self._loaded = groups
         self._listed: dict[str, GroupChanged] = {}
@@ -123,30 +123,42 @@ class CoordinatorActor(SteadfastActor):
         directory.coordinator = self._actor_ref
 
     def on_start(self) -> None:
-        """Wake all groups that the log knows."""
+        """Wake the groups that the log knows and that have members; the others sleep until somebody asks."""
         for group_id, data in self._loaded.items():
-            self._make(group_id, data)
+            self._take_up(group_id, data)
         self._loaded = {}
+
+    def _take_up(self, group_id: str, data: GroupData) -> None:
+        """A group that has no actor now."""
+        if not data.may_sleep():
+            self._make(group_id, data)
+        elif not data.is_gone():
+            self._directory.asleep[group_id] = data.pack()
 
     def absent(self, request: GroupRequest) -> object:
         """A request to a group that was not in the directory when it was sent."""
         ref = self._directory.groups.get(request.group_id)
         if ref is None:
-            answer = absent_answer(request)
-            if answer is not None:
+            packed = self._directory.asleep.pop(request.group_id, None)
+            if packed is None and (answer := absent_answer(request)) is not None:
                 return answer
-            ref = self._make(request.group_id, GroupData())
+            ref = self._make(request.group_id, GroupData() if packed is None else GroupData.unpack(packed))
         assert self.reply_to is not None, "requests come with a place for their answer"
         ref.post(request, self.reply_to)
         return DEFERRED
 
     def list_groups(self, request: ListGroups) -> tuple[ListedGroup, ...]:
+        if request.types and "classic" not in request.types:
+            return ()
         return tuple(
             ListedGroup(group.group_id, group.protocol_type, group.state, "classic")
-            for group in self._listed.values()
+            for group in chain(self._listed.values(), self._listed_asleep())
             if not request.states or group.state.lower() in request.states
-            if not request.types or "classic" in request.types
         )
+
+    def _listed_asleep(self) -> Iterator[GroupChanged]:
+        for group_id, packed in self._directory.asleep.items():
+            yield GroupChanged(group_id, State.EMPTY.value, packed_protocol_type(packed))
 
     def group_changed(self, message: GroupChanged) -> None:
         if message.state == State.DEAD.value:
@@ -158,12 +170,23 @@ class CoordinatorActor(SteadfastActor):
         self._listed.pop(message.group_id, None)
         self._directory.groups.pop(message.group_id).stop(block=False)
 
+    def group_asleep(self, message: ChildAsleep) -> None:
+        """A group has left memory. Unless a request has come for it meanwhile, its data is all that is kept."""
+        kept: Kept | None = message.child.retire()
+        if kept is not None:
+            self._listed.pop(kept.group_id, None)
+            self._directory.groups.pop(kept.group_id, None)
+            self._take_up(kept.group_id, kept.data)
+
+    def group_failed(self, _message: ChildFailed) -> None:
+        """Its stand-in answers for it, under the same reference; it stays listed as it was."""
+
     def shutdown(self, _message: Shutdown) -> None:
         """Answered when all that came before has been handed on to the groups."""
 
     def _make(self, group_id: str, data: GroupData) -> ActorRef:
         partition = offsets_partition(group_id, self._partitions)
-        ref: ActorRef = self._spawner.spawn(GroupActor, group_id, partition, data, self._surroundings)
+        ref: ActorRef = self.spawn(GroupActor, group_id, partition, data, self._surroundings)
         self._directory.groups[group_id] = ref
         return ref
 
@@ -189,22 +212,3 @@ def absent_answer(request: GroupRequest) -> Any:
     if answer is Action.DESCRIBE:
         return Described(ErrorCode.NONE, request.group_id, State.DEAD.value)
     return None
-
-
-def refusal(request: GroupRequest, error: ErrorCode) -> Any:
-    """The answer to a request that says nothing but an error."""
-    match request:
-        case JoinGroup():
-            return Joined(error, member_id=request.member_id)
-        case SyncGroup():
-            return Synced(error)
-        case LeaveGroup():
-            return Left(error)
-        case OffsetCommit():
-            return Committed((error,) * len(request.commits))
-        case OffsetFetch():
-            return Fetched(error)
-        case DescribeGroup():
-            return Described(error, request.group_id)
-        case _:
-            return error

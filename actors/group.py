@@ -7,13 +7,13 @@ answers to whoever waits. What records say takes effect when they are durable, t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .base import DEFERRED, Actor, ActorRef
+from .base import DEFERRED, Actor, ActorRef, Overflow, Supervision
 from .classic import ClassicGroup
-from .effects import Effects
+from .effects import Deadline, Effects
 from .errors import ErrorCode
+from .failed_group import FailedGroup
 from .messages import (
     Append,
     Cancel,
@@ -41,14 +41,19 @@ from .offsets import GroupData, Offsets, commit_records
 from .ports import Clock, Entry, GroupSettings, Random, ReplyTo
 from .records import Record
 from .states import Action, Request, State
+from .underway import (
+    APPEND_ERRORS,
+    CommitContext,
+    DeleteContext,
+    Deletion,
+    Kept,
+    Underway,
+    WaitingFetch,
+    deliver,
+    fail,
+)
 
 log = logging.getLogger("callboard.actors")
-
-APPEND_ERRORS = {
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
-"""What clients hear of a failed append (Kafka's mapping): something that makes them look for the coordinator again."""
 
 
 class Surroundings(NamedTuple):
@@ -62,40 +67,25 @@ class Surroundings(NamedTuple):
     writer: ActorRef
 
 
-class CommitContext(NamedTuple):
-    """A commit on its way to the log."""
+IDLE = ("idle",)
+"""The name of the deadline after which a group without members leaves memory."""
 
-    reply: ReplyTo | None
-    errors: tuple[ErrorCode, ...]
-
-
-class DeleteContext(NamedTuple):
-    """A deletion on its way to the log."""
-
-    reply: ReplyTo
-
-
-class Deletion:
-    """A group that is about to be deleted: requests that would fill it again wait for the end of it."""
-
-    def __init__(self, reply: ReplyTo) -> None:
-        self.reply = reply
-        self.is_sent = False
-        self.is_done = False
-        self.waiting: list[tuple[GroupRequest, ReplyTo]] = []
-
-
-class WaitingFetch(NamedTuple):
-    """A fetch that must see all commits that came before it (``require_stable``, KIP-447)."""
-
-    request: OffsetFetch
-    reply: ReplyTo | None
-    after: int  # how many appends must be done
+IDLE_MS = 60_000
+"""A group that is used more often than this is not worth the packing. (It sleeps after one to two times as long.)"""
 
 
 class GroupActor(Actor):
-    """One group: members, generation, offsets."""
+    """One group: members, generation, offsets.
 
+    A bug makes it begin anew from what is durable; after too many a ``FailedGroup`` stands in for a while. Without
+    members and without requests it leaves memory; the coordinator keeps its data, packed.
+    """
+
+    supervision = Supervision(restarts=3, within_ms=10_000)
+    stand_in = FailedGroup
+    may_sleep = True
+    high_water = 10_000
+    overflow = Overflow.PAUSE
     handlers = {
         Heartbeat: "heartbeat",
         OffsetCommit: "commit",
@@ -117,13 +107,14 @@ class GroupActor(Actor):
         self.data = data
         self._around = surroundings
         self._effects = Effects()
-        self._appends_sent = 0
-        self._appends_done = 0
-        self._fetches: list[WaitingFetch] = []
+        self._underway = Underway()
         self._listed: GroupChanged | None = None
-        self._deletion: Deletion | None = None
-        self._stale_appends = 0  # those sent before a restart
+        self._idle = Deadline(IDLE)
+        self._appends_before_idle = 0
         self._group = self._make_group()
+
+    def __str__(self) -> str:
+        return f"group {self.group_id!r}"
 
     def _make_group(self) -> ClassicGroup:
         around = self._around
@@ -144,8 +135,8 @@ class GroupActor(Actor):
         return answer
 
     def join(self, request: JoinGroup) -> object:
-        if self._deletion is not None:
-            return self._wait_for_deletion(self._deletion, request)
+        if self._underway.deletion is not None:
+            return self._wait_for_deletion(self._underway.deletion, request)
         self._group.join(request, self._reply(), self._effects)
         self._carry_out()
         return DEFERRED
@@ -161,8 +152,8 @@ class GroupActor(Actor):
         return answer
 
     def commit(self, request: OffsetCommit) -> object:
-        if self._deletion is not None:
-            return self._wait_for_deletion(self._deletion, request)
+        if self._underway.deletion is not None:
+            return self._wait_for_deletion(self._underway.deletion, request)
         error = self._group.commit_error(request, self._effects)
         if self._effects.alarms:
             self._carry_out()
@@ -176,8 +167,8 @@ class GroupActor(Actor):
         return DEFERRED
 
     def fetch(self, request: OffsetFetch) -> Fetched | object:
-        if request.require_stable and self._appends_done < self._appends_sent:
-            self._fetches.append(WaitingFetch(request, self.reply_to, self._appends_sent))
+        if request.require_stable and self._underway.appends_done < self._underway.appends_sent:
+            self._underway.fetches.append(WaitingFetch(request, self.reply_to, self._underway.appends_sent))
             return DEFERRED
         return self._fetched(request)
 
@@ -185,13 +176,13 @@ class GroupActor(Actor):
         return self._group.describe()
 
     def delete(self, request: DeleteGroup) -> object:
-        if self._deletion is not None:
-            return self._wait_for_deletion(self._deletion, request)
+        if self._underway.deletion is not None:
+            return self._wait_for_deletion(self._underway.deletion, request)
         answer = self._group.answers[Request.DELETE]
         if answer is not Action.DELETE:
             return answer
-        self._deletion = Deletion(self._reply())
-        self._delete_if_all_is_written(self._deletion)
+        self._underway.deletion = Deletion(self._reply())
+        self._delete_if_all_is_written(self._underway.deletion)
         return DEFERRED
 
     def shutdown(self, _message: Shutdown) -> None:
@@ -202,39 +193,35 @@ class GroupActor(Actor):
 
     def expired(self, message: Expired) -> None:
         for name in message.names:
-            self._group.expired(name, self._effects)  # type: ignore[arg-type]
+            if name == IDLE:
+                self._idle_for_a_while()
+            else:
+                self._group.expired(name, self._effects)  # type: ignore[arg-type]
         self._carry_out()
 
     def written(self, message: Written) -> None:
-        self._appends_done += 1
-        error = APPEND_ERRORS.get(message.outcome.error, message.outcome.error)
+        underway, context, error = self._underway, message.context, message.outcome.error
+        underway.appends_done += 1
         if error is ErrorCode.NONE:
             for record in message.records:
                 self.data.replay(record)
-        context = message.context
         if isinstance(context, CommitContext):
-            self._commit_written(context, error)
+            context.answer(error)
         elif isinstance(context, DeleteContext):
             self._delete_written(context, error)
         else:
-            self._group_record_written(context, error)
-        if self._fetches:
+            self._group_record_written(context, APPEND_ERRORS.get(error, error))
+        if underway.fetches:
             self._answer_fetches()
-        if self._deletion is not None:
-            self._delete_if_all_is_written(self._deletion)
-
-    def _commit_written(self, context: CommitContext, error: ErrorCode) -> None:
-        if context.reply is None:
-            return
-        errors = context.errors
-        if error is not ErrorCode.NONE:
-            errors = tuple(error if own is ErrorCode.NONE else own for own in errors)
-        self._deliver(context.reply.set, Committed(errors))
+        if underway.deletion is not None:
+            self._delete_if_all_is_written(underway.deletion)
+        if self._idle.due_ms is None and underway.is_quiet:
+            self._carry_out()
 
     def _group_record_written(self, context: Any, error: ErrorCode) -> None:
         effects, value = self._effects, self.data.value
-        if self._appends_done <= self._stale_appends:
-            self._restart()  # it was sent before a restart: what it says is in ``data`` now
+        if self._underway.appends_done <= self._underway.stale_appends:
+            self._reload()  # it was sent before a restart: what it says is in ``data`` now
         elif error is not ErrorCode.NONE:
             log.warning("group %r could not keep its generation: %s", self.group_id, error.name)
             self._group.append_failed(context, error, effects)
@@ -253,20 +240,14 @@ class GroupActor(Actor):
         if effects.records:
             self._append(effects.records, effects.context)
             effects.records, effects.context = (), None
+        self._watch_idleness()
         if effects.alarms:
             self._file_alarms()
         if effects.answers:
             answers, effects.answers = effects.answers, []
             for reply, value in answers:
-                self._deliver(reply.set, value)
+                deliver(reply, value)
         self._tell_state()
-
-    def _deliver(self, settle: Callable[[Any], None], answer: Any) -> None:
-        """A place that cannot take its answer must not cost the others theirs."""
-        try:
-            settle(answer)
-        except Exception:
-            log.exception("group %r could not deliver an answer", self.group_id)
 
     def _file_alarms(self) -> None:
         alarms, self._effects.alarms = self._effects.alarms, {}
@@ -276,7 +257,7 @@ class GroupActor(Actor):
 
     def _append(self, records: tuple[Record, ...], context: Any) -> None:
         self._around.writer.tell(Append(self._actor_ref, Entry(self.partition, records), context))
-        self._appends_sent += 1  # not before: what the writer refused will never be done
+        self._underway.appends_sent += 1  # not before: what the writer refused will never be done
 
     def _tell_state(self) -> None:
         """The coordinator lists groups without asking them; it hears of every change."""
@@ -292,31 +273,31 @@ class GroupActor(Actor):
         return offsets.fetch(request)
 
     def _answer_fetches(self) -> None:
-        ready = [fetch for fetch in self._fetches if fetch.after <= self._appends_done]
-        self._fetches = [fetch for fetch in self._fetches if fetch.after > self._appends_done]
+        underway = self._underway
+        ready = [fetch for fetch in underway.fetches if fetch.after <= underway.appends_done]
+        underway.fetches = [fetch for fetch in underway.fetches if fetch.after > underway.appends_done]
         for fetch in ready:
-            if fetch.reply is not None:
-                self._deliver(fetch.reply.set, self._fetched(fetch.request))
+            deliver(fetch.reply, self._fetched(fetch.request))
 
     # Deletion --------------------------------------------------------------------------------------------------------
 
     def _delete_if_all_is_written(self, deletion: Deletion) -> None:
         """Tombstones are for what is durable: commits that are on their way come first."""
-        if deletion.is_sent or self._appends_done < self._appends_sent:
+        if deletion.is_sent or self._underway.appends_done < self._underway.appends_sent:
             return
         self._append(self.data.tombstones(self.group_id), DeleteContext(deletion.reply))
         deletion.is_sent = True
 
     def _delete_written(self, context: DeleteContext, error: ErrorCode) -> None:
-        deletion, coordinator = self._deletion, self._around.coordinator
+        deletion, coordinator = self._underway.deletion, self._around.coordinator
+        context.answer(error)
         assert deletion is not None
-        self._deliver(context.reply.set, error)
         if error is ErrorCode.NONE:
             deletion.is_done = True
             self._close(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             coordinator.tell(GroupGone(self.group_id))
         else:
-            self._deletion = None
+            self._underway.deletion = None
         for request, reply in deletion.waiting:
             coordinator.post(request, reply)
 
@@ -328,28 +309,58 @@ class GroupActor(Actor):
             deletion.waiting.append((request, self._reply()))
         return DEFERRED
 
-    # The end, and bugs -----------------------------------------------------------------------------------------------
+    # Leaving memory, and coming back ---------------------------------------------------------------------------------
 
-    def _close(self, error: ErrorCode, answered: ReplyTo | None = None) -> None:
-        """Everybody who waits is answered, but for the one who has been."""
-        self._group.close(error, self._effects)
-        self._effects.answers = [answer for answer in self._effects.answers if answer.reply is not answered]
+    def _may_sleep_soon(self) -> bool:
+        return self._group.state is State.EMPTY and self._group.is_quiet and self._underway.is_quiet
+
+    def _watch_idleness(self) -> None:
+        if self._idle.due_ms is None and self._may_sleep_soon():
+            self._appends_before_idle = self._underway.appends_sent
+            self._idle.set(self._around.clock.monotonic_ms() + IDLE_MS, self._effects)
+
+    def _idle_for_a_while(self) -> None:
+        """Nobody has joined, and if nothing was committed either it was idle. (Whoever only reads will wake it.)"""
+        is_due = self._idle.rang(self._around.clock.monotonic_ms(), self._effects)
+        if is_due and self._may_sleep_soon() and self._appends_before_idle == self._underway.appends_sent:
+            self.sleep()
+
+    def on_leave(self, error: Exception | None) -> Kept:
+        if error is not None:
+            self._answer_all(error)
+        return Kept(self.group_id, self.data, self._underway, error)
+
+    def on_return(self, kept: Kept) -> None:
+        self._underway = kept.underway
+        self._underway.stale_appends = kept.underway.appends_sent
+
+    def _answer_all(self, bug: Exception) -> None:
+        """Whoever was about to be answered hears of the bug, whoever waits is told to come again; each once.
+
+        The sender of the message that failed has been answered, though it may be among them.
+        """
+        told: set[int] = {id(self.reply_to)}
+        effects, self._effects = self._effects, Effects()
+        for answer in effects.answers:
+            if id(answer.reply) not in told:
+                told.add(id(answer.reply))
+                fail(answer.reply, bug)
+        self._idle.cancel(self._effects)
+        try:
+            self._group.close(ErrorCode.COORDINATOR_NOT_AVAILABLE, self._effects)
+        except Exception:
+            log.exception("group %r could not answer all who wait", self.group_id)
+        self._effects.answers = [answer for answer in self._effects.answers if id(answer.reply) not in told]
         self._carry_out()
 
-    def _restart(self, answered: ReplyTo | None = None) -> None:
+    def _close(self, error: ErrorCode) -> None:
+        """Everybody who waits is answered."""
+        self._idle.cancel(self._effects)
+        self._group.close(error, self._effects)
+        self._carry_out()
+
+    def _reload(self) -> None:
         """Begin anew from what is durable."""
-        self._close(ErrorCode.COORDINATOR_NOT_AVAILABLE, answered)
-        self._stale_appends = self._appends_sent
+        self._close(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self._group = self._make_group()
         self.on_start()
-
-    def _handle_error(self, error: Exception, reply_to: ReplyTo | None) -> None:
-        """A bug must not take the group away: its sender hears of it, the group begins anew from what is durable."""
-        log.error("group %r begins anew after a bug", self.group_id, exc_info=error)
-        # Who was about to be answered is parked no more: without this nobody would answer them.
-        unanswered = dict.fromkeys([reply_to, *(answer.reply for answer in self._effects.answers)])
-        self._effects = Effects()
-        for reply in unanswered:
-            if reply is not None:
-                self._deliver(reply.set_exception, (type(error), error, error.__traceback__))
-        self._restart(answered=reply_to)

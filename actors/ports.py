@@ -87,10 +87,3 @@ class GroupSettings(Protocol):
 
     @property
     def offsets_topic_num_partitions(self) -> int: ...
-
-
-class Spawner(Protocol):
-    """What makes actors: ``runtime/system.py``'s System."""
-
-    def spawn(self, actor_class: Any, *args: Any, **kwargs: Any) -> Any:
-        """Start an actor; returns its reference."""

@@ -11,6 +11,7 @@ import pykka
 from ..actors.base import ActorRef
 from ..actors.messages import Wake
 from ..actors.ports import Clock
+from .clock import PULSE_MS
 
 
 class Alarm:
@@ -35,21 +36,30 @@ class LoopAlarm(Alarm):
     def __init__(self, loop: AbstractEventLoop, clock: Clock) -> None:
         self._loop = loop
         self._clock = clock
+        self._due_ms = 0
         self._handle: TimerHandle | None = None
 
     def set(self, due_ms: int) -> None:
         self.clear()
-        in_s = max(due_ms - self._clock.monotonic_ms(), 0) / 1000
-        self._handle = self._loop.call_later(in_s, self._ring)
+        self._due_ms = due_ms
+        self._wait(due_ms - self._clock.monotonic_ms())
 
     def clear(self) -> None:
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
 
-    def _ring(self) -> None:
-        self._handle = None
-        self.ring()
+    def _wait(self, left_ms: int) -> None:
+        """In pulses, so that the clock can tell a stall from a long wait."""
+        self._handle = self._loop.call_later(min(max(left_ms, 0), PULSE_MS) / 1000, self._look)
+
+    def _look(self) -> None:
+        left_ms = self._due_ms - self._clock.monotonic_ms()
+        if left_ms > 0:
+            self._wait(left_ms)
+        else:
+            self._handle = None
+            self.ring()
 
 
 class ThreadAlarm(Alarm):
@@ -91,5 +101,5 @@ class ThreadAlarm(Alarm):
                 if left_ms is not None and left_ms <= 0:
                     self._due_ms = None
                     return True
-                self._changed.wait(None if left_ms is None else left_ms / 1000)
+                self._changed.wait(None if left_ms is None else min(left_ms, PULSE_MS) / 1000)
         return False

@@ -71,8 +71,10 @@ class Life:
         """Try until an instance stands or there were too many bugs; each counts, those of coming back too."""
         while True:
             if bug is not None and self._is_too_much(mailbox, ref):
-                self._fail(mailbox, ref, bug, last)
-                return None
+                stand_in = self._stand_in(ref, bug)
+                if stand_in is None:
+                    self._fail(mailbox, ref, bug, last)
+                return stand_in
             try:
                 actor: Actor = ref.actor_class._take_place(ref, self._args, self._kwargs)
                 actor.on_return(self._kept)
@@ -92,6 +94,22 @@ class Life:
         self._bugs_ms = (*(bug_ms for bug_ms in self._bugs_ms if bug_ms > now_ms - rule.within_ms), now_ms)
         mailbox.dispatcher.restarts += 1
         return len(self._bugs_ms) > rule.restarts
+
+    def _stand_in(self, ref: ActorRef, bug: Exception) -> Actor | None:
+        """Somebody who answers in the place of the actor that has failed, if its class names one."""
+        stand_in = ref.actor_class.stand_in
+        if stand_in is None:
+            return None
+        try:
+            actor: Actor = stand_in._take_place(ref, self._args, self._kwargs)
+            actor.on_return(self._kept)
+            actor.on_start()
+        except Exception:
+            log.exception("nobody could stand in for %s", ref)
+            return None
+        self._bugs_ms = ()
+        self._tell_parent(ChildFailed, ref, bug)
+        return actor
 
     def _fail(self, mailbox: Mailbox, ref: ActorRef, bug: Exception, last: Actor | None) -> None:
         self.failure = ActorFailed(f"{ref} has failed: {len(self._bugs_ms)} bugs in a row; the last was {bug!r}")

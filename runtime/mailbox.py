@@ -210,7 +210,7 @@ class Mailbox:
     def death(self) -> pykka.ActorDeadError:
         """Why nobody answers here."""
         failure = self.life.failure if self.life is not None else None
-        return failure or pykka.ActorDeadError(f"{self.label} ({self.urn}) not found: it has stopped")
+        return failure or pykka.ActorDeadError(f"{self.actor_class.__name__} ({self.urn}) not found")  # pykka's words
 
     def _close(self) -> None:
         self.scheduled = True  # for ever: nobody queues it again

@@ -74,7 +74,7 @@ class Node:
         self.advertised_host, self.advertised_port = self.options.advertised or (self.options.listen_host or host, port)
         try:
             offsets_log = self._open_data(self.options.data)
-            self._start_actors(offsets_log, load_groups(offsets_log))
+            self._start_actors(offsets_log, load_groups(offsets_log, self.groups.asleep, self._raise_ends))
         except BaseException:
             self._close_data()
             raise
@@ -189,7 +189,6 @@ class Node:
         system.spawn(
             CoordinatorActor,
             self.groups,
-            system,
             self.clock,
             self.random,
             self.settings,
@@ -198,8 +197,6 @@ class Node:
             self._folder.offsets_partitions,
             groups,
         )
-        for data in groups.values():
-            self._raise_ends(data)
 
     def _raise_ends(self, data: GroupData) -> None:
         """A committed offset was once read: no topic may end below it."""

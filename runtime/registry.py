@@ -76,8 +76,11 @@ class Registry:
         is told to, and the result says of each whether it still lived; ``timeout`` in seconds is for all together.
         Without, all are told at once and the result is their futures.
         """
+        refs = self.get_all()
         if not block:
-            return [ref.stop(block=False) for ref in reversed(self.get_all())]
+            return [ref.stop(block=False) for ref in reversed(refs)]
+        if not all(isinstance(ref, ActorRef) for ref in refs):  # somebody registered actors that run elsewhere
+            return [ref.stop(block=True, timeout=timeout) for ref in reversed(refs)]
         done = self.stop_in_order()
         results: list[Any] = done.get(timeout=timeout)
         return results

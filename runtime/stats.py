@@ -27,7 +27,7 @@ class Tally:
         self.longest_turn_s = 0.0
 
     def turn(self, elapsed_s: float) -> None:
-        self.turns[int(elapsed_s * 1e6).bit_length()] += 1
+        self.turns[min(int(elapsed_s * 1e6).bit_length(), TURN_BUCKETS - 1)] += 1
         if elapsed_s > self.longest_turn_s:
             self.longest_turn_s = elapsed_s
 

@@ -209,7 +209,7 @@ def test_a_deletion_that_fails_leaves_the_group(world: World) -> None:
     world.keep()
     assert later.value == FINE
     assert fetched(world) == 2
-    assert world.group()._deletion is None
+    assert world.group()._underway.deletion is None
 
 
 @pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance", "Stable"])

@@ -11,6 +11,7 @@ from stage.world import World
 
 from callboard.actors.classic import ClassicGroup
 from callboard.actors.errors import ErrorCode
+from callboard.actors.failed_group import FAILED_FOR_MS, FailedGroup
 from callboard.actors.messages import Committed, DeleteGroup, DescribeGroup, Expired, Joined, Synced
 from callboard.actors.states import State
 
@@ -80,10 +81,11 @@ def test_a_bug_is_told_to_who_asked_and_the_group_begins_anew(
     leader, follower = stable(world)
     world.holds_back = False
     world.post(commit(5, member_id=leader.member_id, generation_id=1))
-    actor = world.group()
+    ref = world.directory.groups[GROUP]
     plant(monkeypatch, method, after=after)
     is_told_of_the_bug(world.post(ask(leader)))
-    assert world.group() is actor, "its address is the same"
+    assert world.directory.groups[GROUP] is ref, "its address is the same"
+    actor = world.group()
     assert (actor._group.state, actor._group.generation) == (State.STABLE, 1)
     actor._group.members.check()
     for one in (leader, follower):
@@ -174,11 +176,78 @@ def test_a_bug_while_a_deletion_waits(world: World, monkeypatch: pytest.MonkeyPa
 
 
 def test_many_bugs_do_not_take_the_group_away(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    leader, _ = stable(world)
+    """Three in ten seconds are borne for ever."""
+    leader, _ = stable(world, {"session_ms": 60_000}, {"session_ms": 60_000})
     plant(monkeypatch, "join", after=True, times=20)
     for number in range(20):
         is_told_of_the_bug(world.post(join(client=f"c{number}")))
-    assert world.post(heartbeat(leader.member_id, 1)).value is ErrorCode.NONE
+        world.advance(3400)
+        assert world.post(heartbeat(leader.member_id, 1)).value is ErrorCode.NONE
+
+
+def fail_too_often(world: World, monkeypatch: pytest.MonkeyPatch, method: str = "leave") -> None:
+    plant(monkeypatch, method, times=4)
+    for _ in range(4):
+        is_told_of_the_bug(world.post(leave("ghost")))
+    assert isinstance(world.directory.groups[GROUP].actor_inbox.actor, FailedGroup)
+
+
+def test_too_many_bugs_make_a_group_fail_for_a_while(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everybody is told to come again; the other groups do not notice; then it is back, from what is durable."""
+    leader, follower = stable(world)
+    world.holds_back = False
+    world.post(commit(5, member_id=leader.member_id, generation_id=1))
+    fail_too_often(world, monkeypatch)
+    gone = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert world.post(heartbeat(leader.member_id, 1)).value is gone
+    assert world.post(join(leader.member_id)).value == Joined(gone, member_id=leader.member_id)
+    assert world.post(sync(leader.member_id, 1)).value == Synced(gone)
+    assert world.post(leave(leader.member_id)).value.error is gone
+    assert world.post(commit(6, member_id=leader.member_id, generation_id=1)).value == Committed((gone,))
+    assert world.post(fetch()).value.error is gone
+    assert world.post(DescribeGroup(GROUP)).value.error is gone
+    assert world.post(DeleteGroup(GROUP)).value is gone
+    assert world.post(commit(1, group_id="other")).value == FINE
+    world.advance(FAILED_FOR_MS - 1)
+    assert world.post(heartbeat(leader.member_id, 1)).value is gone
+    world.advance(1)
+    assert world.post(heartbeat(leader.member_id, 1)).value is gone, "the first that comes wakes it"
+    for one in (leader, follower):
+        assert world.post(heartbeat(one.member_id, 1)).value is ErrorCode.NONE
+    assert fetched(world) == 5
+
+
+def test_a_group_that_fails_answers_what_was_under_way(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that becomes durable meanwhile is answered so, and is there when the group is back."""
+    leader, _ = stable(world)
+    late = world.post(commit(9, member_id=leader.member_id, generation_id=1))
+    seeing = world.post(fetch(require_stable=True))
+    fail_too_often(world, monkeypatch)
+    assert seeing.value.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert late.is_waiting
+    world.advance(FAILED_FOR_MS)
+    world.post(heartbeat(leader.member_id, 1))
+    assert world.post(heartbeat(leader.member_id, 1)).value is ErrorCode.COORDINATOR_NOT_AVAILABLE, "it still waits"
+    world.keep_all()
+    assert late.value == FINE
+    world.post(heartbeat(leader.member_id, 1))
+    assert fetched(world) == 9
+
+
+def test_a_group_that_fails_while_it_is_deleted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.post(commit(1))
+    world.keep_all()
+    deleting = world.post(DeleteGroup(GROUP))
+    waiting = world.post(commit(2))
+    fail_too_often(world, monkeypatch)
+    assert waiting.value == Committed((ErrorCode.COORDINATOR_NOT_AVAILABLE,))
+    world.keep_all()
+    assert deleting.value is ErrorCode.NONE
+    world.advance(FAILED_FOR_MS)
+    world.post(fetch())
+    assert world.post(fetch()).value.topics[0][1][0].offset == -1
+    assert GROUP not in world.directory.groups
+    assert GROUP not in world.directory.asleep
 
 
 class Spoiled(Place):

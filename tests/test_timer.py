@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Hashable, Iterator
-from typing import Any
+from asyncio import AbstractEventLoop
+from collections.abc import Callable, Hashable, Iterator
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pykka
 import pytest
@@ -13,6 +15,7 @@ from callboard.actors.base import running_on
 from callboard.actors.messages import Cancel, Expired, Schedule, Wake
 from callboard.actors.timer import TURN_LIMIT, TimerActor
 from callboard.actors.timers import TICK_MS, Timers
+from callboard.runtime.alarm import LoopAlarm
 from callboard.runtime.simulation import Simulation
 
 Heard = list[tuple[int, tuple[Hashable, ...]]]
@@ -235,6 +238,95 @@ def test_nobody_is_early_late_or_left_out(stage: Stage, seed: int) -> None:
             owner.heard.clear()
         assert all(due_ms > stage.clock.now_ms - TICK_MS for due_ms in wanted.values())
     assert told > 1000
+
+
+class Handle:
+    """What ``call_later`` gives."""
+
+    def __init__(self, at_s: float, callback: Callable[[], None]) -> None:
+        self.at_s = at_s
+        self.callback = callback
+        self.is_live = True
+
+    def cancel(self) -> None:
+        self.is_live = False
+
+
+class FakeLoop:
+    """An event loop as far as an alarm needs it: it keeps what was asked for and not cancelled."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self.handles: list[Handle] = []
+
+    def call_later(self, in_s: float, callback: Callable[[], None]) -> Handle:
+        self.handles.append(Handle(self.clock.now_ms / 1000 + in_s, callback))
+        return self.handles[-1]
+
+    def live(self) -> list[Handle]:
+        self.handles = [handle for handle in self.handles if handle.is_live]
+        return self.handles
+
+    def run_until(self, until_ms: int) -> Iterator[None]:
+        """Let the handles run in order of their time; yields after each."""
+        while due := [handle for handle in self.live() if handle.at_s <= until_ms / 1000]:
+            handle = min(due, key=lambda each: each.at_s)
+            handle.is_live = False
+            self.clock.now_ms = max(self.clock.now_ms, round(handle.at_s * 1000))
+            handle.callback()
+            yield
+        self.clock.now_ms = max(self.clock.now_ms, until_ms)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_wake_up_on_the_loop_serves_all(seed: int) -> None:
+    """The real alarm: whatever is filed, moved, cancelled or due, the loop holds one handle, or none for nobody."""
+    rnd = random.Random(seed)
+    clock = FakeClock(1000)
+    loop = FakeLoop(clock)
+    alarm = LoopAlarm(cast(AbstractEventLoop, loop), clock)
+    with running_on(Simulation()):
+        timer = TimerActor(clock, alarm)
+    alarm.actor = cast(Any, SimpleNamespace(tell=timer.on_receive))
+    owners = [Owner(clock) for _ in range(20)]
+    for _ in range(2000):
+        owner, name = rnd.choice(owners), rnd.randrange(10)
+        if rnd.random() < 0.7:
+            timer.on_receive(Schedule(owner, name, clock.now_ms + rnd.choice((rnd.randrange(300), 10**5, 10**6))))
+        else:
+            timer.on_receive(Cancel(owner, name))
+        assert len(loop.live()) <= 1
+        assert loop.live() or not len(timer._timers), "somebody waits and nobody would wake up"
+        for _ in loop.run_until(clock.now_ms + rnd.choice((0, 0, 7, 10**4))):
+            assert len(loop.live()) <= 1
+    assert sum(len(owner.heard) for owner in owners) > 100
+    timer.on_stop()
+    assert loop.live() == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_who_asks_at_every_tick_hears_within_a_tick(seed: int) -> None:
+    """The pure part alone: never early, late by less than a tick, whatever lies between, near or hours away."""
+    rnd = random.Random(seed)
+    timers = Timers(0)
+    due_ms: dict[tuple[int, int], int] = {}
+    heard = 0
+    for now_ms in range(0, 400_000, TICK_MS):
+        for owner, names in timers.expired(now_ms).items():
+            for name in names:
+                assert 0 <= now_ms - due_ms.pop((owner, int(str(name)))) < TICK_MS
+                heard += 1
+        for _ in range(rnd.randrange(3)):
+            key = rnd.randrange(30), rnd.randrange(30)
+            if rnd.random() < 0.2:
+                assert timers.cancel(*key) == (due_ms.pop(key, None) is not None)
+            else:  # after this tick's turn: the present is over
+                due_ms[key] = now_ms + 1 + rnd.choice((rnd.randrange(50), rnd.randrange(100_000), 10**7))
+                timers.schedule(*key, due_ms[key])
+        assert len(timers) == len(due_ms)
+    assert heard > 1000
+    assert all(due > now_ms for due in due_ms.values()), "what is still filed is not due"
+    timers.check()
 
 
 def test_timers_keep_map_and_wheel_together() -> None:

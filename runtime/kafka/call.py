@@ -7,12 +7,13 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ...actors.coordinator import refusal
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.messages import GroupRequest
+from ...actors.refusal import refusal
 
 if TYPE_CHECKING:
     from ..node import Node
+    from ..reply import Reply
     from .connection import Connection
     from .schemas import Schema
 
@@ -118,3 +119,7 @@ class Call:
         code = error.code if isinstance(error, CoordinatorError) else ErrorCode.UNKNOWN_SERVER_ERROR
         log.warning("%s is answered %s", type(self._message).__name__, code.name, exc_info=error)
         self.set(refusal(self._message, code))
+
+    def wait_for_room(self, room: Reply) -> None:
+        """The group has too much to do: take no more from this client until it has caught up."""
+        self.connection.pause_until(room)

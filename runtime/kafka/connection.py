@@ -19,6 +19,7 @@ from .tags import skip_tagged_fields, without_unknown_tags
 
 if TYPE_CHECKING:
     from ..node import Node
+    from ..reply import Reply
 
 log = logging.getLogger("callboard.kafka")
 
@@ -57,6 +58,7 @@ class Connection(asyncio.Protocol):
         self._calls: deque[Call] = deque()  # handled; unanswered, or answered behind an unanswered one
         self._is_alone = False  # the last call does not overlap with others
         self._is_paused = False  # too much is on its way
+        self._crowds = 0  # groups that have too much to do
         self._is_unread = False  # the client does not take its answers
         self._is_stopping = False
         self._is_refused = False  # what came is no request: the connection ends behind the answers to those before
@@ -236,10 +238,23 @@ class Connection(asyncio.Protocol):
 
     def _has_room(self) -> bool:
         return (
-            len(self._calls) < MAX_CALLS_OPEN // 2
+            not self._crowds
+            and len(self._calls) < MAX_CALLS_OPEN // 2
             and len(self._frames) < MAX_FRAMES_WAITING // 2
             and self._bytes_waiting < MAX_BYTES_WAITING // 2
         )
+
+    def pause_until(self, room: Reply) -> None:
+        """Do not read until ``room`` is settled."""
+        self._crowds += 1
+        self._pause()
+        room.on_done(self._has_been_made_room)
+
+    def _has_been_made_room(self, _room: Reply) -> None:
+        self._crowds -= 1
+        if self._is_paused and self._has_room():
+            self._is_paused = False
+            self._read_on()
 
     def _pause(self) -> None:
         if not self._is_paused and not self._is_closed:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...actors.coordinator import refusal
 from ...actors.errors import ErrorCode
 from ...actors.messages import GroupRequest
+from ...actors.refusal import refusal
 from .call import Call
 
 

@@ -16,7 +16,7 @@ from callboard.runtime.simulation import Simulation
 from callboard.runtime.system import System
 
 from . import requests
-from .ports import GroupRules, HandAlarm, HandLog, Place, SeededRandom, TestClock
+from .ports import GroupRules, HandAlarm, HandLog, Place, SeededRandom
 
 
 class World:
@@ -31,12 +31,13 @@ class World:
         log: HandLog | None = None,
     ) -> None:
         self.rules = GroupRules()
-        self.clock = TestClock(1_000_000)
         self.log = log or HandLog()
         self.alarm = HandAlarm()
         self.holds_back = holds_back
         self.places: list[Place] = []  # of all requests that were ever sent
         self.dispatcher = Simulation(seed)
+        self.clock = self.dispatcher.clock
+        self.clock.now_ms = 1_000_000
         self.system = System(self.dispatcher)
         self.directory = Directory(self.rules)
         self.timer = self.system.spawn(TimerActor, self.clock, self.alarm)
@@ -44,7 +45,6 @@ class World:
         self.coordinator: ActorRef = self.system.spawn(
             CoordinatorActor,
             self.directory,
-            self.system,
             self.clock,
             SeededRandom(seed or 0),
             self.rules,

@@ -1,0 +1,116 @@
+"""What of a group is on its way to the log when its actor's instance changes, and what stays when it leaves memory."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, NamedTuple
+
+from .errors import ErrorCode
+from .messages import Committed, GroupRequest, OffsetFetch
+from .offsets import GroupData
+from .ports import ReplyTo
+from .refusal import refusal
+
+log = logging.getLogger("callboard.actors")
+
+APPEND_ERRORS = {
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""What clients hear of a failed append (Kafka's mapping): something that makes them look for the coordinator again."""
+
+
+class CommitContext(NamedTuple):
+    """A commit on its way to the log."""
+
+    reply: ReplyTo | None
+    errors: tuple[ErrorCode, ...]
+
+    def answer(self, error: ErrorCode) -> None:
+        """``error`` is the log's; what was refused before keeps its own."""
+        errors = self.errors
+        if error is not ErrorCode.NONE:
+            told = APPEND_ERRORS.get(error, error)
+            errors = tuple(told if own is ErrorCode.NONE else own for own in errors)
+        deliver(self.reply, Committed(errors))
+
+
+class DeleteContext(NamedTuple):
+    """A deletion on its way to the log."""
+
+    reply: ReplyTo
+
+    def answer(self, error: ErrorCode) -> None:
+        deliver(self.reply, APPEND_ERRORS.get(error, error))
+
+
+class Deletion:
+    """A group that is about to be deleted: requests that would fill it again wait for the end of it."""
+
+    def __init__(self, reply: ReplyTo) -> None:
+        self.reply = reply
+        self.is_sent = False
+        self.is_done = False
+        self.waiting: list[tuple[GroupRequest, ReplyTo]] = []
+
+
+class WaitingFetch(NamedTuple):
+    """A fetch that must see all commits that came before it (``require_stable``, KIP-447)."""
+
+    request: OffsetFetch
+    reply: ReplyTo | None
+    after: int  # how many appends must be done
+
+
+class Underway:
+    """What of a group is on its way to the log, and who waits for it. It passes from one instance to the next."""
+
+    def __init__(self) -> None:
+        self.appends_sent = 0
+        self.appends_done = 0
+        self.stale_appends = 0  # those that an earlier instance has sent
+        self.fetches: list[WaitingFetch] = []
+        self.deletion: Deletion | None = None
+
+    @property
+    def is_quiet(self) -> bool:
+        return self.appends_done == self.appends_sent and not self.fetches and self.deletion is None
+
+    def give_up(self, error: ErrorCode) -> None:
+        """Nobody will take care of those who wait for the log: they hear ``error``."""
+        fetches, self.fetches = self.fetches, []
+        for fetch in fetches:
+            deliver(fetch.reply, refusal(fetch.request, error))
+        deletion, self.deletion = self.deletion, None
+        if deletion is not None:
+            if not deletion.is_sent:
+                deliver(deletion.reply, error)
+            for request, reply in deletion.waiting:
+                deliver(reply, refusal(request, error))
+
+
+def deliver(reply: ReplyTo | None, answer: Any) -> None:
+    """A place that cannot take its answer must not cost the others theirs."""
+    if reply is None:
+        return
+    try:
+        reply.set(answer)
+    except Exception:
+        log.exception("an answer could not be delivered")
+
+
+class Kept(NamedTuple):
+    """What stays of a group whose actor has left memory; ``bug`` says why, None if it fell asleep."""
+
+    group_id: str
+    data: GroupData
+    underway: Underway
+    bug: Exception | None
+
+
+def fail(reply: ReplyTo, bug: Exception) -> None:
+    """The same for an exception."""
+    try:
+        reply.set_exception((type(bug), bug, bug.__traceback__))
+    except Exception:
+        log.exception("an error could not be delivered")
