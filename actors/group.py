@@ -193,11 +193,11 @@ class GroupActor(Actor):
 
     def expired(self, message: Expired) -> None:
         for name in message.names:
-            if name == IDLE:
-                self._idle_for_a_while()
-            else:
+            if name != IDLE:
                 self._group.expired(name, self._effects)  # type: ignore[arg-type]
         self._carry_out()
+        if IDLE in message.names:
+            self._idle_for_a_while()
 
     def written(self, message: Written) -> None:
         underway, context, error = self._underway, message.context, message.outcome.error
@@ -324,6 +324,8 @@ class GroupActor(Actor):
         is_due = self._idle.rang(self._around.clock.monotonic_ms(), self._effects)
         if is_due and self._may_sleep_soon() and self._appends_before_idle == self._underway.appends_sent:
             self.sleep()
+        else:
+            self._carry_out()
 
     def on_leave(self, error: Exception | None) -> Kept:
         if error is not None:
