@@ -12,6 +12,10 @@ STALL_MS = 1500
 """A longer time between two looks means that the process stood still. (The shortest session is 6 s, by default.)"""
 
 
+def machine_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
 class SystemClock:
     """Monotonic milliseconds for deadlines; wall-clock milliseconds for timestamps in records.
 
@@ -22,11 +26,11 @@ class SystemClock:
     """
 
     def __init__(self) -> None:
-        self._seen_ms = self._now_ms()
+        self._seen_ms = machine_ms()
         self._lost_ms = 0
 
     def monotonic_ms(self) -> int:
-        now_ms = self._now_ms()
+        now_ms = machine_ms()
         if now_ms - self._seen_ms > STALL_MS:
             self._lost_ms += now_ms - self._seen_ms - PULSE_MS
         self._seen_ms = now_ms
@@ -34,9 +38,6 @@ class SystemClock:
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
-
-    def _now_ms(self) -> int:
-        return time.monotonic_ns() // 1_000_000
 
 
 class SystemRandom:

@@ -67,6 +67,11 @@ class ServerProcess:
         """End it with ``kill -9``: no goodbye, no sync, no close."""
         self._end(signal.SIGKILL)
 
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal that does not end it."""
+        assert self._process is not None, "the server does not run"
+        self._process.send_signal(number)
+
     def restart(self) -> None:
         """Stop it in order and start it again on the same port and data."""
         code = self.stop()
