@@ -26,6 +26,7 @@ check: $(VENV)/.installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict -p callboard
 	$(BIN)/mypy --strict tests
+	$(BIN)/mypy --strict examples
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/callboard bench door

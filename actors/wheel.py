@@ -100,6 +100,8 @@ class TimingWheel:
                 head.due_tick = due_tick
         else:
             head = self._page(due_tick >> self._bits)
+            if head.prev.due_tick == due_tick:
+                due_tick = head.prev.due_tick  # the same for timeouts of one length, which come in order of due
         deadline.due_tick = due_tick
         tail = head.prev
         deadline.prev = tail

@@ -1,4 +1,4 @@
-"""``python -m callboard.bench [NAME ...]``: runs a bench by its name, or lists them.
+"""``callboard bench [NAME ...]``: runs a bench by its name, or lists them.
 
 A bench's module is loaded when it is called, so that the list answers at once. A bench is a module with
 ``main(argv) -> exit code`` and an entry here.
@@ -13,6 +13,10 @@ from importlib import import_module
 
 BENCHES = {
     "door": "heartbeats and durable commits a second through TCP, beside a bare server",
+    "groups": "memory of a crowd of groups, asleep and awake",
+    "concurrency": "one coordinator serialised in eight ways: actors, locks, loops; writes a report",
+    "actors": "actors beside asyncio tasks with queues, pykka's threads and a bare deque",
+    "timers": "deadlines on the timing wheel, beside a heap, ordered buckets and asyncio",
 }
 
 
@@ -31,9 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _list() -> None:
-    print("usage: python -m callboard.bench NAME [OPTIONS]   (NAME --help lists the options)\n")
+    print("usage: callboard bench NAME [OPTIONS]   (NAME --help lists the options)\n")
     for name, purpose in BENCHES.items():
-        print(f"  {name:<10}{purpose}")
+        print(f"  {name:<13}{purpose}")
 
 
 def _unknown(name: str) -> str:

@@ -14,11 +14,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -28,6 +28,8 @@ START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 ERROR_TAIL_LINES = 20
 FILE_COLUMNS = 136  # a table into a file or a pipe is not folded at 80 columns
+
+Key = TypeVar("Key", bound=Hashable)
 
 _READY = re.compile(r" ready on (\S+:\d+)$")
 
@@ -132,6 +134,29 @@ class Server(Child):
         return found[1]
 
 
+def run_once(arguments: Sequence[str], name: str, timeout_s: float) -> dict[str, Any]:
+    """Run a child that prints one line of JSON and ends; returns that line. What it leaves behind goes with it.
+
+    Raises BenchError when the child fails, or is not done in time.
+    """
+    with Child(arguments, name) as child:
+        result: dict[str, Any] = json.loads(child.read_line(timeout_s))
+        return result
+
+
+def interleaved(
+    jobs: Mapping[Key, Sequence[str]], rounds: int, timeout_s: float
+) -> Iterator[tuple[Key, dict[str, Any]]]:
+    """Run each job, a child's arguments, in a fresh process, one after the other, and again: ``rounds`` times.
+
+    Yields what each printed as soon as it is known. What disturbs the machine for a while disturbs all jobs alike, and
+    a ratio taken within a round means something.
+    """
+    for _ in range(rounds):
+        for key, arguments in jobs.items():
+            yield key, run_once(arguments, " ".join(str(part) for part in arguments), timeout_s)
+
+
 def parse_address(text: str) -> tuple[str, int]:
     """``HOST:PORT`` as a pair. Raises BenchError when it is not one."""
     host, _, port = text.rpartition(":")
@@ -172,6 +197,11 @@ class Measured(NamedTuple):
 def summarise(values: Sequence[float]) -> Measured:
     middle = median(values)
     return Measured(middle, (max(values) - min(values)) / middle if middle else 0.0)
+
+
+def ratios(own: Sequence[float], base: Sequence[float]) -> Measured:
+    """Of figures that were taken in the same rounds: the summary of each round's ratio."""
+    return summarise([one / other for one, other in zip(own, base, strict=True)])
 
 
 def median_known(values: Sequence[float | None]) -> float | None:

@@ -33,6 +33,7 @@ GC_THRESHOLD = 20_000  # see serve_until_signal
 SWITCH_INTERVAL_S = 0.0005  # see run_node
 FORCED_EXIT_CODE = 1
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+STATS_SIGNAL = signal.SIGUSR1
 
 app = make_app()
 
@@ -77,7 +78,8 @@ def serve(
 ) -> None:
     """Serve Kafka clients: groups, offsets, and small topics in memory.
 
-    Prints one line on standard output when it is ready; logs go to standard error. SIGTERM and Ctrl-C stop it cleanly.
+    Prints one line on standard output when it is ready; logs go to standard error. SIGTERM and Ctrl-C stop it cleanly;
+    SIGUSR1 shows what its actors do.
     """
     settings, options = config.load(listen, advertised, data, sync, topic or (), set_ or (), config_file)
     with bind(options) as listening_socket:
@@ -158,6 +160,7 @@ async def serve_until_signal(node: Node, options: Options, listening_socket: soc
     loop = asyncio.get_running_loop()
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, on_signal, number, stopping)
+    loop.add_signal_handler(STATS_SIGNAL, show_stats, node)
     host, port = listening_socket.getsockname()[:2]
     await node.start(listening_socket)
     # What was loaded stays: it need not be looked at by every collection. The rest is freed by reference counts, so
@@ -175,6 +178,14 @@ def on_signal(number: signal.Signals, stopping: asyncio.Event) -> None:
         print(f"callboard: a second {number.name}: ended at once", file=sys.stderr, flush=True)
         os._exit(FORCED_EXIT_CODE)
     stopping.set()
+
+
+def show_stats(node: Node) -> None:
+    """What the actors do, as a table on standard error, for whoever asks with ``kill -USR1``."""
+    from .top import print_stats  # rich, which a server that is never asked does not need
+
+    if hasattr(node, "system"):  # not while it still loads
+        print_stats(node.system, sys.stderr)
 
 
 def main(argv: Sequence[str]) -> int:

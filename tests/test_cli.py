@@ -331,3 +331,12 @@ def test_logs_are_for_people_on_a_terminal(tmp_path: Path) -> None:
         os.close(theirs)
     assert "spoken" in shown and "heard from a library" in shown
     assert '"event"' not in shown
+
+
+def test_a_signal_shows_what_the_actors_do(tmp_path: Path) -> None:
+    with serving(tmp_path, program=PROGRAM) as server:
+        server.process.send_signal(signal.SIGUSR1)
+        assert server.process.stderr is not None
+        lines = iter(server.process.stderr.readline, "")
+        assert next(line for line in lines if "CoordinatorActor" in line).split()[1] == "1", "there is one of it"
+        assert server.end(signal.SIGTERM) == 0

@@ -23,6 +23,9 @@ OURS = {
 }
 ACTORS_LIBRARIES = {"pykka", "sortedcontainers"}
 FILES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+# Not in a package: each is a program of somebody who has installed ours.
+EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
+EXAMPLES_SHOW = ("actors", "runtime")
 each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 
 
@@ -81,6 +84,38 @@ def test_imports_between_our_folders_are_relative(path: Path) -> None:
     if layer_of(path) != "bench" and path.parent != front:
         names = re.findall(rf"^\s*(?:from|import) {NAME}\.", path.read_text(), re.MULTILINE)
         assert names == []
+
+
+def not_for_examples(source: str, path: Path) -> list[str]:
+    """What a reader of an example would have to install besides, or could not import at all."""
+    return [
+        target
+        for target, is_ours in imports(source, path)
+        if not (
+            any(inside(target, folder) for folder in EXAMPLES_SHOW) if is_ours else target in sys.stdlib_module_names
+        )
+    ]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_an_example_needs_the_installed_package_and_no_more(path: Path) -> None:
+    assert not_for_examples(path.read_text(), path) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("import pykka", ["pykka"]),
+        ("from . import embed_actors", ["examples"]),
+        ("from .embed_actors import Quota", ["examples/embed_actors"]),
+        ("from callboard.bench import harness", ["bench"]),
+        ("from callboard.runtime import System", []),
+        ("from callboard.actors.ports import Clock", []),
+        ("import asyncio", []),
+    ],
+)
+def test_what_an_example_may_not_import_is_found(line: str, expected: list[str]) -> None:
+    assert not_for_examples(line, ROOT / "examples" / "made_up.py") == expected
 
 
 @pytest.mark.parametrize(

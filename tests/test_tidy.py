@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PRODUCT = ("actors", "runtime", "spark")
-CODE = [path for folder in (*PRODUCT, "bench", "tests") for path in sorted((ROOT / folder).rglob("*.py"))]
+CODE = [path for folder in (*PRODUCT, "bench", "examples", "tests") for path in sorted((ROOT / folder).rglob("*.py"))]
 ACTORS = sorted((ROOT / "actors").rglob("*.py"))
 TEXTS = [*CODE, *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / ".ci").iterdir())] + [
     path for path in sorted(ROOT.iterdir()) if path.is_file() and path.name not in ("LICENSE", ".git")

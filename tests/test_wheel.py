@@ -1,21 +1,38 @@
 """The timing wheel against a sorted list: the same steps, the same deadlines in the same order.
 
-Small wheels (pages of one to eight ticks) meet every boundary within a few steps; the wheel of the default size runs
-the same steps scaled to its pages. A failure names the seed.
+Small wheels (pages of one to eight ticks) meet every boundary within a few steps; larger ones, up to the default size,
+walk the same steps scaled to their pages. A failure names the seed.
+
+The random walks take 2 million steps in all. For longer walks say how many, at about 8 s for each million:
+``CALLBOARD_WHEEL_STEPS=20000000 pytest tests/test_wheel.py``.
 """
 
 from __future__ import annotations
 
+import os
 import random
+import sys
 from bisect import insort
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from callboard.actors import wheel as wheel_module
 from callboard.actors.wheel import PAGE_BITS, PAGES, SPREAD, Timer, TimingWheel
 
 DAY_TICKS = 24 * 3600 * 100
+CENTURY_TICKS = 36525 * DAY_TICKS
+
+SMALL_WALKS = [(bits, spread, seed) for bits in (0, 1, 2, 3) for spread in (1, 2, 7) for seed in range(5)]
+LARGE_WALKS = [
+    (bits, spread, seed) for bits, spread in ((5, 3), (8, 50), (PAGE_BITS, 2), (PAGE_BITS, SPREAD)) for seed in range(5)
+]
+STEPS = int(os.environ.get("CALLBOARD_WHEEL_STEPS", "2000000"))
+STEPS_A_WALK = -(-STEPS // len(SMALL_WALKS + LARGE_WALKS))
 
 
 class Pair:
@@ -45,6 +62,11 @@ class Pair:
         if key:
             self.model.remove(key)
 
+    def renew(self, name: int, due: int) -> None:
+        """Move what is filed; a stranger stays out."""
+        if name in self.keys:
+            self.add(name, due)
+
     def advance(self, now: int, limit: int | None = None) -> None:
         given_names = [deadline.name for deadline in self.wheel.advance(now, limit)]
         self.now = max(self.now, now)
@@ -56,6 +78,14 @@ class Pair:
         if len(given_names) < len(due):
             assert limit is not None, "all that is due must come when there is no limit"
             assert self.next_tick() <= now, "what was held back is due now"
+
+    def catch_up(self, now: int, limit: int) -> None:
+        """Advance in bounded calls until nothing that is due is left, as an owner does after a stall."""
+        calls, spread, filed = 0, self.wheel._spread, len(self.model)
+        while self.model and self.model[0][0] <= now:
+            self.advance(now, limit)
+            calls += 1
+            assert calls <= 2 * filed + filed // spread + 1, "calls that give nothing must at least move a page"
 
     def next_tick(self) -> int:
         tick = self.wheel.next_tick()
@@ -111,52 +141,61 @@ class Steps:
             return pair.now + rnd.randrange(page * 2)
         return pair.now + rnd.choice((-page, -1, page * PAGES, page * (PAGES + 1), DAY_TICKS))
 
+    def stall(self) -> int:
+        """The process slept, a little less or more than the ring is long, or over the weekend."""
+        ring = self.page * PAGES
+        return self.pair.now + self.random.choice((ring - 1, ring, ring + 1, 2 * ring, 3 * DAY_TICKS))
+
     def step(self) -> None:
         rnd, pair = self.random, self.pair
-        kind = rnd.randrange(20)
-        if kind < 9:
-            pair.add(rnd.randrange(len(pair.deadlines)), self.due())
-        elif kind == 9:
+        name = rnd.randrange(len(pair.deadlines))
+        kind = rnd.randrange(400)
+        if kind < 170:
+            pair.add(name, self.due())
+        elif kind < 200:
+            pair.renew(name, self.due())
+        elif kind < 215:
             due = self.due()
             for _ in range(rnd.randrange(len(pair.deadlines) // 3)):
                 pair.add(rnd.randrange(len(pair.deadlines)), due)
-        elif kind < 13:
-            pair.cancel(rnd.randrange(len(pair.deadlines)))
-        elif kind < 17:
+        elif kind < 270:
+            pair.cancel(name)
+        elif kind < 335:
             pair.advance(self.jump(), rnd.choice((1, 2, 5)))
-        else:
+        elif kind < 398:
             pair.advance(self.jump())
+        elif kind < 399:
+            pair.catch_up(self.stall(), rnd.choice((1, 2, 5)))
+        else:
+            pair.advance(self.stall())
 
 
-@pytest.mark.parametrize("page_bits", [0, 1, 2, 3])
-@pytest.mark.parametrize("spread", [1, 2, 7])
-def test_small_wheel_gives_what_a_sorted_list_gives(page_bits: int, spread: int) -> None:
-    for seed in range(5):
-        pair = Pair(40, page_bits, spread, now=seed * 13 - 20)
-        steps = Steps(seed, pair, 1 << page_bits)
-        for number in range(4000):
-            try:
-                steps.step()
-                if number % 3 == 0:
-                    pair.check()
-            except AssertionError as error:
-                raise AssertionError(f"{seed=}, {page_bits=}, {spread=}, step {number}: {error}") from error
-        pair.drain()
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_wheel_of_the_default_size_gives_what_a_sorted_list_gives(seed: int) -> None:
-    pair = Pair(200, PAGE_BITS, 2, now=seed * 1_000_003)
-    steps = Steps(seed, pair, 1 << PAGE_BITS)
-    for number in range(20_000):
-        steps.step()
-        if number % 250 == 0:
-            pair.check()
+def walk(page_bits: int, spread: int, seed: int, names: int, check_every: int) -> None:
+    pair = Pair(names, page_bits, spread, now=seed * 1_000_003 - 20)
+    steps = Steps(seed, pair, 1 << page_bits)
+    for number in range(STEPS_A_WALK):
+        try:
+            steps.step()
+            if number % check_every == 0:
+                pair.check()
+        except AssertionError as error:
+            raise AssertionError(f"{page_bits=}, {spread=}, {seed=}, step {number}: {error}") from error
     pair.drain()
 
 
+@pytest.mark.parametrize(("page_bits", "spread", "seed"), SMALL_WALKS)
+def test_small_wheel_gives_what_a_sorted_list_gives(page_bits: int, spread: int, seed: int) -> None:
+    walk(page_bits, spread, seed, names=40, check_every=5)
+
+
+@pytest.mark.parametrize(("page_bits", "spread", "seed"), LARGE_WALKS)
+def test_large_wheel_gives_what_a_sorted_list_gives(page_bits: int, spread: int, seed: int) -> None:
+    """Up to the default size. Its ring takes long to look through, so that is done less often."""
+    walk(page_bits, spread, seed, names=200, check_every=1 << min(page_bits, 8))
+
+
 NAMES = st.integers(0, 5)
-STEPS = st.one_of(
+STORY_STEPS = st.one_of(
     st.tuples(st.just("add"), NAMES, st.integers(-2, 40)),
     st.tuples(st.just("cancel"), NAMES),
     st.tuples(st.just("advance"), st.integers(-1, 30), st.sampled_from([None, 1, 2])),
@@ -164,7 +203,7 @@ STEPS = st.one_of(
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(STEPS, max_size=30))
+@given(st.lists(STORY_STEPS, max_size=30))
 def test_any_short_story_comes_out_in_order(story: list[tuple[str, int, int]]) -> None:
     """The same by hypothesis, which finds the shortest story that goes wrong."""
     pair = Pair(6, page_bits=1, spread=1)
@@ -249,7 +288,93 @@ def test_a_limit_bounds_the_work_after_a_long_sleep_too() -> None:
     assert calls >= 1000 / 7
 
 
-def test_empty_time_costs_nothing() -> None:
+def lines_run(call: Callable[[], object]) -> int:
+    """How many lines of the wheel's code a call runs: loops show in it, however fast they are."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _arg: Any) -> Any:
+        nonlocal count
+        if frame.f_code.co_filename != wheel_module.__file__:
+            return None
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def test_every_line_is_counted() -> None:
+    """What the next tests lean on does count: a deadline more is some lines more."""
+
+    def lines(count: int) -> int:
+        wheel = TimingWheel()
+        for name in range(count):
+            wheel.add(Timer(None, name), name)
+        return lines_run(lambda: wheel.advance(count))
+
+    assert lines(10) >= lines(9) + 10
+    assert lines(100) >= 100 * 10
+
+
+@pytest.mark.parametrize("limit", [None, 1])
+@pytest.mark.parametrize("filed", [(), (10**15,), (10**15, 10**15 + 1, 10**16)])
+def test_empty_time_costs_the_same_however_long_it_is(filed: tuple[int, ...], limit: int | None) -> None:
+    """A day and a century are passed in the same few lines, and nothing that is filed is touched."""
+
+    def lines(span: int) -> int:
+        wheel = TimingWheel()
+        for due in filed:
+            wheel.add(Timer(None, due), due)
+        cost = lines_run(lambda: wheel.advance(span, limit))
+        assert len(wheel) == len(filed)
+        wheel.check()
+        return cost
+
+    assert lines(DAY_TICKS) == lines(CENTURY_TICKS) < 60
+    assert lines(1) < 60
+
+
+def test_time_costs_what_lies_in_it_and_not_how_long_it_is() -> None:
+    """A hundred lone deadlines more are as many lines more, whether they lie in a day or in a century."""
+
+    def lines(count: int, span: int) -> int:
+        wheel = TimingWheel()
+        for name in range(count):
+            wheel.add(Timer(None, name), (name + 1) * span // count)
+        found: list[Timer] = []
+        cost = lines_run(lambda: found.extend(wheel.advance(span)))
+        assert [deadline.name for deadline in found] == list(range(count))
+        return cost
+
+    assert lines(300, DAY_TICKS) == pytest.approx(3 * lines(100, DAY_TICKS), rel=0.01)
+    assert lines(300, CENTURY_TICKS) == pytest.approx(lines(300, DAY_TICKS), rel=0.01)
+
+
+def test_adding_moving_and_cancelling_cost_the_same_whatever_is_filed() -> None:
+    """O(1): a hundred thousand others, near, far and at the same tick, make no difference."""
+
+    def lines(others: int, due: int) -> tuple[int, int, int]:
+        wheel = TimingWheel()
+        for name in range(others):
+            wheel.add(Timer(None, name), (due, name % 5000, DAY_TICKS + name)[name % 3])
+        wheel.add(Timer(None, "so that the list is not empty"), due)
+        deadline = Timer(None, "session")
+        return (
+            lines_run(lambda: wheel.add(deadline, due)),
+            lines_run(lambda: wheel.add(deadline, due)),
+            lines_run(lambda: wheel.cancel(deadline)),
+        )
+
+    for due in (3000, DAY_TICKS // 2):
+        assert lines(0, due) == lines(100_000, due)
+
+
+def test_a_clock_far_ahead_is_no_trouble() -> None:
     """A walk over these ticks, or only over their pages, would not end in this century."""
     wheel = TimingWheel()
     wheel.advance(10**15)
@@ -304,6 +429,16 @@ def test_time_does_not_go_back() -> None:
     wheel.add(deadline, 400)
     assert wheel.advance(450) == []
     assert wheel.advance(500) == [deadline]
+
+
+@pytest.mark.parametrize("due", [3000, DAY_TICKS])
+def test_deadlines_of_one_tick_share_one_number(due: int) -> None:
+    """32 bytes a deadline, in the ring and far away."""
+    wheel = TimingWheel()
+    first, second = Timer(None, 1), Timer(None, 2)
+    wheel.add(first, int(str(due)))
+    wheel.add(second, int(str(due)))
+    assert first.due_tick is second.due_tick
 
 
 @pytest.mark.parametrize("limit", [0, -1])

@@ -1,0 +1,137 @@
+"""Engines with actors: each group's cell is in an actor, whose mailbox serialises. No locks, on either dispatcher.
+
+On the loop, actors, clients and timer share one thread. On threads, a few workers take the mailboxes that have
+messages, and the clients have threads of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+import pykka
+
+from callboard.actors.base import DEFERRED, Actor, ActorRef
+from callboard.actors.messages import (
+    Expired,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    OffsetCommit,
+    OffsetFetch,
+    SyncGroup,
+)
+from callboard.actors.ports import ReplyTo
+from callboard.bench.concurrency.cell import Append, Cell, Request, deliver
+from callboard.bench.concurrency.engines import BARRIER_S, WORKERS, Engine
+from callboard.bench.concurrency.loop_engines import LoopEngine
+from callboard.bench.concurrency.services import ThreadTimer
+from callboard.runtime.dispatcher import LoopDispatcher
+from callboard.runtime.system import System
+from callboard.runtime.threads import ThreadsDispatcher
+
+
+class Reached(NamedTuple):
+    """Answered when everything that was sent before has been handled."""
+
+
+class CellActor(Actor):
+    """A cell behind a mailbox."""
+
+    handlers = {
+        Heartbeat: "request",
+        OffsetCommit: "request",
+        OffsetFetch: "request",
+        JoinGroup: "request",
+        SyncGroup: "request",
+        LeaveGroup: "request",
+        Append: "written",
+        Expired: "expired",
+        Reached: "reached",
+    }
+
+    def __init__(self, cell: Cell) -> None:
+        super().__init__()
+        self.cell = cell
+
+    def request(self, request: Request) -> object:
+        assert self.reply_to is not None, "requests are posted with a place for their answer"
+        deliver(self.cell.handle(request, self.reply_to))
+        return DEFERRED
+
+    def written(self, append: Append) -> None:
+        deliver(self.cell.written(append))
+
+    def expired(self, message: Expired) -> None:
+        deliver(self.cell.expired(message.names))
+
+    def reached(self, _message: Reached) -> None:
+        """The answer itself says it."""
+
+
+class ActorEngine(Engine):
+    """What the two have in common: a reference for each group."""
+
+    system: System
+
+    def seat(self, cell: Cell) -> None:
+        self._refs[cell.group_id] = self.system.spawn(CellActor, cell)
+
+    def submit(self, request: Request, reply_to: ReplyTo) -> None:
+        self._refs[request.group_id].post(request, reply_to)
+
+    def expired(self, cell: Cell, names: Sequence[Hashable]) -> None:
+        self._refs[cell.group_id].tell(Expired(tuple(names)))
+
+    def _report(self, appends: Sequence[Append]) -> None:
+        refs = self._refs
+        for append in appends:
+            refs[append.cell.group_id].tell(append)
+
+    def _begin(self, system: System) -> None:
+        self.system = system
+        self._refs: dict[str, ActorRef] = {}
+
+
+class ActorLoop(ActorEngine, LoopEngine):
+    """All actors on one loop's thread."""
+
+    def prepare(self) -> None:
+        LoopEngine.prepare(self)
+        self._begin(System(LoopDispatcher(self.loop)))
+
+    def round_done(self, appends: Sequence[Append]) -> None:
+        self._report(appends)
+
+    def barrier(self) -> bool:
+        return self.wait_for(self._all_reached())
+
+    async def _all_reached(self) -> None:
+        for answer in [ref.ask(Reached(), block=False) for ref in self._refs.values()]:
+            await answer
+
+
+class ActorThreads(ActorEngine):
+    """Actors on worker threads."""
+
+    workers = WORKERS
+
+    def prepare(self) -> None:
+        self.timer = ThreadTimer(self.clock, self.expired)
+        self._dispatcher = ThreadsDispatcher(self.workers)
+        self._begin(System(self._dispatcher))
+
+    def written(self, appends: Sequence[Append]) -> None:
+        self._report(appends)
+
+    def barrier(self) -> bool:
+        answers = [ref.ask(Reached(), block=False) for ref in self._refs.values()]
+        try:
+            for answer in answers:
+                answer.get(timeout=BARRIER_S)
+        except pykka.Timeout:
+            return False
+        return True
+
+    def end(self) -> None:
+        self._dispatcher.close()

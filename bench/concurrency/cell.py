@@ -1,0 +1,240 @@
+"""Cell: one whole group, pure. The same for every engine: they differ in how they serialise and in nothing else.
+
+It drives ``ClassicGroup`` and ``GroupData`` as ``actors/group.py`` does: decide, hand records to the writer and alarms
+to the timer, answer; what records say takes effect when they are written. A cell takes no lock and knows no mailbox:
+that at most one thread is inside of it at a time is the engine's job. A cell notices when it is not.
+
+Records and alarms leave inside the turn, because their order matters. Answers are returned instead of given, so that an
+engine with locks can let go of its lock first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from callboard.actors.classic import ClassicGroup
+from callboard.actors.effects import Effects
+from callboard.actors.errors import ErrorCode
+from callboard.actors.messages import (
+    Committed,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    OffsetCommit,
+    OffsetFetch,
+    SyncGroup,
+)
+from callboard.actors.offsets import GroupData, commit_records
+from callboard.actors.ports import Clock, Random, ReplyTo
+from callboard.actors.records import GroupRecord, GroupValue, OffsetRecord, Record
+
+Request = Heartbeat | OffsetCommit | JoinGroup | SyncGroup | LeaveGroup | OffsetFetch
+Answers = Sequence[tuple[ReplyTo, Any]]
+Alarms = dict[Hashable, int | None]
+
+
+class Settings(NamedTuple):
+    """``GroupSettings`` of the laboratory: Kafka's, but a new group does not wait for more members to come."""
+
+    group_initial_rebalance_delay_ms: int = 0
+    group_min_session_timeout_ms: int = 1
+    group_max_session_timeout_ms: int = 1_800_000
+    group_max_size: int = 2**31 - 1
+    offset_metadata_max_bytes: int = 4096
+    offsets_topic_num_partitions: int = 50
+    offsets_retention_minutes: int = 10_080
+    offsets_retention_check_interval_ms: int = 600_000
+
+
+SETTINGS = Settings()
+
+
+class Append(NamedTuple):
+    """To the writer; it comes back to the cell when it is written."""
+
+    cell: Cell
+    records: tuple[Record, ...]
+    context: Any
+
+
+class Writes(Protocol):
+    """The writer as a cell sees it. Called inside of a turn, from any of the engine's threads."""
+
+    def append(self, append: Append, /) -> None: ...
+
+
+class Rings(Protocol):
+    """The timer as a cell sees it. Called inside of a turn, from any of the engine's threads."""
+
+    def file(self, cell: Cell, alarms: Alarms) -> None: ...
+
+
+class Around(NamedTuple):
+    """What every cell has around it."""
+
+    clock: Clock
+    random: Random
+    writer: Writes
+    timer: Rings
+
+
+class CommitContext(NamedTuple):
+    """A commit on its way to the log."""
+
+    reply_to: ReplyTo
+    errors: tuple[ErrorCode, ...]
+
+
+class Bug(NamedTuple):
+    """The answer to a request that ended in an exception: never right."""
+
+    text: str
+
+
+class Cell:
+    """One group. ``handle``, ``written`` and ``expired`` are turns; each returns the answers that are due now.
+
+    Three counts are for the oracle: requests handled (by reading, then writing, so that two threads inside at once lose
+    one), offset records applied, and turns that began while another was not over.
+    """
+
+    __slots__ = (
+        "_inside",
+        "applied",
+        "around",
+        "bugs",
+        "data",
+        "effects",
+        "group",
+        "group_id",
+        "handled",
+        "overlaps",
+    )
+
+    def __init__(self, group_id: str, around: Around) -> None:
+        self.group_id = group_id
+        self.around = around
+        self.group = ClassicGroup(group_id, SETTINGS, around.clock, around.random)
+        self.data = GroupData()
+        self.effects = Effects()
+        self.handled = 0
+        self.applied = 0
+        self.overlaps = 0
+        self.bugs: tuple[str, ...] = ()
+        self._inside = False
+
+    def load(self, value: GroupValue) -> None:
+        """Begin where a log would end: with these members, in this generation."""
+        self.data.replay(GroupRecord(self.group_id, value))
+        self.group.load(value, self.effects)
+        self._carry_out()
+
+    # Turns -----------------------------------------------------------------------------------------------------------
+
+    def handle(self, request: Request, reply_to: ReplyTo) -> Answers:
+        """A request. Its answer is among those returned, or comes with a later turn."""
+        handled = self.handled
+        answers = self._turn(_DECISIONS[type(request)], request, reply_to)
+        self.handled = handled + 1
+        return answers
+
+    def written(self, append: Append) -> Answers:
+        """Records of ours are durable: what they say takes effect."""
+        return self._turn(Cell._apply, append, None)
+
+    def expired(self, names: Sequence[Hashable]) -> Answers:
+        """Alarms of ours rang."""
+        return self._turn(Cell._ring, names, None)
+
+    def _turn(self, decide: Callable[[Cell, Any, Any], Answers], message: Any, reply_to: ReplyTo | None) -> Answers:
+        if self._inside:
+            self.overlaps += 1
+        self._inside = True
+        try:
+            return decide(self, message, reply_to)
+        except Exception as error:
+            bug = f"{type(message).__name__} ended in {type(error).__name__}: {error}"
+            self.bugs = (*self.bugs, bug)
+            return () if reply_to is None else ((reply_to, Bug(bug)),)
+        finally:
+            self._inside = False
+
+    # Decisions -------------------------------------------------------------------------------------------------------
+
+    def _heartbeat(self, request: Heartbeat, reply_to: ReplyTo) -> Answers:
+        answer = self.group.heartbeat(request, self.effects)
+        if self.effects.alarms:
+            self._carry_out()
+        return ((reply_to, answer),)
+
+    def _join(self, request: JoinGroup, reply_to: ReplyTo) -> Answers:
+        self.group.join(request, reply_to, self.effects)
+        return self._carry_out()
+
+    def _sync(self, request: SyncGroup, reply_to: ReplyTo) -> Answers:
+        self.group.sync(request, reply_to, self.effects)
+        return self._carry_out()
+
+    def _leave(self, request: LeaveGroup, reply_to: ReplyTo) -> Answers:
+        left = self.group.leave(request, self.effects)
+        return (*self._carry_out(), (reply_to, left))
+
+    def _fetch(self, request: OffsetFetch, reply_to: ReplyTo) -> Answers:
+        return ((reply_to, self.data.offsets.fetch(request)),)
+
+    def _commit(self, request: OffsetCommit, reply_to: ReplyTo) -> Answers:
+        error = self.group.commit_error(request, self.effects)
+        if self.effects.alarms:
+            self._carry_out()
+        if error is not ErrorCode.NONE:
+            return ((reply_to, Committed((error,) * len(request.commits))),)
+        around = self.around
+        errors, records = commit_records(request, around.clock.wall_ms(), SETTINGS.offset_metadata_max_bytes)
+        around.writer.append(Append(self, records, CommitContext(reply_to, errors)))
+        return ()
+
+    def _apply(self, append: Append, _reply_to: None) -> Answers:
+        for record in append.records:
+            self.data.replay(record)
+            self.applied += type(record) is OffsetRecord
+        context = append.context
+        if isinstance(context, CommitContext):
+            return ((context.reply_to, Committed(context.errors)),)
+        assert self.data.value is not None, "a group's own record was applied just now"
+        self.group.appended(self.data.value, context, self.effects)
+        return self._carry_out()
+
+    def _ring(self, names: Sequence[tuple[str, ...]], _reply_to: None) -> Answers:
+        for name in names:
+            self.group.expired(name, self.effects)
+        return self._carry_out()
+
+    def _carry_out(self) -> Answers:
+        effects = self.effects
+        if effects.records:
+            self.around.writer.append(Append(self, effects.records, effects.context))
+            effects.records, effects.context = (), None
+        if effects.alarms:
+            alarms, effects.alarms = effects.alarms, {}
+            self.around.timer.file(self, alarms)
+        if not effects.answers:
+            return ()
+        answers, effects.answers = effects.answers, []
+        return answers
+
+
+_DECISIONS: dict[type, Callable[[Cell, Any, Any], Answers]] = {
+    Heartbeat: Cell._heartbeat,
+    OffsetCommit: Cell._commit,
+    JoinGroup: Cell._join,
+    SyncGroup: Cell._sync,
+    LeaveGroup: Cell._leave,
+    OffsetFetch: Cell._fetch,
+}
+
+
+def deliver(answers: Answers) -> None:
+    """Give answers to those who wait."""
+    for reply_to, answer in answers:
+        reply_to.set(answer)

@@ -1,0 +1,355 @@
+"""The conclusion of a run, in sentences made from its numbers.
+
+Nothing here knows which engine ought to win. Two engines are compared round by round: one beats the other when it was
+faster in every round that both have; otherwise the run does not decide it, and the sentence says so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from callboard.bench.concurrency.plan import Case
+from callboard.bench.concurrency.results import BASE, FAILED, RIGHT, WRONG, Run, Summary, Table, quotients
+from callboard.bench.concurrency.styles import ACTORS, count, kb, ms, percent, rate, significant, times
+
+BUYS = (
+    "No lock order. A handler has its group to itself and cannot take a second lock, so there is no order of locks to "
+    "get wrong and no deadlock to look for.",
+    "No lock held across the disk or a reply. A commit that waits for the disk is a message that has not come yet; "
+    "meanwhile its group answers heartbeats.",
+    "Timers as messages. An expiry waits in the same mailbox as the heartbeat that it races with; nobody reasons about "
+    "which thread holds what when a timer fires.",
+    "Simulation under a seed. The same actors run under a seeded choice of the next message and a virtual clock, so an "
+    "order that fails can be run again. Threads and locks take theirs from the operating system.",
+)
+
+
+LOCK, ACTOR, OPEN = "a lock was faster", "an actor was faster", "not decided"
+
+
+class Finding(NamedTuple):
+    """A heading, sentences under it, and then points or a table."""
+
+    title: str
+    sentences: Sequence[str] = ()
+    points: Sequence[str] = ()
+    columns: tuple[str, ...] = ()
+    rows: Sequence[tuple[str, ...]] = ()
+
+
+class Match(NamedTuple):
+    """Two engines on one case: the median of each round's ratio, and in how many rounds the first was faster."""
+
+    case: Case
+    winner: Summary
+    loser: Summary
+    ratio: float
+    won: int
+    rounds: int
+
+    @property
+    def decided(self) -> bool:
+        return self.won == self.rounds
+
+
+def findings(run: Run, table: Table) -> list[Finding]:
+    """The conclusion, from what matters first to what it does not say."""
+    parts = (_rightness, _fastest, _locks, _buys, _costs)
+    return [*(part(run, table) for part in parts), _scope(run)]
+
+
+def in_short(run: Run, table: Table) -> list[str]:
+    """The run in a few sentences, for its beginning."""
+    first = [ranked[0] for own in table.values() if (ranked := ranking(own))]
+    sentences = [*_rightness(run, table).sentences]
+    if first:
+        sentences.append(f"Fastest by the median, of {count(len(table), 'case')}: {_winners(first)}.")
+    return [*sentences, *_locks(run, table).sentences, *_by_chance(run)]
+
+
+def ranking(own: dict[str, Summary]) -> list[Summary]:
+    """The engines that are right, the fastest first."""
+    return sorted((each for each in own.values() if each.rounds), key=_median, reverse=True)
+
+
+def match(one: Summary, other: Summary) -> Match | None:
+    """The two compared, the faster by the median of ratios as the winner; None without a common round."""
+    ratios = quotients(one.rounds, other.rounds).values()
+    if not ratios:
+        return None
+    if median(ratios) < 1:
+        return match(other, one)
+    return Match(one.case, one, other, median(ratios), sum(ratio > 1 for ratio in ratios), len(ratios))
+
+
+def certainty(won: int, rounds: int) -> str:
+    """In how many rounds: only all of them decide anything."""
+    if rounds == 1:
+        return "the one round"
+    return f"each of {rounds} rounds" if won == rounds else f"{won} of {rounds}: not decided"
+
+
+def _median(summary: Summary) -> float:
+    return summary.throughput.median if summary.throughput else 0.0
+
+
+def _winners(best: Iterable[Summary]) -> str:
+    return ", ".join(f"{engine} in {won}" for engine, won in Counter(each.engine for each in best).most_common())
+
+
+def case_name(case: Case) -> str:
+    return f"{case.workload}, {count(case.groups, 'group')}"
+
+
+# Right or wrong -------------------------------------------------------------------------------------------------------
+
+
+def _rightness(run: Run, table: Table) -> Finding:
+    statuses = Counter(each.status for each in run.measurements)
+    bad = statuses[WRONG] + statuses[FAILED]
+    total = len(run.measurements)
+    if not bad:
+        text = f"All {count(total, 'measurement')} ended in the state that the oracle computed."
+        return Finding("Right or wrong", [text, *_unfinished(run)])
+    text = (
+        f"Of {count(total, 'measurement')}, {statuses[WRONG]} ended in a wrong state{_who(run, WRONG)} and "
+        f"{statuses[FAILED]} failed{_who(run, FAILED)}. A wrong engine has no numbers and is in no comparison."
+    )
+    points = [
+        f"{each.engine} on {case_name(each.case)}: {reason}"
+        for own in table.values()
+        for each in own.values()
+        for reason in each.reasons
+    ]
+    return Finding("Right or wrong", [text, *_unfinished(run)], points)
+
+
+def _who(run: Run, status: str) -> str:
+    names = dict.fromkeys(each.step.engine for each in run.measurements if each.status == status)
+    return f" ({', '.join(names)})" if names else ""
+
+
+def _unfinished(run: Run) -> list[str]:
+    missing = run.planned - len(run.measurements)
+    if not missing:
+        return []
+    return [f"{missing} of {count(run.planned, 'planned measurement')} were not made: the run was ended before."]
+
+
+# Fastest --------------------------------------------------------------------------------------------------------------
+
+
+def _fastest(run: Run, table: Table) -> Finding:
+    columns = ("case", "fastest", "requests/s", f"times {BASE}", "next", "times the next", "faster in", "slowest")
+    rows = [(case_name(case), *_fastest_of(ranking(own))) for case, own in table.items()]
+    return Finding("Which engine was fastest", _by_chance(run), columns=columns, rows=rows)
+
+
+def _by_chance(run: Run) -> list[str]:
+    """How much a verdict is worth."""
+    rounds = int(run.options.get("rounds") or 1)
+    if rounds == 1:
+        return ["There was one round. What it shows may not come again: take at least three to conclude anything."]
+    chance = percent(2 / 2**rounds)
+    return [
+        f"One engine beats another when it was faster in each of {rounds} rounds. Of two that are equally fast, one "
+        f"does that by chance in {chance} of such comparisons."
+    ]
+
+
+def _fastest_of(ranked: Sequence[Summary]) -> tuple[str, ...]:
+    if not ranked:
+        return ("none was right", *[""] * 6)
+    first = ranked[0]
+    head = (first.engine, rate(_median(first)), times(first.ratio))
+    if len(ranked) == 1:
+        return (*head, "no other was right", "", "", "")
+    found = match(first, ranked[1])
+    last = f"{ranked[-1].engine}, {rate(_median(ranked[-1]))}/s"
+    if found is None:
+        return (*head, ranked[1].engine, "", "no common round", last)
+    # The medians and the ratios of rounds may point to different engines; then the ratio is below 1.
+    ratio, won = (found.ratio, found.won) if found.winner is first else (1 / found.ratio, found.rounds - found.won)
+    return (*head, ranked[1].engine, times(ratio), certainty(won, found.rounds), last)
+
+
+# Locks and actors -----------------------------------------------------------------------------------------------------
+
+
+def _fields(run: Run) -> dict[str, list[str]]:
+    """Which engines are compared with each other: all, and those of one kind, where clients sit at the same place."""
+    on_loop = [engine for engine, about in run.engines.items() if about.get("has_loop")]
+    on_threads = [engine for engine in run.engines if engine not in on_loop]
+    return {"Of all engines": list(run.engines), "On threads": on_threads, "On a loop": on_loop}
+
+
+def _matches(run: Run, table: Table, field: Container[str]) -> list[Match]:
+    """On each case the best engine with locks against the best of our actors, both from this field."""
+    locks = [engine for engine, about in run.engines.items() if about.get("has_locks")]
+    found = []
+    for own in table.values():
+        ranked = [each for each in ranking(own) if each.engine in field]
+        lock = next((each for each in ranked if each.engine in locks), None)
+        actor = next((each for each in ranked if each.engine in ACTORS), None)
+        if lock and actor and (each := match(lock, actor)):
+            found.append(each)
+    return found
+
+
+def _locks(run: Run, table: Table) -> Finding:
+    title = "Where a lock beats an actor"
+    fields = {name: found for name, field in _fields(run).items() if (found := _matches(run, table, field))}
+    if not fields:
+        return Finding(title, ["Not compared: no case has both a right engine with locks and a right actor."])
+    columns = ("", "case", "faster", "slower", "times", "faster in", "p99 ms", "slower's p99 ms")
+    rows = [
+        (name, *_match_row(each))
+        for name, found in fields.items()
+        for side in (LOCK, OPEN)
+        for each in _sides(found)[side]
+    ]
+    return Finding(title, [_tally(name, found) for name, found in fields.items()], columns=columns, rows=rows)
+
+
+def _tally(name: str, matches: Sequence[Match]) -> str:
+    tally = ", ".join(f"{side} in {len(own)}{_factors(own)}" for side, own in _sides(matches).items() if own)
+    return f"{name}, the best with locks against the best actor, {count(len(matches), 'case')}: {tally}."
+
+
+def _sides(matches: Sequence[Match]) -> dict[str, list[Match]]:
+    sides: dict[str, list[Match]] = {LOCK: [], ACTOR: [], OPEN: []}
+    for each in matches:
+        won = ACTOR if each.winner.engine in ACTORS else LOCK
+        sides[won if each.decided else OPEN].append(each)
+    return sides
+
+
+def _factors(matches: Sequence[Match]) -> str:
+    """How much faster, when that is decided: `` (1.20 to 2.30 times)``."""
+    ratios = [each.ratio for each in matches if each.decided]
+    if not ratios:
+        return ""
+    low, high = times(min(ratios)), times(max(ratios))
+    return f" ({low} times)" if low == high else f" ({low} to {high} times)"
+
+
+def _match_row(found: Match) -> tuple[str, ...]:
+    tails = [ms(each.figure("p99_us")) for each in (found.winner, found.loser)]
+    names = case_name(found.case), found.winner.engine, found.loser.engine
+    return (*names, times(found.ratio), certainty(found.won, found.rounds), *tails)
+
+
+def _buys(run: Run, table: Table) -> Finding:
+    """What an actor is good for besides, and what that cost here."""
+    lost = [each for field in _fields(run).values() for each in _sides(_matches(run, table, field))[LOCK]]
+    if lost:
+        price = f"Where a lock was faster, that is the actor's price in requests a second{_factors(lost)}. It buys:"
+    else:
+        price = "In this run no lock was faster in every round of a case; so these come without a price measured here:"
+    return Finding("What the actor buys for it", [price], [*BUYS, *_lock_waits(table)])
+
+
+def _lock_waits(table: Table) -> list[str]:
+    worst = _most(table, "lock_wait_us")
+    if worst is None:
+        return []
+    wait = significant(worst.figure("lock_wait_us"))
+    where = f"{worst.engine} on {case_name(worst.case)}"
+    return [
+        f"What waiting for locks came to: at most {wait} us for each request ({where}); an actor has none to wait for."
+    ]
+
+
+# Other costs ----------------------------------------------------------------------------------------------------------
+
+
+def _costs(run: Run, table: Table) -> Finding:
+    points = [*_tails(run, table), *_memory(table), *_cold(table), *_pause(table)]
+    return Finding("Latency, memory, fairness, pauses", [] if points else ["None of these is known."], points)
+
+
+def _tails(run: Run, table: Table) -> list[str]:
+    best = [each for own in table.values() if (each := _least(own.values(), "p99_us"))]
+    return [f"The lowest p99, of {count(len(best), 'case')}: {_winners(best)}."] if best else []
+
+
+def _memory(table: Table) -> list[str]:
+    """Where most engines are known, and then with most groups: a process's own needs disturb least there."""
+    known = {case: _known(own.values(), "bytes_a_group") for case, own in table.items()}
+    case = max(known, key=lambda each: (len(known[each]), each.groups), default=None)
+    if case is None or not known[case]:
+        return []
+    own = sorted(known[case], key=lambda each: each.figure("bytes_a_group") or 0)
+    least, most = own[0], own[-1]
+    sizes = [f"{each.engine} {kb(each.figure('bytes_a_group'))}" for each in (least, most)]
+    return [f"Memory for a group with its members ({case_name(case)}), in kB: from {sizes[0]} to {sizes[1]}."]
+
+
+def _cold(table: Table) -> list[str]:
+    """On the case where hot groups cost the cold ones most."""
+    hot = {case: own for case, own in table.items() if _least(own.values(), "hot_p99_us")}
+    worst = _most(hot, "cold_p99_us")
+    if worst is None:
+        return []
+    least = _least(table[worst.case].values(), "cold_p99_us")
+    assert least is not None
+    figures = [f"{each.engine} {ms(each.figure('cold_p99_us'))} ms" for each in (least, worst)]
+    where = case_name(worst.case)
+    return [f"p99 of the groups that are not hot was worst on {where}: from {figures[0]} to {figures[1]}."]
+
+
+def _pause(table: Table) -> list[str]:
+    worst = _most(table, "loop_pause_max_ms")
+    if worst is None:
+        return []
+    pause = significant(worst.figure("loop_pause_max_ms"))
+    return [f"The longest time that a loop stood still: {pause} ms, {worst.engine} on {case_name(worst.case)}."]
+
+
+def _known(own: Iterable[Summary], name: str) -> list[Summary]:
+    return [each for each in own if each.status == RIGHT and each.figure(name) is not None]
+
+
+def _least(own: Iterable[Summary], name: str) -> Summary | None:
+    return min(_known(own, name), key=lambda each: each.figure(name) or 0, default=None)
+
+
+def _most(table: Table, name: str) -> Summary | None:
+    known = [each for own in table.values() for each in _known(own.values(), name)]
+    return max(known, key=lambda each: each.figure(name) or 0, default=None)
+
+
+# Scope ----------------------------------------------------------------------------------------------------------------
+
+
+def _scope(run: Run) -> Finding:
+    points = [
+        f"It was run on {python_name(run)}, {count(run.machine.get('cpus') or 0, 'CPU')}, "
+        f"{run.machine.get('system')}. Nothing is claimed for builds not run: {_other_builds(run)}, other versions of "
+        "Python, other numbers of CPUs.",
+        "No socket is in the way: the figures are the price of serialising with the hand-overs between threads that it "
+        "needs, not of a server. Clients live where an engine's sockets would be: on the loop's own thread, or on "
+        "threads beside the engine's. So a request to a loop crosses no thread, one to an engine of threads crosses "
+        "twice. For the difference that locks alone make, compare those on threads among themselves, and those on a "
+        "loop.",
+    ]
+    return Finding("What this does not say", points=[*points, *(f"Left out: {each}." for each in run.left_out)])
+
+
+def python_name(run: Run) -> str:
+    """The interpreter in words: implementation, version, free-threaded or not."""
+    about = run.python
+    return f"{about.get('implementation', 'Python')} {about.get('version', '?')} ({_threading(about)})"
+
+
+def _threading(about: dict[str, object]) -> str:
+    if not about.get("free_threaded"):
+        return "a build with the global interpreter lock"
+    return "a free-threaded build, its lock " + ("switched on" if about.get("gil_enabled") else "off")
+
+
+def _other_builds(run: Run) -> str:
+    return "builds with the global interpreter lock" if run.python.get("free_threaded") else "free-threaded builds"

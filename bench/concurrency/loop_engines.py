@@ -1,0 +1,240 @@
+"""Engines on event loops: a lock and a task a request on one loop, and a loop for each partition.
+
+``AsyncioLock`` is what a service on asyncio is usually written like. As long as nothing inside of the lock awaits, and
+nothing here does, the lock is never contended; what it costs is its price even so, and the task's.
+
+``LoopPartition`` is Kafka's way (its CoordinatorRuntime): several threads, each takes events off a queue of its own and
+alone touches the groups of its partitions. Such a loop waits on a queue and on no socket, so it is a thread with a
+``SimpleQueue`` and no asyncio loop, whose wake-up from another thread costs a system call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Hashable, Sequence
+from concurrent.futures import TimeoutError as NotInTime
+from queue import SimpleQueue
+from time import perf_counter
+from typing import Any
+from zlib import crc32
+
+from callboard.actors.ports import ReplyTo
+from callboard.bench.concurrency.cell import Answers, Append, Cell, Request, deliver
+from callboard.bench.concurrency.clients import Client, Crew, LoopCrew, Stage
+from callboard.bench.concurrency.engines import BARRIER_S, WORKERS, Engine
+from callboard.bench.concurrency.services import LoopTimer, ThreadTimer
+
+PULSE_S = 0.002
+"""How often a loop is asked whether it still turns; a pause shorter than this may go unseen."""
+
+
+class LoopEngine(Engine):
+    """An asyncio loop on a thread of its own: the home of cells, clients and timer."""
+
+    def prepare(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._pause_s = 0.0
+        self._thread = threading.Thread(target=self._run, name="loop", daemon=True)
+        self._thread.start()
+        self.timer = LoopTimer(self.loop, self.clock, self.expired)
+        self.on_home(self._pulse)
+
+    def _run(self) -> None:
+        self.loop.run_forever()
+        self.loop.close()
+
+    def on_home(self, work: Callable[[], Any]) -> Any:
+        async def call() -> Any:
+            return work()
+
+        return asyncio.run_coroutine_threadsafe(call(), self.loop).result()
+
+    def crews(self, stage: Stage, clients: Sequence[Client]) -> list[Crew]:
+        return [LoopCrew(stage, clients, self.submit, self.loop)]
+
+    def written(self, appends: Sequence[Append]) -> None:
+        self.loop.call_soon_threadsafe(self.round_done, appends)
+
+    def round_done(self, appends: Sequence[Append]) -> None:
+        """As ``written``, on the loop."""
+        raise NotImplementedError
+
+    def wait_for(self, waiting: Coroutine[Any, Any, Any]) -> bool:
+        """Run a coroutine on the loop; False if it takes too long."""
+        try:
+            asyncio.run_coroutine_threadsafe(waiting, self.loop).result(BARRIER_S)
+        except NotInTime:
+            return False
+        return True
+
+    def end(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(BARRIER_S)
+
+    @property
+    def loop_pause_s(self) -> float:
+        return self._pause_s
+
+    def watch(self) -> None:
+        self._pause_s = 0.0
+
+    def _pulse(self) -> None:
+        self.loop.call_later(PULSE_S, self._pulse_came, self.loop.time() + PULSE_S)
+
+    def _pulse_came(self, due: float) -> None:
+        self._pause_s = max(self._pause_s, self.loop.time() - due)
+        self._pulse()
+
+
+class AsyncioLock(LoopEngine):
+    """One asyncio.Lock a group, and a task for everything that wants to go inside."""
+
+    def prepare(self) -> None:
+        self._seats: dict[str, tuple[Cell, asyncio.Lock]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()  # the loop itself holds tasks by weak references only
+        self._wait_s = 0.0
+        super().prepare()
+
+    def seat(self, cell: Cell) -> None:
+        self._seats[cell.group_id] = (cell, asyncio.Lock())
+
+    def submit(self, request: Request, reply_to: ReplyTo) -> None:
+        cell, lock = self._seats[request.group_id]
+        self._start(lock, cell.handle, request, reply_to)
+
+    def round_done(self, appends: Sequence[Append]) -> None:
+        for append in appends:
+            self._start(self._seats[append.cell.group_id][1], append.cell.written, append)
+
+    def expired(self, cell: Cell, names: Sequence[Hashable]) -> None:
+        self._start(self._seats[cell.group_id][1], cell.expired, names)
+
+    def _start(self, lock: asyncio.Lock, decide: Callable[..., Answers], *message: Any) -> None:
+        task = self.loop.create_task(self._turn(lock, decide, *message))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _turn(self, lock: asyncio.Lock, decide: Callable[..., Answers], *message: Any) -> None:
+        if lock.locked():
+            began = perf_counter()
+            await lock.acquire()
+            self._wait_s += perf_counter() - began
+        else:
+            await lock.acquire()
+        try:
+            answers = decide(*message)
+        finally:
+            lock.release()
+        deliver(answers)
+
+    def barrier(self) -> bool:
+        return self.wait_for(self._all_done())
+
+    async def _all_done(self) -> None:
+        await asyncio.sleep(0)  # what the writer's thread has called soon begins first
+        while self._tasks:
+            await asyncio.gather(*self._tasks)
+
+    @property
+    def lock_wait_s(self) -> float:
+        return self._wait_s
+
+    def watch(self) -> None:
+        super().watch()
+        self._wait_s = 0.0
+
+
+Event = tuple[Callable[..., Answers], tuple[Any, ...]]
+
+
+class PartitionLoop:
+    """A thread that takes events off its queue, one after the other: all of the groups that belong to it."""
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[Event | None] = SimpleQueue()
+        self.put = self._queue.put
+        self.pause_s = 0.0
+        self._thread = threading.Thread(target=self._run, name="partition", daemon=True)
+        self._thread.start()
+
+    def pulse(self) -> None:
+        """Note how long this event waits for its turn."""
+        self._queue.put((self._pulse_came, (perf_counter(),)))
+
+    def reach(self, reached: threading.Event) -> None:
+        """Set ``reached`` when everything that was put before is done."""
+        self._queue.put((_set, (reached,)))
+
+    def close(self) -> None:
+        self._queue.put(None)
+        self._thread.join(BARRIER_S)
+
+    def _pulse_came(self, sent: float) -> Answers:
+        self.pause_s = max(self.pause_s, perf_counter() - sent)
+        return ()
+
+    def _run(self) -> None:
+        take = self._queue.get
+        while (event := take()) is not None:
+            decide, message = event
+            deliver(decide(*message))
+
+
+def _set(reached: threading.Event) -> Answers:
+    reached.set()
+    return ()
+
+
+class LoopPartition(Engine):
+    """As many loops as other engines have workers; a group's is chosen by its name, as its partition is."""
+
+    loops = WORKERS
+
+    def prepare(self) -> None:
+        self.timer = ThreadTimer(self.clock, self.expired)
+        self._loops = [PartitionLoop() for _ in range(self.loops)]
+        self._seats: dict[str, tuple[Cell, PartitionLoop]] = {}
+        self._ending = threading.Event()
+        self._pulses = threading.Thread(target=self._pulse, name="pulse", daemon=True)
+        self._pulses.start()
+
+    def seat(self, cell: Cell) -> None:
+        self._seats[cell.group_id] = (cell, self._loops[crc32(cell.group_id.encode()) % self.loops])
+
+    def submit(self, request: Request, reply_to: ReplyTo) -> None:
+        cell, loop = self._seats[request.group_id]
+        loop.put((cell.handle, (request, reply_to)))
+
+    def written(self, appends: Sequence[Append]) -> None:
+        for append in appends:
+            cell, loop = self._seats[append.cell.group_id]
+            loop.put((cell.written, (append,)))
+
+    def expired(self, cell: Cell, names: Sequence[Hashable]) -> None:
+        self._seats[cell.group_id][1].put((cell.expired, (names,)))
+
+    def barrier(self) -> bool:
+        waiting = [threading.Event() for _ in self._loops]
+        for loop, reached in zip(self._loops, waiting, strict=True):
+            loop.reach(reached)
+        return all(reached.wait(BARRIER_S) for reached in waiting)
+
+    def end(self) -> None:
+        self._ending.set()
+        self._pulses.join(BARRIER_S)
+        for loop in self._loops:
+            loop.close()
+
+    def _pulse(self) -> None:
+        while not self._ending.wait(PULSE_S):
+            for loop in self._loops:
+                loop.pulse()
+
+    @property
+    def loop_pause_s(self) -> float:
+        return max(loop.pause_s for loop in self._loops)
+
+    def watch(self) -> None:
+        for loop in self._loops:
+            loop.pause_s = 0.0

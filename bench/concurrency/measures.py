@@ -1,0 +1,96 @@
+"""Numbers out of what the crews noted: percentiles, the curve of latencies, fairness, memory, switches of context."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import sys
+import sysconfig
+import time
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from math import ceil
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+CURVE_POINTS = 120
+HOT_SHARE = 0.01  # of the groups
+
+
+class Usage(NamedTuple):
+    """What the process has used so far."""
+
+    cpu_s: float
+    voluntary: int
+    involuntary: int
+
+    @classmethod
+    def now(cls) -> Self:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return cls(time.process_time(), used.ru_nvcsw, used.ru_nivcsw)
+
+    def since(self, before: Usage) -> Usage:
+        return Usage(
+            self.cpu_s - before.cpu_s, self.voluntary - before.voluntary, self.involuntary - before.involuntary
+        )
+
+
+def resident_bytes() -> int | None:
+    """Resident memory of this process; None where there is no ``/proc``."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return None
+
+
+def percentile(ordered: Sequence[int], share: float) -> int:
+    """The smallest value that at least ``share`` of all do not exceed. ``ordered`` rises and is not empty."""
+    return ordered[max(ceil(share * len(ordered)) - 1, 0)]
+
+
+def latencies_us(ordered_ns: Sequence[int]) -> dict[str, float]:
+    shares = {"p50": 0.5, "p99": 0.99, "p999": 0.999, "max": 1.0}
+    return {name: percentile(ordered_ns, share) / 1000 for name, share in shares.items()}
+
+
+def curve(ordered_ns: Sequence[int]) -> list[tuple[float, float]]:
+    """Latencies in microseconds at equal steps of their logarithm, each with the share of requests that took longer."""
+    first, last = max(ordered_ns[0], 1), max(ordered_ns[-1], 1)
+    step = (last / first) ** (1 / (CURVE_POINTS - 1))
+    at = [round(first * step**number) for number in range(CURVE_POINTS)]
+    count = len(ordered_ns)
+    points = ((ns / 1000, 1 - bisect_right(ordered_ns, ns) / count) for ns in dict.fromkeys(at))
+    return [point for point in points if point[1] > 0]
+
+
+def jain(counts: Iterable[int]) -> float:
+    """Jain's index of fairness: 1 when all have the same, 1/n when one has everything."""
+    values = list(counts)
+    squares = sum(value * value for value in values)
+    return sum(values) ** 2 / (len(values) * squares) if squares else 1.0
+
+
+def fairness(pairs: Sequence[tuple[int, int]], groups: int) -> dict[str, float | None]:
+    """From pairs of group and latency in ns: how even the answers are, and what the busiest groups cost the others."""
+    counts = Counter(group for group, _ in pairs)
+    hottest = {group for group, _ in counts.most_common(ceil(groups * HOT_SHARE))}
+    hot = sorted(ns for group, ns in pairs if group in hottest)
+    cold = sorted(ns for group, ns in pairs if group not in hottest)
+    return {
+        "jain": jain([*counts.values(), *[0] * (groups - len(counts))]),
+        "cold_p99_us": percentile(cold, 0.99) / 1000 if cold else None,
+        "hot_p99_us": percentile(hot, 0.99) / 1000 if hot else None,
+    }
+
+
+def python() -> dict[str, Any]:
+    """Which Python this is; ``gil_enabled`` may be true on a free-threaded build too."""
+    gil = getattr(sys, "_is_gil_enabled", None)
+    return {
+        "version": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "free_threaded": bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+        "gil_enabled": True if gil is None else bool(gil()),
+    }

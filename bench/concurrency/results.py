@@ -1,0 +1,245 @@
+"""What was measured, and the statistics of it: one measurement, the medians over a case's rounds, a whole run.
+
+A number that is missing, or is no number, is None from the moment that the measured process's line is read. So no NaN
+gets into a median, a file or a plot.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import Any, NamedTuple, Self
+
+from callboard.bench.concurrency.plan import Case, Step
+from callboard.bench.harness import BenchError, Measured, median_known, summarise
+
+BASE = "lock-group"  # every ratio is to this engine, in the same round
+
+RIGHT, WRONG, FAILED = "right", "WRONG", "FAILED"
+
+# Where a figure stands in the measured process's line.
+PLACES: dict[str, tuple[str, ...]] = {
+    "members_a_group": ("members_a_group",),
+    "clients": ("clients",),
+    "requests": ("requests",),
+    "elapsed_s": ("elapsed_s",),
+    "throughput": ("throughput",),
+    "cpu_s": ("cpu_s",),
+    "p50_us": ("latency_us", "p50"),
+    "p99_us": ("latency_us", "p99"),
+    "p999_us": ("latency_us", "p999"),
+    "max_us": ("latency_us", "max"),
+    "bytes_a_group": ("bytes_a_group",),
+    "voluntary_switches": ("context_switches", "voluntary"),
+    "involuntary_switches": ("context_switches", "involuntary"),
+    "lock_wait_s": ("lock_wait_s",),
+    "loop_pause_max_ms": ("loop_pause_max_ms",),
+    "jain": ("fairness", "jain"),
+    "cold_p99_us": ("fairness", "cold_p99_us"),
+    "hot_p99_us": ("fairness", "hot_p99_us"),
+}
+NEEDED = ("requests", "elapsed_s", "throughput")
+
+Figures = dict[str, float | None]
+
+
+class Measurement(NamedTuple):
+    """One step's result. ``reasons``: what the oracle found, or the last words of a process that failed."""
+
+    step: Step
+    status: str
+    figures: Figures
+    ccdf: list[tuple[float, float]]
+    reasons: list[str]
+    python: dict[str, Any]
+
+    @property
+    def throughput(self) -> float:
+        """Requests a second; only of a measurement that is right."""
+        value = self.figures["throughput"]
+        assert value is not None
+        return value
+
+    def plain(self) -> dict[str, Any]:
+        return {**self._asdict(), "step": self.step._asdict()}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
+        ccdf = [(float(latency_us), float(share)) for latency_us, share in plain["ccdf"]]
+        return cls(**{**plain, "step": Step(**plain["step"]), "ccdf": ccdf})
+
+
+class Run(NamedTuple):
+    """Everything about one run of the laboratory; ``engines`` and ``workloads`` describe them, by id."""
+
+    date: str
+    command: str
+    machine: dict[str, Any]
+    python: dict[str, Any]
+    options: dict[str, Any]
+    engines: dict[str, dict[str, Any]]
+    workloads: dict[str, dict[str, Any]]
+    planned: int
+    left_out: list[str]
+    measurements: list[Measurement]
+
+    def plain(self) -> dict[str, Any]:
+        return {"bench": "concurrency", **self._asdict(), "measurements": [each.plain() for each in self.measurements]}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
+        measurements = [Measurement.from_plain(each) for each in plain["measurements"]]
+        return cls(**{name: plain[name] for name in cls._fields if name != "measurements"}, measurements=measurements)
+
+
+# Reading a measured process's line ------------------------------------------------------------------------------------
+
+
+def read_line(step: Step, line: str) -> Measurement:
+    """The measurement that a process's line of JSON tells of. Raises BenchError when it is not such a line."""
+    try:
+        told = json.loads(line)
+    except ValueError:
+        raise BenchError(f"expected one line of JSON, got {line[:200]!r}") from None
+    if not isinstance(told, dict) or not isinstance(told.get("right"), bool):
+        raise BenchError(f"expected an object with 'right': true or false, got {line[:200]!r}")
+    _check_same(step, told)
+    if not told["right"]:
+        reasons = [str(each) for each in told.get("wrong") or ["the oracle gave no reason"]]
+        return Measurement(step, WRONG, {}, [], reasons, told.get("python") or {})
+    figures = {name: number(told, place) for name, place in PLACES.items()}
+    missing = [name for name in NEEDED if figures[name] is None]
+    if missing:
+        raise BenchError(f"its line has no number for {', '.join(missing)}: {line[:200]!r}")
+    return Measurement(step, RIGHT, figures, _ccdf(told), [], told.get("python") or {})
+
+
+def _check_same(step: Step, told: Mapping[str, Any]) -> None:
+    for name in ("engine", "workload", "groups"):
+        if told.get(name) != getattr(step, name):
+            raise BenchError(f"asked for {name} {getattr(step, name)!r}, it measured {told.get(name)!r}")
+
+
+def number(told: Any, place: Sequence[str]) -> float | None:
+    """The finite number at a place in nested objects; None when there is none."""
+    for name in place:
+        told = told.get(name) if isinstance(told, dict) else None
+    is_number = isinstance(told, int | float) and not isinstance(told, bool) and math.isfinite(told)
+    return told if is_number else None
+
+
+def _ccdf(told: Mapping[str, Any]) -> list[tuple[float, float]]:
+    points = told.get("ccdf") or []
+    return [(float(us), float(share)) for us, share in points if us and share and math.isfinite(us * share)]
+
+
+def failure(step: Step, last_words: str) -> Measurement:
+    return Measurement(step, FAILED, {}, [], last_words.splitlines(), {})
+
+
+# Statistics -----------------------------------------------------------------------------------------------------------
+
+
+class Summary(NamedTuple):
+    """An engine on a case, over its rounds.
+
+    One wrong round makes the engine WRONG, without numbers. ``rounds`` are the requests a second of each right round
+    by its number, ``ratios`` those to the base's. ``figures`` are medians, with three that are taken for each request.
+    """
+
+    case: Case
+    engine: str
+    status: str
+    measured: int
+    rounds: dict[int, float]
+    ratios: dict[int, float]
+    figures: Figures
+    ccdf: list[tuple[float, float]]
+    reasons: list[str]
+
+    @property
+    def throughput(self) -> Measured | None:
+        return summarise(list(self.rounds.values())) if self.rounds else None
+
+    @property
+    def ratio(self) -> float | None:
+        return median(self.ratios.values()) if self.ratios else None
+
+    def figure(self, name: str) -> float | None:
+        return self.figures.get(name)
+
+
+Table = dict[Case, dict[str, Summary]]  # engines in the order of the run's list
+
+
+def summaries(run: Run) -> Table:
+    """Every case with all engines that were measured on it."""
+    table: Table = {}
+    for case in dict.fromkeys(each.step.case for each in run.measurements):
+        own = [each for each in run.measurements if each.step.case == case]
+        base = rates(own, BASE)
+        table[case] = {
+            engine: _summary(case, engine, [each for each in own if each.step.engine == engine], base)
+            for engine in run.engines
+            if any(each.step.engine == engine for each in own)
+        }
+    return table
+
+
+def rates(measurements: Iterable[Measurement], engine: str) -> dict[int, float]:
+    """Requests a second by round; none at all when the engine was wrong once."""
+    own = [each for each in measurements if each.step.engine == engine]
+    if any(each.status == WRONG for each in own):
+        return {}
+    return {each.step.round: each.throughput for each in own if each.status == RIGHT}
+
+
+def quotients(own: Mapping[int, float], other: Mapping[int, float]) -> dict[int, float]:
+    """Own over other, in each round that both have."""
+    return {number: rate / other[number] for number, rate in own.items() if other.get(number)}
+
+
+def _summary(case: Case, engine: str, own: Sequence[Measurement], base: Mapping[int, float]) -> Summary:
+    rounds = rates(own, engine)
+    right = [each for each in own if rounds and each.status == RIGHT]
+    wrong = any(each.status == WRONG for each in own)
+    status = WRONG if wrong else RIGHT if right else FAILED
+    reasons = _reasons([each for each in own if each.status != RIGHT])
+    ratios = quotients(rounds, base)
+    return Summary(case, engine, status, len(own), rounds, ratios, _medians(right), _middle_ccdf(right), reasons)
+
+
+def _reasons(bad: Sequence[Measurement]) -> list[str]:
+    """What was wrong or failed, once, with the rounds in which it did."""
+    rounds: dict[tuple[str, str], list[str]] = {}
+    for each in sorted(bad, key=lambda each: each.step.round):
+        rounds.setdefault((each.status, " / ".join(each.reasons)), []).append(str(each.step.round))
+    return [f"{status} in round {', '.join(numbers)}: {reason}" for (status, reason), numbers in rounds.items()]
+
+
+def _medians(right: Sequence[Measurement]) -> Figures:
+    figures = {name: median_known([each.figures[name] for each in right]) for name in PLACES}
+    figures["cpu_us"] = median_known([_each(each, "cpu_s", 1e6) for each in right])
+    figures["lock_wait_us"] = median_known([_each(each, "lock_wait_s", 1e6) for each in right])
+    figures["switches_a_1000"] = median_known([_switches(each) for each in right])
+    return figures
+
+
+def _each(measurement: Measurement, name: str, factor: float) -> float | None:
+    """A total of the measurement for each of its requests."""
+    total, requests = measurement.figures[name], measurement.figures["requests"]
+    return None if total is None or not requests else factor * total / requests
+
+
+def _switches(measurement: Measurement) -> float | None:
+    kinds = [_each(measurement, name, 1000) for name in ("voluntary_switches", "involuntary_switches")]
+    known = [kind for kind in kinds if kind is not None]
+    return sum(known) if known else None
+
+
+def _middle_ccdf(right: Sequence[Measurement]) -> list[tuple[float, float]]:
+    """The curve of the round in the middle by throughput: curves have no median that anybody ran."""
+    ordered = sorted(right, key=lambda each: each.throughput)
+    return ordered[(len(ordered) - 1) // 2].ccdf if ordered else []

@@ -1,0 +1,295 @@
+"""The laboratory's parent process: options, a fresh process for each measurement, progress, tables, the report.
+
+A process that ends badly, hangs or talks nonsense is a FAILED measurement with its last words, and the run goes on. An
+engine that the oracle finds wrong prints WRONG and makes the exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import shlex
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from callboard.bench.concurrency import plots, report
+from callboard.bench.concurrency.findings import case_name, in_short
+from callboard.bench.concurrency.plan import Case, Plan, Step, duration, make_plan, patience_s, total_s
+from callboard.bench.concurrency.progress import Progress, progress
+from callboard.bench.concurrency.report import COLUMNS
+from callboard.bench.concurrency.results import (
+    BASE,
+    RIGHT,
+    WRONG,
+    Measurement,
+    Run,
+    Summary,
+    Table,
+    failure,
+    read_line,
+    summaries,
+)
+from callboard.bench.concurrency.styles import percent, rate, times
+from callboard.bench.harness import BenchError, Child, machine, print_table
+
+CHILD = ("-m", "callboard.bench.concurrency.one")
+PURPOSE = "One coordinator, serialised by actors, locks and loops, under the same load; writes a report."
+OUT = Path("concurrency-report")
+
+SECONDS, ROUNDS = 2.0, 5
+QUICK_SECONDS, QUICK_ROUNDS = 0.2, 1
+QUICK_GROUPS_MAX = 1000
+QUICK_BUDGET_S = 45.0  # the measurements'; with the start, the plots and the page it stays under a minute
+
+
+class Catalogue(NamedTuple):
+    """What can be run: engines and workloads by id, described as the report and the plan need them."""
+
+    engines: dict[str, dict[str, Any]]
+    workloads: dict[str, dict[str, Any]]
+
+
+def main(argv: Sequence[str] | None = None, child: Sequence[str] = CHILD) -> int:
+    """Measure, write the files, print the tables; returns 1 when an engine was wrong or nothing could be run.
+
+    ``child`` is the command of the measured process after ``python``.
+    """
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    options = parse(arguments, catalogue())
+    try:
+        return _run(options, arguments, child)
+    except BenchError as error:
+        print(f"concurrency: {error}", file=sys.stderr)
+        return 1
+
+
+def _run(options: argparse.Namespace, arguments: Sequence[str], child: Sequence[str]) -> int:
+    if options.html:
+        plots.require()
+    run = report.load(options.source) if options.source else measure(options, arguments, child)
+    table = summaries(run)
+    paths = [] if options.source else report.write_numbers(options.out, run)
+    show(run, table)
+    if options.html:
+        paths.append(report.write_html(options.out, run, table))
+    for path in paths:
+        print(f"wrote {path}")
+    return exit_code(run)
+
+
+def exit_code(run: Run) -> int:
+    """1 when an engine was wrong, or nothing at all was right."""
+    statuses = {each.status for each in run.measurements}
+    return 1 if WRONG in statuses or RIGHT not in statuses else 0
+
+
+# Options --------------------------------------------------------------------------------------------------------------
+
+
+def catalogue() -> Catalogue:
+    """The engines and workloads that there are."""
+    from callboard.bench.concurrency.engines import ENGINES
+    from callboard.bench.concurrency.workloads import WORKLOADS
+
+    engines = {
+        name: {
+            "label": spec.label,
+            "max_groups": spec.max_groups,
+            "has_locks": spec.has_locks,
+            "has_loop": spec.has_loop,
+        }
+        for name, spec in ENGINES.items()
+    }
+    workloads = {
+        name: {"label": spec.label, "shows": spec.shows, "groups": list(spec.groups)}
+        for name, spec in WORKLOADS.items()
+    }
+    return Catalogue(engines, workloads)
+
+
+def parse(arguments: Sequence[str], known: Catalogue) -> argparse.Namespace:
+    """The options, checked; ends the process with a message about the first that is wrong."""
+    parser = _parser(known)
+    options = parser.parse_args(arguments)
+    if options.seconds is None:
+        options.seconds = QUICK_SECONDS if options.quick else SECONDS
+    if options.rounds is None:
+        options.rounds = QUICK_ROUNDS if options.quick else ROUNDS
+    for name in ("seconds", "rounds"):
+        if not 0 < getattr(options, name) < float("inf"):
+            parser.error(f"--{name} {getattr(options, name)}: expected more than 0")
+    if options.seed < 0:
+        parser.error(f"--seed {options.seed}: expected 0 or more")
+    if options.out.exists() and not options.out.is_dir():
+        parser.error(f"--out {options.out}: that is a file; expected a folder, or a name for a new one")
+    options.engines = {name: known.engines[name] for name in options.engines}
+    options.workloads = {name: known.workloads[name] for name in options.workloads}
+    return options
+
+
+def _parser(known: Catalogue) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="callboard bench concurrency", description=PURPOSE)
+    all_engines, all_workloads = list(known.engines), list(known.workloads)
+    parser.add_argument(
+        "--engines", type=_names("engine", all_engines), default=all_engines, metavar="A,B", help=_choices(all_engines)
+    )
+    parser.add_argument(
+        "--workloads",
+        type=_names("workload", all_workloads),
+        default=all_workloads,
+        metavar="A,B",
+        help=_choices(all_workloads),
+    )
+    parser.add_argument("--groups", type=_sizes, metavar="N,N", help="numbers of groups (default: by the workload)")
+    parser.add_argument("--seconds", type=float, help=f"of each measurement (default {SECONDS:g})")
+    parser.add_argument("--rounds", type=int, help=f"measurements of each kind (default {ROUNDS})")
+    parser.add_argument("--seed", type=int, default=1, help="of the requests and of the order (default 1)")
+    parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help=f"for the files (default ./{OUT})")
+    parser.add_argument("--quick", action="store_true", help="less of everything, in under a minute: does it work?")
+    parser.add_argument("--no-html", dest="html", action="store_false", help="no plots, no page; needs no matplotlib")
+    parser.add_argument(
+        "--from", dest="source", type=Path, metavar="FILE", help="measure nothing: the report of this results.json"
+    )
+    return parser
+
+
+def _choices(names: Sequence[str]) -> str:
+    return f"some of: {', '.join(names)} (default: all)"
+
+
+def _names(kind: str, known: Sequence[str]) -> Callable[[str], list[str]]:
+    def names(text: str) -> list[str]:
+        given = [name.strip() for name in text.split(",")]
+        unknown = [name for name in given if name not in known]
+        if unknown:
+            raise argparse.ArgumentTypeError(f"no {kind} is called {unknown[0]!r}; there are: {', '.join(known)}")
+        return list(dict.fromkeys(given))
+
+    return names
+
+
+def _sizes(text: str) -> list[int]:
+    given = [part.strip() for part in text.split(",")]
+    wrong = [part for part in given if not part.isdecimal() or int(part) < 1]
+    if wrong:
+        raise argparse.ArgumentTypeError(f"{wrong[0]!r} is no number of groups; expected for example 100,1000")
+    return sorted({int(part) for part in given})
+
+
+def cases(options: argparse.Namespace) -> list[Case]:
+    """Workloads at their numbers of groups. A workload of one group keeps it whatever ``--groups`` says."""
+    found = []
+    for name, about in options.workloads.items():
+        sizes: list[int] = about["groups"]
+        if options.groups and sizes != [1]:
+            sizes = options.groups
+        elif options.quick:
+            sizes = [min(max(sizes), QUICK_GROUPS_MAX)]
+        found += [Case(name, size) for size in sizes]
+    return found
+
+
+# Measuring ------------------------------------------------------------------------------------------------------------
+
+
+def measure(options: argparse.Namespace, arguments: Sequence[str], child: Sequence[str]) -> Run:
+    """Run the plan of these options. An interrupt ends it early; what was measured until then is kept."""
+    limits = {name: about["max_groups"] for name, about in options.engines.items()}
+    plan = make_plan(cases(options), limits, options.rounds, options.seconds, options.seed)
+    if not plan.steps:
+        raise BenchError(f"nothing to run: {'; '.join(plan.left_out)}; give fewer groups or other engines")
+    for each in plan.left_out:
+        print(f"left out: {each}")
+    print(f"{len(plan.steps)} measurements, about {duration(total_s(plan.steps))} with the report")
+    budget_s = QUICK_BUDGET_S if options.quick else None
+    with progress(plan.steps) as shown:
+        measured = list(_until_interrupted(measurements(plan, child, shown, budget_s, time.monotonic)))
+    pythons = [each.python for each in measured if each.python]
+    return Run(
+        date=datetime.now().astimezone().isoformat(sep=" ", timespec="seconds"),
+        command=shlex.join(["callboard", "bench", "concurrency", *arguments]),
+        machine=machine(),
+        python={"build": _build(), **(pythons[0] if pythons else {})},
+        options=_plain(options),
+        engines=options.engines,
+        workloads=options.workloads,
+        planned=len(plan.steps),
+        left_out=plan.left_out,
+        measurements=measured,
+    )
+
+
+def _until_interrupted(found: Iterator[Measurement]) -> Iterator[Measurement]:
+    try:
+        yield from found
+    except KeyboardInterrupt:
+        print("interrupted; the report has what was measured until now", file=sys.stderr)
+
+
+def measurements(
+    plan: Plan, child: Sequence[str], shown: Progress, budget_s: float | None, now_s: Callable[[], float]
+) -> Iterator[Measurement]:
+    """Every step's measurement. With a budget, what has not begun when it is spent is not begun."""
+    end_s = None if budget_s is None else now_s() + budget_s
+    for step in plan.steps:
+        left_s = None if end_s is None else end_s - now_s()
+        if left_s is not None and left_s <= 0:
+            return
+        shown.begin(step)
+        timeout_s = patience_s(step) if left_s is None else min(patience_s(step), left_s)
+        measurement = measure_once(step, child, timeout_s)
+        shown.end(measurement)
+        yield measurement
+
+
+def measure_once(step: Step, child: Sequence[str], timeout_s: float) -> Measurement:
+    """One fresh process, one line of it."""
+    try:
+        with Child([*child, *step.arguments()], f"{step.engine} on {step.workload}") as process:
+            line = process.read_line(timeout_s)
+        return read_line(step, line)
+    except BenchError as error:
+        return failure(step, str(error))
+
+
+def _build() -> str:
+    """What was built and how, from the interpreter itself; the measured processes run the same one."""
+    flags = [flag for flag in shlex.split(sysconfig.get_config_var("CONFIG_ARGS") or "") if "/" not in flag]
+    return ", ".join([" ".join(platform.python_build()), platform.python_compiler(), *flags])
+
+
+def _plain(options: argparse.Namespace) -> dict[str, Any]:
+    names: Mapping[str, Any] = vars(options)
+    chosen = {name: names[name] for name in ("groups", "seconds", "rounds", "seed", "quick")}
+    return {**chosen, "engines": list(options.engines), "workloads": list(options.workloads)}
+
+
+# Tables ---------------------------------------------------------------------------------------------------------------
+
+
+def show(run: Run, table: Table) -> None:
+    """A table a workload, then the run in a few sentences."""
+    for case, own in table.items():
+        print()
+        columns = ("engine", "requests/s", "spread", f"of {BASE}", *(column.heading for column in COLUMNS))
+        rows = [_row(each) for each in own.values()]
+        print_table(case_name(case), [each.replace(" ", "\n") for each in columns], rows, _notes(own))
+    for sentence in in_short(run, table):
+        print(sentence)
+
+
+def _row(each: Summary) -> list[str]:
+    if each.throughput is None:
+        return [each.engine, each.status, *[""] * (2 + len(COLUMNS))]
+    middle, spread = each.throughput
+    figures = [column.write(each.figure(column.figure)) for column in COLUMNS]
+    return [each.engine, rate(middle), percent(spread if len(each.rounds) > 1 else None), times(each.ratio), *figures]
+
+
+def _notes(own: Mapping[str, Summary]) -> list[str]:
+    return [f"{name}: {reason}" for name, each in own.items() for reason in each.reasons]

@@ -1,0 +1,453 @@
+"""The workloads: which groups there are, and what the clients do with them. All are closed loops (see ``clients.py``).
+
+A member belongs to one client, which so knows what its requests must be answered; a group belongs to several clients
+where it has several members, so that they meet in it. Everything is drawn from the seed, before the measured time where
+that is possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from itertools import accumulate, cycle
+from random import Random
+from typing import Any, NamedTuple
+
+from callboard.actors.errors import ErrorCode
+from callboard.actors.messages import (
+    Commit,
+    Committed,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    Leaving,
+    Left,
+    LeftMember,
+    OffsetCommit,
+    OffsetFetch,
+    Protocol,
+    Synced,
+    SyncGroup,
+)
+from callboard.actors.records import GroupValue, MemberValue
+from callboard.bench.concurrency.cell import Request
+from callboard.bench.concurrency.clients import Client, Ledger, Script, Stage, Told
+from callboard.bench.concurrency.engines import Seed
+
+PROTOCOL = "range"
+TOPIC = "orders"
+GENERATION = 1  # of a group that is loaded
+SESSION_MS = 1_800_000  # Kafka's largest: whoever has it does not expire in a run
+REBALANCE_TIMEOUT_MS = 300_000
+SUBSCRIPTION = bytes(32)
+ZIPF_EXPONENT = 1.1  # at 1,000 groups the hottest gets one request in six
+DRAWN = 4096  # groups or steps that a client draws before the measured time; then it begins with them again
+READ_EVERY = 16  # commits of a client from one that is read again to the next
+BEATS, COMMITS, VISITS = 70, 25, 5  # of 100 steps in the mixed workload
+WAVES = 4  # mass expiries in the mixed workload
+WATCHED = 4  # groups that are replayed afterwards, request by request
+
+
+class Plan(NamedTuple):
+    """What is asked for; ``clients`` is the number of requests in flight."""
+
+    groups: int
+    members: int
+    clients: int
+    seconds: float
+    seed: int
+
+
+class Cast(NamedTuple):
+    """Who plays. ``doomed``: members, by group, whose sessions must have run out at the end."""
+
+    stage: Stage
+    seeds: Callable[[], Iterator[Seed]]
+    clients: list[Client]
+    doomed: dict[str, frozenset[str]]
+
+
+class WorkloadSpec(NamedTuple):
+    """``groups`` are the numbers of groups it is run with by default, ``members`` that of members in each.
+
+    ``clients`` 0: as many as there are members. ``is_fixed``: what a request is answered, and what it leaves behind,
+    does not depend on what others ask meanwhile, so that it can be replayed.
+    """
+
+    label: str
+    shows: str
+    groups: tuple[int, ...]
+    members: int
+    clients: int
+    is_fixed: bool
+    make: Callable[[Plan], Cast]
+
+    def plan(self, groups: int, seconds: float, seed: int, members: int = 0, clients: int = 0) -> Plan:
+        """The plan with this workload's own numbers where 0 is given; never more clients than members.
+
+        A workload of lone members keeps them alone.
+        """
+        members = members if members and self.members > 1 else self.members
+        everybody = groups * members
+        return Plan(groups, members, min(clients or self.clients or everybody, everybody), seconds, seed)
+
+
+class Seat(NamedTuple):
+    """A member that is loaded with its group."""
+
+    group_id: str
+    member_id: str
+    partition: int  # of the topic, that it commits
+
+
+# Groups and members -------------------------------------------------------------------------------------------------
+
+
+def group_ids(plan: Plan) -> list[str]:
+    return [f"group-{number}" for number in range(plan.groups)]
+
+
+def member_value(member_id: str, session_timeout_ms: int = SESSION_MS) -> MemberValue:
+    return MemberValue(
+        member_id, None, "lab", "/127.0.0.1", REBALANCE_TIMEOUT_MS, session_timeout_ms, SUBSCRIPTION, b""
+    )
+
+
+def seed_of(group_id: str, members: Sequence[MemberValue]) -> Seed:
+    leader_id = members[0].member_id
+    return Seed(group_id, GroupValue("consumer", GENERATION, PROTOCOL, leader_id, 0, tuple(members)))
+
+
+def seats_of(plan: Plan) -> list[Seat]:
+    """All members of all groups, group by group."""
+    return [
+        Seat(group_id, f"{group_id}-{number}", number) for group_id in group_ids(plan) for number in range(plan.members)
+    ]
+
+
+def cast_of(plan: Plan, script: Callable[[Stage, int, list[Seat], Ledger], Script]) -> Cast:
+    """Stable groups with ``plan.members`` members each, dealt out to the clients one after the other."""
+    chance = Random(plan.seed)
+    stage = Stage(group_ids(plan), chance.sample(range(plan.groups), min(plan.groups, WATCHED)))
+    seats = seats_of(plan)
+    clients = [Client(_bound(script, stage, number, seats[number :: plan.clients])) for number in range(plan.clients)]
+    return Cast(stage, lambda: loaded(plan), clients, {})
+
+
+def loaded(plan: Plan) -> Iterator[Seed]:
+    for group_id in group_ids(plan):
+        yield seed_of(group_id, [member_value(f"{group_id}-{number}") for number in range(plan.members)])
+
+
+def _bound(
+    script: Callable[[Stage, int, list[Seat], Ledger], Script], stage: Stage, number: int, seats: list[Seat]
+) -> Callable[[Ledger], Script]:
+    return lambda ledger: script(stage, number, seats, ledger)
+
+
+# Heartbeats ---------------------------------------------------------------------------------------------------------
+
+
+def heartbeats(plan: Plan) -> Cast:
+    def script(stage: Stage, _number: int, seats: list[Seat], ledger: Ledger) -> Script:
+        requests = [Heartbeat(seat.group_id, seat.member_id, None, GENERATION) for seat in seats]
+        return _beat(stage, requests, ledger)
+
+    return cast_of(plan, script)
+
+
+def hot(plan: Plan) -> Cast:
+    """Who is asked for is drawn by Zipf's law: group 0 most, then group 1. Clients share the members."""
+    weights = list(accumulate(1 / rank**ZIPF_EXPONENT for rank in range(1, plan.groups + 1)))
+    seats = seats_of(plan)
+
+    def script(stage: Stage, number: int, _seats: list[Seat], ledger: Ledger) -> Script:
+        chance = Random(f"{plan.seed} {number}")
+        groups = chance.choices(range(plan.groups), cum_weights=weights, k=DRAWN)
+        drawn = [seats[group * plan.members + chance.randrange(plan.members)] for group in groups]
+        requests = [Heartbeat(seat.group_id, seat.member_id, None, GENERATION) for seat in drawn]
+        return _beat(stage, requests, ledger)
+
+    return cast_of(plan, script)
+
+
+def _beat(stage: Stage, requests: Sequence[Heartbeat], ledger: Ledger) -> Script:
+    for request in cycle(requests):
+        if stage.over:
+            return
+        answer = yield request
+        if answer is not ErrorCode.NONE:
+            ledger.object_to(answer, request)
+
+
+# Commits ------------------------------------------------------------------------------------------------------------
+
+
+def commits(plan: Plan) -> Cast:
+    def script(stage: Stage, _number: int, seats: list[Seat], ledger: Ledger) -> Script:
+        return _commit_all(stage, seats, ledger)
+
+    return cast_of(plan, script)
+
+
+def _commit_all(stage: Stage, seats: list[Seat], ledger: Ledger) -> Script:
+    """Rising offsets. Now and then what was acknowledged is read again, at once: it must be there."""
+    for offset, seat in enumerate(cycle(seats), start=1):
+        if stage.over:
+            return
+        yield from _commit(seat, GENERATION, offset, ledger)
+        if offset % READ_EVERY == 0:
+            yield from _read_again(seat, ledger)
+
+
+def _commit(seat: Seat, generation: int, offset: int, ledger: Ledger) -> Generator[Request, Any, None]:
+    commit = Commit(TOPIC, seat.partition, offset, -1, "")
+    request = OffsetCommit(seat.group_id, seat.member_id, None, generation, (commit,))
+    answer = yield request
+    if answer != Committed((ErrorCode.NONE,)):
+        ledger.object_to(answer, request)
+    ledger.acked[seat.group_id, seat.partition] = offset
+    ledger.commits[seat.group_id] = ledger.commits.get(seat.group_id, 0) + 1
+
+
+def _read_again(seat: Seat, ledger: Ledger) -> Generator[Request, Any, None]:
+    request = OffsetFetch(seat.group_id, ((TOPIC, (seat.partition,)),))
+    answer = yield request
+    acked = ledger.acked.get((seat.group_id, seat.partition), -1)
+    if answer.topics[0][1][0].offset != acked:
+        ledger.object_to(answer, f"{request}, after {acked} was acknowledged,")
+
+
+# Joins --------------------------------------------------------------------------------------------------------------
+
+
+class Visitor:
+    """A member that joins and leaves by requests, and notes what it is told."""
+
+    def __init__(self, group_id: str, ledger: Ledger, member_id: str = "", generation: int = -1) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.generation = generation
+        self._ledger = ledger
+
+    def join(self, subscription: bytes = SUBSCRIPTION) -> Generator[Request, Any, bool]:
+        """Into a generation, with an assignment. False if another rebalance came between."""
+        request = join_request(self.group_id, self.member_id, subscription)
+        joined = yield request
+        if joined.error is not ErrorCode.NONE:
+            self._ledger.object_to(joined, request)
+        member_ids = tuple(member.member_id for member in joined.members)
+        self.member_id, self.generation = joined.member_id, joined.generation_id
+        self._ledger.told.append(Told(self.group_id, self.generation, self.member_id, joined.leader, member_ids))
+        self._ledger.generations[self.group_id] = self.generation
+        self._ledger.joined.setdefault(self.group_id, set()).add(self.member_id)
+        return (yield from self._sync(member_ids))
+
+    def _sync(self, member_ids: tuple[str, ...]) -> Generator[Request, Any, bool]:
+        given = tuple((member_id, assignment(member_id, self.generation)) for member_id in member_ids)
+        request = SyncGroup(self.group_id, self.member_id, None, self.generation, "consumer", PROTOCOL, given)
+        synced = yield request
+        if synced.error is ErrorCode.REBALANCE_IN_PROGRESS:
+            return False
+        mine = assignment(self.member_id, self.generation)
+        if synced != Synced(ErrorCode.NONE, "consumer", PROTOCOL, mine):
+            self._ledger.object_to(synced, request)
+        return True
+
+    def beat(self) -> Generator[Request, Any, bool]:
+        """True if the group goes on as it was, False if it asks its members to join again."""
+        request = Heartbeat(self.group_id, self.member_id, None, self.generation)
+        answer = yield request
+        if answer not in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
+            self._ledger.object_to(answer, request)
+        return answer is not ErrorCode.REBALANCE_IN_PROGRESS
+
+    def leave(self) -> Generator[Request, Any, None]:
+        request = LeaveGroup(self.group_id, (Leaving(self.member_id, None),))
+        answer = yield request
+        if answer != Left(ErrorCode.NONE, (LeftMember(self.member_id, None, ErrorCode.NONE),)):
+            self._ledger.object_to(answer, request)
+        self._ledger.joined[self.group_id].discard(self.member_id)
+        self.member_id = ""
+
+
+def join_request(group_id: str, member_id: str, subscription: bytes) -> JoinGroup:
+    return JoinGroup(
+        group_id=group_id,
+        member_id=member_id,
+        group_instance_id=None,
+        client_id="lab",
+        client_host="/127.0.0.1",
+        session_timeout_ms=SESSION_MS,
+        rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
+        protocol_type="consumer",
+        protocols=(Protocol(PROTOCOL, subscription),),
+        needs_member_id=False,
+        can_skip_assignment=True,
+    )
+
+
+def assignment(member_id: str, generation: int) -> bytes:
+    """What a leader gives a member: something that nobody else gets, and nobody in another generation."""
+    return f"{generation} {member_id}".encode()
+
+
+def join_one(plan: Plan) -> Cast:
+    """All members join at once, and as soon as one has its assignment it joins again with another subscription.
+
+    So the group is always in a rebalance, and everybody waits for the slowest. At the end all leave, because whoever
+    stayed would wait for the others for ever.
+    """
+    stage = Stage(group_ids(plan))
+
+    def script(group_id: str) -> Callable[[Ledger], Script]:
+        return lambda ledger: _storm(stage, Visitor(group_id, ledger))
+
+    clients = [Client(script(f"group-{number % plan.groups}")) for number in range(plan.groups * plan.members)]
+    return Cast(stage, lambda: (Seed(group_id, None) for group_id in group_ids(plan)), clients, {})
+
+
+def _storm(stage: Stage, visitor: Visitor) -> Script:
+    times = 0
+    while not stage.over:
+        times += yield from visitor.join(times.to_bytes(8))
+    if visitor.member_id:
+        yield from visitor.leave()
+
+
+def join_many(plan: Plan) -> Cast:
+    """Each client comes to groups of its own, one after the other: it joins, alone, gets its assignment and leaves."""
+    everywhere = group_ids(plan)
+    stage = Stage(everywhere)
+
+    def script(number: int) -> Callable[[Ledger], Script]:
+        mine = everywhere[number :: plan.clients]
+        return lambda ledger: _tour(stage, mine, ledger)
+
+    clients = [Client(script(number)) for number in range(plan.clients)]
+    return Cast(stage, lambda: (Seed(group_id, None) for group_id in group_ids(plan)), clients, {})
+
+
+def _tour(stage: Stage, mine: Sequence[str], ledger: Ledger) -> Script:
+    """The last visit may end without leaving: then the oracle finds its member there."""
+    for group_id in cycle(mine):
+        visitor = Visitor(group_id, ledger)
+        yield from visitor.join()
+        if stage.over:
+            return
+        yield from visitor.leave()
+
+
+# Mixed --------------------------------------------------------------------------------------------------------------
+
+
+def mixed(plan: Plan) -> Cast:
+    """Groups with one member that lives and others that say nothing: these expire in waves, thousands in one tick.
+
+    The living member is then asked to join again. Besides, each client has a group that it visits.
+    """
+    plan = plan._replace(clients=min(plan.clients, plan.groups))
+    everywhere = group_ids(plan)
+    lobbies = [f"lobby-{number}" for number in range(plan.clients)]
+    stage = Stage([*everywhere, *lobbies])
+
+    def script(number: int) -> Callable[[Ledger], Script]:
+        mine = everywhere[number :: plan.clients]
+        steps = Random(f"{plan.seed} {number}").choices(("beat", "commit", "visit"), (BEATS, COMMITS, VISITS), k=DRAWN)
+        return lambda ledger: _mix(stage, steps, mine, lobbies[number], ledger)
+
+    def seeds() -> Iterator[Seed]:
+        for number, group_id in enumerate(everywhere):
+            wave_ms = int(plan.seconds * 1000 * (number % WAVES + 1) / (WAVES + 1))
+            silent = [member_value(member_id, wave_ms) for member_id in _silent(plan, group_id)]
+            yield seed_of(group_id, [member_value(f"{group_id}-0"), *silent])
+        yield from (Seed(lobby, None) for lobby in lobbies)
+
+    doomed = {group_id: frozenset(_silent(plan, group_id)) for group_id in everywhere}
+    return Cast(stage, seeds, [Client(script(number)) for number in range(plan.clients)], doomed)
+
+
+def _silent(plan: Plan, group_id: str) -> list[str]:
+    return [f"{group_id}-{number}" for number in range(1, plan.members)]
+
+
+def _mix(stage: Stage, steps: Sequence[str], mine: Sequence[str], lobby: str, ledger: Ledger) -> Script:
+    members = [Visitor(group_id, ledger, f"{group_id}-0", GENERATION) for group_id in mine]
+    for member in members:
+        ledger.joined[member.group_id] = {member.member_id}
+    for offset, (step, member) in enumerate(zip(cycle(steps), cycle(members), strict=False), start=1):
+        if stage.over:
+            return
+        if step == "commit":
+            yield from _commit(Seat(member.group_id, member.member_id, 0), member.generation, offset, ledger)
+        elif step == "visit":
+            yield from _visit(Visitor(lobby, ledger))
+        elif not (yield from member.beat()):
+            yield from _come_back(member)
+
+
+def _come_back(member: Visitor) -> Generator[Request, Any, None]:
+    while not (yield from member.join()):
+        """Another rebalance came between."""
+
+
+def _visit(visitor: Visitor) -> Generator[Request, Any, None]:
+    yield from visitor.join()
+    yield from visitor.leave()
+
+
+WORKLOADS: dict[str, WorkloadSpec] = {
+    "heartbeats": WorkloadSpec(
+        "heartbeats, all groups alike",
+        "the price of a turn when hardly anybody meets in a group",
+        groups=(100, 1000, 10_000),
+        members=2,
+        clients=64,
+        is_fixed=True,
+        make=heartbeats,
+    ),
+    "hot": WorkloadSpec(
+        "heartbeats, one hot group (Zipf)",
+        "what a group that everybody wants costs those who want another",
+        groups=(1000,),
+        members=4,
+        clients=64,
+        is_fixed=True,
+        make=hot,
+    ),
+    "join-one": WorkloadSpec(
+        "1,000 members join one group, again and again",
+        "one group's turns cannot run side by side; a turn that answers a thousand members",
+        groups=(1,),
+        members=1000,
+        clients=0,
+        is_fixed=False,
+        make=join_one,
+    ),
+    "join-many": WorkloadSpec(
+        "1 member joins each of many groups, all at once",
+        "many groups in flight, each through timer and writer",
+        groups=(10_000,),
+        members=1,
+        clients=0,
+        is_fixed=False,
+        make=join_many,
+    ),
+    "commits": WorkloadSpec(
+        "commits through a writer that takes 1 ms a round",
+        "nobody holds a group while the disk works: records gather, one round answers all",
+        groups=(1000,),
+        members=2,
+        clients=256,
+        is_fixed=True,
+        make=commits,
+    ),
+    "mixed": WorkloadSpec(
+        "heartbeats, commits and joins while sessions expire in masses",
+        "a timer that comes with thousands of deadlines at once, beside everything else",
+        groups=(1000,),
+        members=4,
+        clients=256,
+        is_fixed=False,
+        make=mixed,
+    ),
+}

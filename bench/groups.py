@@ -1,0 +1,174 @@
+"""How much memory a crowd of groups takes: known from the log, asleep, and awake. ``callboard bench groups``.
+
+A data folder is made with so many groups, each with a group record and one committed offset, as a service leaves them.
+A server starts on it; its resident memory is read when it is ready, and again when some of the groups have been asked
+for their offsets, which wakes them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from callboard.actors.javahash import offsets_partition
+from callboard.actors.ports import Appended, Entry
+from callboard.actors.records import GroupRecord, GroupValue, OffsetRecord, OffsetValue
+from callboard.bench.harness import BenchError, Server, machine, print_table, resident_bytes, write_json
+from callboard.bench.wire import Client, api, skip_hypothesis
+from callboard.runtime.log.folder import DataFolder
+from callboard.runtime.log.offsets_log import OffsetsLog
+
+PURPOSE = __doc__.splitlines()[0]
+PARTITIONS = 50
+GROUPS_A_ROUND = 5000
+TIMESTAMP_MS = 1_700_000_000_000
+AIM_MB = 600
+FETCH = ("offset_fetch", 7)
+
+
+class Found(NamedTuple):
+    """What was measured; memory in bytes."""
+
+    ready_s: float
+    empty_bytes: int
+    known_bytes: int
+    awake_bytes: int
+
+
+def group_name(number: int) -> str:
+    return f"workers-of-service-{number}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print, write the JSON; 1 when a server did not run or an offset was not there."""
+    options = _options(argv)
+    skip_hypothesis()
+    try:
+        with tempfile.TemporaryDirectory(prefix="callboard-groups-") as folder:
+            found = measure(Path(folder), options.groups, options.awake)
+    except BenchError as error:
+        print(f"groups: {error}", file=sys.stderr)
+        return 1
+    _show(options.groups, options.awake, found)
+    if options.json is not None:
+        told = {"groups": options.groups, "awake": options.awake, **found._asdict(), "machine": machine()}
+        write_json(options.json, told)
+    return 0
+
+
+def measure(folder: Path, groups: int, awake: int) -> Found:
+    with _serve(folder / "empty") as server:
+        empty_bytes = _resident(server)
+    fill(folder / "data", groups)
+    with _serve(folder / "data") as server:
+        ready_s, known_bytes = server.ready_s, _resident(server)
+        wake(server.address, groups, awake)
+        return Found(ready_s, empty_bytes, known_bytes, _resident(server))
+
+
+def fill(path: Path, groups: int) -> None:
+    """Write the records of so many groups through the log itself."""
+    path.mkdir()
+    folder = DataFolder(path, PARTITIONS)
+    log = OffsetsLog(path, PARTITIONS, sync="none")
+    log.open()
+    try:
+        for first in range(0, groups, GROUPS_A_ROUND):
+            _append(log, [_entry(number) for number in range(first, min(first + GROUPS_A_ROUND, groups))])
+    finally:
+        log.close()
+        folder.close()
+
+
+def _entry(number: int) -> Entry:
+    name = group_name(number)
+    value = GroupValue("consumer", 2, None, None, TIMESTAMP_MS + number, ())
+    offset = OffsetValue(number, 0, "", TIMESTAMP_MS + number)
+    records = (GroupRecord(name, value), OffsetRecord(name, "jobs", number % 12, offset))
+    return Entry(offsets_partition(name, PARTITIONS), records)
+
+
+def _append(log: OffsetsLog, entries: Sequence[Entry]) -> None:
+    """One round, waited for. Raises BenchError when the log did not keep it."""
+    kept = threading.Event()
+    errors: list[Appended] = []
+
+    def done(outcomes: Sequence[Appended]) -> None:
+        errors.extend(outcome for outcome in outcomes if outcome.error)
+        kept.set()
+
+    log.append(entries, TIMESTAMP_MS, done)
+    kept.wait()
+    if errors:
+        raise BenchError(f"the log refused {len(errors)} of {len(entries)} groups: {errors[0].error.name}")
+
+
+def wake(address: str, groups: int, awake: int) -> None:
+    """Ask ``awake`` groups, spread over all, for their offsets. Raises BenchError where one is not what was written."""
+    asked = api(*FETCH)
+    topic = asked.types.OffsetFetchRequestTopic
+    with Client(address) as client:
+        for index in range(awake):
+            number = index * groups // awake
+            topics = (topic(name="jobs", partition_indexes=(number % 12,)),)
+            answer = client.ask(asked, group_id=group_name(number), topics=topics, require_stable=False)
+            [found] = answer.topics[0].partitions
+            if found.committed_offset != number:
+                raise BenchError(
+                    f"{group_name(number)} has offset {found.committed_offset}, and {number} was committed"
+                )
+
+
+def _serve(data: Path) -> Server:
+    arguments = ["-m", "callboard", "serve", "--listen", "127.0.0.1:0", "--data", str(data)]
+    return Server(arguments, "callboard serve")
+
+
+def _resident(server: Server) -> int:
+    time.sleep(0.2)  # what the start has freed goes back to the system meanwhile
+    found = resident_bytes(server.pid)
+    if found is None:
+        raise BenchError("this system does not tell how much memory a process has (no /proc)")
+    return found
+
+
+def _show(groups: int, awake: int, found: Found) -> None:
+    def row(what: str, resident: int, count: int) -> tuple[str, str, str]:
+        each = f"{(resident - found.empty_bytes) / count:,.0f} B" if count else ""
+        return what, f"{resident / 1e6:,.0f} MB", each
+
+    rows = [
+        row("an empty server", found.empty_bytes, 0),
+        row(f"{groups:,} groups known, all asleep", found.known_bytes, groups),
+        row(f"the same, {awake:,} of them awake", found.awake_bytes, groups),
+    ]
+    notes = [
+        f"ready after {found.ready_s:.1f} s, with {2 * groups:,} records read",
+        f"each awake group: {(found.awake_bytes - found.known_bytes) / awake:,.0f} B more than asleep",
+        f"aim: a million known, ten thousand awake, under {AIM_MB} MB",
+    ]
+    print_table("Groups in memory", ("", "resident", "a group"), rows, notes)
+
+
+def _options(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="callboard bench groups", description=PURPOSE)
+    parser.add_argument("--groups", type=int, default=1_000_000, help="how many the log knows (default 1,000,000)")
+    parser.add_argument("--awake", type=int, default=10_000, help="how many of them are woken (default 10,000)")
+    parser.add_argument("--quick", action="store_true", help="20,000 groups and 200 awake, to see that it works")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+    options = parser.parse_args(argv)
+    if options.quick:
+        options.groups, options.awake = 20_000, 200
+    if not 0 < options.awake <= options.groups:
+        parser.error(f"--awake {options.awake}: expected 1 to --groups {options.groups}")
+    return options
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,109 @@
+"""The examples do what they say: by themselves, and as servers that somebody stops."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+DEADLINE_S = 60.0  # for a process that hangs
+LINES_MAX = 160  # an example is read from top to bottom
+NAMES = ("embed_actors.py", "embed_threads.py")
+each_example = pytest.mark.parametrize("name", NAMES)
+
+
+def demonstrate(name: str) -> list[str]:
+    """Run an example as its reader does; returns the lines that it prints after its address."""
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, *lines = done.stdout.splitlines()
+    assert first.startswith("listening on 127.0.0.1:")
+    return lines
+
+
+def test_there_are_no_others() -> None:
+    assert sorted(path.name for path in EXAMPLES.glob("*.py")) == sorted(NAMES)
+
+
+@each_example
+def test_an_example_is_short(name: str) -> None:
+    assert len((EXAMPLES / name).read_text().splitlines()) <= LINES_MAX
+
+
+def test_quotas_over_tcp() -> None:
+    """Neither connection's tokens are lost, a refusal and a bug harm nobody, the timer fills a quota again."""
+    twice, refused, bug, after, empty, filled, restarts, end = demonstrate("embed_actors.py")
+    left = [int(number) for number in re.findall(r"yes, (\d+) left", twice)]
+    assert len(left) == 2
+    assert 6 <= min(left) <= max(left) <= 8, "between the two the timer may have given some back"
+    assert re.fullmatch(r"ana 50: no: ([6-9]|10) left", refused)
+    assert bug.startswith("ana 0: sorry: ZeroDivisionError")
+    assert re.fullmatch(r"ana 1: yes, [5-9] left", after)
+    assert empty == "bob 10: yes, 0 left"
+    assert filled.startswith("bob 3, a little later: yes, ")
+    assert restarts == "actors begun anew after a bug: 1"
+    assert end == "stopped"
+
+
+def test_seats_over_http() -> None:
+    """One of twenty gets the seat; a bug costs a request; another show has a seat of the same number."""
+    race, bug, taken, free, other_show, end = demonstrate("embed_threads.py")
+    assert race == "20 want seat 12: 1 has it, the others hear: 409 seat 12 is taken"
+    assert bug.startswith("/hamlet/1000?ana: 500 sorry: IndexError")
+    assert taken == "/hamlet/12?ana: 409 seat 12 is taken"
+    assert free == "/hamlet/13?ana: 200 seat 13 is yours, ana"
+    assert other_show == "/faust/12?ana: 200 seat 12 is yours, ana"
+    assert end == "stopped"
+
+
+def ask_over_tcp(port: int) -> str:
+    with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as connection:
+        connection.sendall(b"ana 3\nnonsense\n")
+        with connection.makefile() as answers:
+            return answers.readline() + answers.readline()
+
+
+def ask_over_http(port: int) -> str:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
+    answers = []
+    for path in ("/hamlet/1?ana", "/hamlet"):
+        connection.request("PUT", path)
+        response = connection.getresponse()
+        answers.append(f"{response.status} {response.read().decode()}")
+    connection.close()
+    return "".join(answers)
+
+
+TCP_ANSWERS = "yes, 7 left\nno: not enough values to unpack (expected 2, got 1)\n"
+HTTP_ANSWERS = "200 seat 1 is yours, ana\n404 expected /SHOW/SEAT?NAME\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("name", "ask", "answers"),
+    [("embed_actors.py", ask_over_tcp, TCP_ANSWERS), ("embed_threads.py", ask_over_http, HTTP_ANSWERS)],
+)
+def test_as_a_server_it_answers_until_a_signal(
+    name: str, ask: Callable[[int], str], answers: str, number: signal.Signals
+) -> None:
+    command = [sys.executable, str(EXAMPLES / name), "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            line = server.stdout.readline()
+            assert ask(int(line.rpartition(":")[2])) == answers
+            server.send_signal(number)
+            rest, errors = server.communicate(timeout=DEADLINE_S)
+        finally:
+            server.kill()
+    assert (server.returncode, rest, errors) == (0, "stopped\n", "")

@@ -1,0 +1,255 @@
+"""The oracle must be able to fail: of engines that are wrong on purpose, as real ones are by accident, it says so."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
+
+import pytest
+
+from callboard.actors.errors import ErrorCode
+from callboard.actors.messages import Commit, Committed, OffsetCommit
+from callboard.actors.ports import ReplyTo
+from callboard.bench.concurrency import one
+from callboard.bench.concurrency.cell import Append, Cell, CommitContext, Request, deliver
+from callboard.bench.concurrency.clients import Told
+from callboard.bench.concurrency.engines import Engine, Seed
+from callboard.bench.concurrency.lock_engines import Lock, LockGlobal, LockGroup
+from callboard.bench.concurrency.oracle import FINDINGS_MAX, BareCell, of_generations, picture
+from callboard.bench.concurrency.services import LabClock
+from callboard.bench.concurrency.workloads import WORKLOADS, Plan, loaded
+
+SECONDS = 0.2
+ANSWER_LIMIT_S = 0.3
+
+
+class YieldingClock(LabClock):
+    """Lets other threads run in the middle of a decision, which is where the time is read."""
+
+    def monotonic_ms(self) -> int:
+        time.sleep(0.0001)
+        return super().monotonic_ms()
+
+
+class NoLock:
+    """Lets everybody in."""
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        return True
+
+    def release(self) -> None: ...
+
+
+class Unlocked(LockGroup):
+    def lock_for(self, cell: Cell) -> Lock:
+        return NoLock()
+
+
+class Deaf:
+    """A place where an answer is lost."""
+
+    def set(self, value: Any = None) -> None: ...
+
+    def set_exception(self, exc_info: Any = None) -> None: ...
+
+
+class Dropper(LockGroup):
+    """Loses the answer to every twentieth request."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        self._numbers = itertools.count(1)
+
+    def submit(self, request: Request, reply_to: ReplyTo) -> None:
+        super().submit(request, Deaf() if next(self._numbers) % 20 == 0 else reply_to)
+
+
+class AppliesTwice(LockGroup):
+    """Applies every round again, and answers again."""
+
+    def written(self, appends: Sequence[Append]) -> None:
+        super().written(appends)
+        super().written(appends)
+
+
+class AppliesTwiceInSilence(LockGroup):
+    """Applies every round again, and nobody hears of it."""
+
+    def written(self, appends: Sequence[Append]) -> None:
+        super().written(appends)
+        for append in appends:
+            self.turn(append.cell, self._writers_waits, _apply_in_silence, append)
+
+
+def _apply_in_silence(append: Append) -> tuple[()]:
+    append.cell.written(append)
+    return ()
+
+
+class PromisesFirst(LockGroup):
+    """Answers a commit when it is written, and applies it a round later."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        self._late: list[Append] = []
+
+    def written(self, appends: Sequence[Append]) -> None:
+        deliver([(append.context.reply_to, _answer(append)) for append in appends])
+        late, self._late = self._late, list(appends)
+        for append in late:
+            self.turn(append.cell, self._writers_waits, _apply_in_silence, append)
+
+
+class OutOfOrder(LockGroup):
+    """Answers commits as they are written, and applies all of them at the end, the last one first."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        self._late: list[Append] = []
+
+    def written(self, appends: Sequence[Append]) -> None:
+        deliver([(append.context.reply_to, _answer(append)) for append in appends])
+        self._late += appends
+
+    def quiesce(self) -> bool:
+        at_rest = super().quiesce()
+        for append in reversed(self._late):
+            append.cell.written(append)
+        return at_rest
+
+
+def _answer(append: Append) -> Any:
+    assert isinstance(append.context, CommitContext)
+    return Committed(append.context.errors)
+
+
+class NeverExpires(LockGroup):
+    def expired(self, cell: Cell, names: Sequence[Hashable]) -> None: ...
+
+
+class ExpiresAll(LockGroup):
+    """When one session runs out, so do all others of the group."""
+
+    def expired(self, cell: Cell, names: Sequence[Hashable]) -> None:
+        if any(name[0] == "session" for name in names if isinstance(name, tuple)):
+            for member in cell.group.members:
+                member.session.due_ms = 0
+            names = [("session", member_id) for member_id in cell.group.members.by_id]
+        super().expired(cell, names)
+
+
+class TwoForOne(LockGlobal):
+    """Has two cells for a group, and takes now one and now the other: as two processes that both think it is theirs."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        self._twins: dict[str, Cell] = {}
+        self._numbers = itertools.count()
+
+    def build(self, seeds: Iterable[Seed]) -> None:
+        both = list(seeds)
+        super().build(both)
+        for group_id, value in both:
+            self._twins[group_id] = twin = Cell(group_id, self._around)
+            if value is not None:
+                twin.load(value)
+
+    def submit(self, request: Request, reply_to: ReplyTo) -> None:
+        if next(self._numbers) % 2:
+            super().submit(request, reply_to)
+        else:
+            twin = self._twins[request.group_id]
+            with self._lock:
+                answers = twin.handle(request, reply_to)
+            deliver(answers)
+
+
+def verdict(engine: Engine, workload: str, groups: int = 4, members: int = 4) -> list[str]:
+    spec = WORKLOADS[workload]
+    plan = spec.plan(groups, SECONDS, seed=3, members=members, clients=16)
+    told = one.measure(engine, spec, plan, ANSWER_LIMIT_S)
+    assert told["right"] == (not told["wrong"])
+    wrong: list[str] = told["wrong"]
+    return wrong
+
+
+@pytest.mark.parametrize(
+    ("engine", "workload", "finding"),
+    [
+        (Dropper, "heartbeats", "never answered: "),
+        (Dropper, "commits", "never answered: "),
+        (Dropper, "join-one", "never answered: "),
+        (AppliesTwice, "commits", "was answered again: "),
+        (AppliesTwiceInSilence, "commits", "offsets were applied, "),
+        (PromisesFirst, "commits", "was acknowledged, was answered "),
+        (OutOfOrder, "commits", "the last that was acknowledged is "),
+        (NeverExpires, "mixed", "their sessions ran out, and they are still members: "),
+        (ExpiresAll, "mixed", "they should be members and are not: "),
+        (TwoForOne, "commits", "the last that was acknowledged is "),
+        (TwoForOne, "heartbeats", "requests were handled, "),
+        (TwoForOne, "join-one", "was answered Joined(error=<ErrorCode.UNKNOWN_MEMBER_ID"),
+    ],
+)
+def test_a_wrong_engine_is_found(engine: type[Engine], workload: str, finding: str) -> None:
+    wrong = verdict(engine(), workload)
+    assert any(finding in each for each in wrong), wrong
+    assert len(wrong) <= 5 * (FINDINGS_MAX + 1)
+
+
+@pytest.mark.parametrize("workload", ["heartbeats", "hot", "commits", "join-one"])
+def test_two_inside_of_a_group_are_found(workload: str) -> None:
+    wrong = verdict(Unlocked(YieldingClock()), workload, groups=1, members=16)
+    assert any("turns began inside of another" in each for each in wrong), wrong
+
+
+@pytest.mark.parametrize("workload", ["heartbeats", "hot", "commits", "join-one"])
+def test_with_its_locks_the_same_engine_is_right(workload: str) -> None:
+    assert verdict(LockGroup(YieldingClock()), workload, groups=1, members=16) == []
+
+
+def test_a_bug_in_the_rules_is_found() -> None:
+    class Buggy(LockGroup):
+        def build(self, seeds: Iterable[Seed]) -> None:
+            super().build(seeds)
+            for cell in self.cells:
+                cell.group.clock = None  # type: ignore[assignment]
+
+    wrong = verdict(Buggy(), "heartbeats")
+    assert any("group group-0: Heartbeat ended in AttributeError" in each for each in wrong), wrong
+
+
+# Generations ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_generation_that_fits_together() -> None:
+    assert list(of_generations([Told("g", 1, "a", "a", ("a", "b")), Told("g", 1, "b", "a", ())])) == []
+
+
+@pytest.mark.parametrize(
+    ("told", "finding"),
+    [
+        ([Told("g", 1, "a", "a", ("a",)), Told("g", 1, "b", "b", ("b",))], "2 leaders: a, b"),
+        ([Told("g", 1, "a", "a", ("a",)), Told("g", 1, "a", "a", ("a",))], "a member was told twice"),
+        ([Told("g", 1, "a", "a", ("a",)), Told("g", 1, "b", "a", ())], "the leader was told of 1 members, 2 were told"),
+        ([Told("g", 1, "b", "a", ())], "1 members, the leader a is none of them"),
+    ],
+)
+def test_generations_that_do_not(told: list[Told], finding: str) -> None:
+    assert [found for found in of_generations(told) if finding in found]
+
+
+# Playing it again -----------------------------------------------------------------------------------------------------
+
+
+def test_a_bare_cell_is_the_same_after_the_same_requests_and_another_after_others() -> None:
+    seed = next(loaded(Plan(groups=1, members=2, clients=1, seconds=1, seed=1)))
+    one_cell, same, other = BareCell(seed), BareCell(seed), BareCell(seed)
+    for offset in (1, 2):
+        request = OffsetCommit("group-0", "group-0-1", None, 1, (Commit("orders", 1, offset, -1, ""),))
+        assert one_cell.ask(request) == same.ask(request) == Committed((ErrorCode.NONE,))
+    assert other.ask(request) == Committed((ErrorCode.NONE,))
+    assert picture(one_cell.cell) == picture(same.cell)
+    assert picture(one_cell.cell) != picture(other.cell)
+    assert picture(one_cell.cell)["offsets"] == {1: 2}

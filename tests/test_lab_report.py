@@ -1,0 +1,274 @@
+"""What the laboratory makes of its measurements: statistics, files, a page that is true, and a conclusion."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterable, Mapping
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from lab_made_up import HEARTBEATS, line, made_up_run, measured, mixed_run, step
+
+from callboard.bench.concurrency import report
+from callboard.bench.concurrency.findings import findings, in_short
+from callboard.bench.concurrency.plan import Case
+from callboard.bench.concurrency.results import BASE, FAILED, RIGHT, WRONG, Run, failure, read_line, summaries
+from callboard.bench.concurrency.styles import STYLES, kb, ms, significant
+from callboard.bench.harness import BenchError, Measured
+
+
+@pytest.fixture(scope="module", name="mixed")
+def mixed_fixture() -> Run:
+    return mixed_run()
+
+
+# Statistics -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_ratio_is_the_median_of_the_rounds_ratios() -> None:
+    """Not the ratio of the medians, which here would be 310 / 100."""
+    table = summaries(made_up_run(measured({"actor-loop": [300, 310, 320], BASE: [100, 155, 80]})))
+    own = table[HEARTBEATS]
+    assert own["actor-loop"].ratio == pytest.approx(3.0)
+    assert own[BASE].ratio == 1
+    assert own["actor-loop"].throughput == Measured(310, 20 / 310)
+
+
+def test_ratios_need_both_engines_in_the_round() -> None:
+    run = made_up_run([*measured({"actor-loop": [300, 310, 900], BASE: [100, 155]}), failure(step(BASE, 3), "gone")])
+    found = summaries(run)[HEARTBEATS]["actor-loop"]
+    assert found.ratios == {1: pytest.approx(3), 2: pytest.approx(2)}
+    assert found.ratio == pytest.approx(2.5)
+
+
+def test_one_wrong_round_takes_all_numbers_away() -> None:
+    wrong = read_line(step("actor-loop", 3), line(step("actor-loop", 3), 5, right=False, wrong=["lost one"]))
+    found = summaries(made_up_run([*measured({"actor-loop": [300, 310], BASE: [1, 2]}), wrong]))[HEARTBEATS]
+    assert found["actor-loop"].status == WRONG
+    assert found["actor-loop"].throughput is None
+    assert found["actor-loop"].ratio is None
+    assert found["actor-loop"].figure("p50_us") is None
+    assert found["actor-loop"].reasons == ["WRONG in round 3: lost one"]
+
+
+def test_a_wrong_base_leaves_no_ratio() -> None:
+    wrong = read_line(step(BASE), line(step(BASE), 5, right=False, wrong=["lost one"]))
+    found = summaries(made_up_run([*measured({"actor-loop": [300]}), wrong]))[HEARTBEATS]["actor-loop"]
+    assert (found.status, found.ratio) == (RIGHT, None)
+
+
+def test_totals_are_taken_for_each_request() -> None:
+    found = summaries(made_up_run(measured({BASE: [1000]})))[HEARTBEATS][BASE]
+    assert found.figure("cpu_us") == pytest.approx(750)
+    assert found.figure("lock_wait_us") == pytest.approx(125)
+    assert found.figure("switches_a_1000") == pytest.approx(20)
+
+
+# Files ----------------------------------------------------------------------------------------------------------------
+
+
+def test_json_brings_the_run_back(mixed: Run, tmp_path: Path) -> None:
+    report.write_numbers(tmp_path, mixed)
+    assert report.load(tmp_path / report.JSON_NAME) == mixed
+    json.loads((tmp_path / report.JSON_NAME).read_text(), parse_constant=pytest.fail)  # NaN, Infinity
+
+
+def test_csv_has_a_row_a_measurement(mixed: Run, tmp_path: Path) -> None:
+    report.write_numbers(tmp_path, mixed)
+    with (tmp_path / report.CSV_NAME).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(mixed.measurements)
+    for row, each in zip(rows, mixed.measurements, strict=True):
+        assert (row["engine"], row["round"], row["status"]) == (each.step.engine, str(each.step.round), each.status)
+        figures = {name: float(row[name]) if row[name] else None for name in each.figures}
+        assert figures == each.figures
+    assert next(row["reasons"] for row in rows if row["status"] == FAILED).endswith("Boom: 42")
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"bench": "door"}', '{"bench": "concurrency"}'])
+def test_what_is_no_run_is_refused_by_name(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "odd.json"
+    path.write_text(content)
+    with pytest.raises(BenchError, match=r"odd\.json"):
+        report.load(path)
+
+
+# The page -------------------------------------------------------------------------------------------------------------
+
+
+class Page(HTMLParser):
+    """The rows of all tables as text, what the page refers to, and whether every tag is closed."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self.links: list[str] = []
+        self._open: list[str] = []
+        self.feed(html)
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.links += [value or "" for name, value in attrs if name in ("src", "href")]
+        if tag == "tr":
+            self.rows.append([])
+        if tag == "td":
+            self.rows[-1].append("")
+        if tag not in ("meta", "img"):
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "td" in self._open:
+            self.rows[-1][-1] += data
+
+
+@pytest.fixture(scope="module")
+def html(mixed: Run) -> str:
+    pytest.importorskip("matplotlib")
+    return report.html(mixed, summaries(mixed))
+
+
+def test_the_page_holds_the_right_numbers(html: str) -> None:
+    rows = {row[0]: row for row in Page(html).rows if len(row) == 3 + len(report.COLUMNS)}
+    assert rows["actor-threads"][1] == "50.0 (1 FAILED)"
+    assert rows["lock-global"] == ["lock-global", "WRONG", *[""] * (1 + len(report.COLUMNS))]
+    first = next(row for row in Page(html).rows if row and row[0] == "actor-loop" and len(row) > 3)
+    assert first[1:3] == ["310 300 to 320", "3.00"]
+    assert first[3:5] == [ms(1e6 / 310), ms(4e6 / 310)]
+    assert rows["actor-loop"][1:4] == ["777", "", ms(1e6 / 777)]  # the storm's, where the base failed
+    assert rows["lock-group"][1] == "FAILED"
+
+
+def test_the_page_has_no_nan_and_not_the_wrong_engines_number(html: str) -> None:
+    text = re.sub(r"base64,[^\"]+|<style>[^<]+", "", html)
+    assert re.findall(r"(?i:\b(?:nan|inf)\b)|\bNone\b", text) == []
+    assert "999,999" not in text
+    assert "Boom: 42" in text
+    assert "out of memory" in text
+    assert "group g3: generation 4, expected &lt;5&gt;" in text
+
+
+def test_the_page_stands_alone_and_says_what_was_run(html: str) -> None:
+    assert all(link.startswith("data:image/png;base64,iVBORw0KGgo") for link in Page(html).links)
+    assert "http" not in re.sub(r"base64,[^\"]+", "", html)
+    assert "@import" not in html and "url(" not in html and "<script" not in html
+    for told in ("2025-01-02 03:04:05", "--groups &#x27;10,1000&#x27;", "Linux &amp; more", "one lock &lt;for all&gt;"):
+        assert told in html
+    assert "CPython 3.11.7 (a build with the global interpreter lock)" in html
+    assert "Nothing is claimed for builds not run: free-threaded builds" in html
+
+
+def test_workloads_with_sizes_have_their_plots() -> None:
+    pytest.importorskip("matplotlib")
+    sizes = [Case("heartbeats", size) for size in (10, 1000)]
+    run = made_up_run([each for case in sizes for each in measured({"actor-loop": [300], BASE: [100]}, case)])
+    html = report.html(run, summaries(run))
+    assert "Throughput against the number of groups" in html
+    assert len(Page(html).links) == 4  # throughput, latency, memory, fairness
+
+
+def test_a_run_in_which_nothing_was_right_still_has_a_page() -> None:
+    pytest.importorskip("matplotlib")
+    run = made_up_run([failure(step("actor-loop"), "gone"), failure(step(BASE), "gone")])
+    rows = Page(report.html(run, summaries(run))).rows
+    assert ["actor-loop", "FAILED", *[""] * (1 + len(report.COLUMNS))] in rows
+
+
+def test_every_engine_has_a_look_of_its_own() -> None:
+    looks = list(STYLES.values())
+    assert len({look.colour for look in looks}) == len({look.marker for look in looks}) == len(looks)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (None, ""), (0.0123456, "0.0123"), (9.996, "10.0"), (1234.5, "1,230"), (1234567, "1,230,000")],
+)
+def test_figures_have_three_digits(value: float | None, text: str) -> None:
+    assert significant(value) == text
+
+
+def test_a_process_that_became_smaller_has_no_negative_groups() -> None:
+    assert [kb(size) for size in (-12.0, 4321.0, None)] == ["about 0", "4.32", ""]
+
+
+# The conclusion -------------------------------------------------------------------------------------------------------
+
+
+def conclusion(rates: Mapping[str, Iterable[float]]) -> dict[str, str]:
+    """The text under each heading."""
+    run = made_up_run(measured(rates))
+    return {
+        each.title: " | ".join([*each.sentences, *each.points, *(", ".join(row) for row in each.rows)])
+        for each in findings(run, summaries(run))
+    }
+
+
+def test_the_conclusion_follows_the_numbers() -> None:
+    """The same engines with their speeds exchanged: the same sentences the other way round."""
+    actor = conclusion({"actor-loop": [300, 330, 360], BASE: [100, 110, 120]})
+    lock = conclusion({"actor-loop": [100, 110, 120], BASE: [300, 330, 360]})
+    fastest, beats = "Which engine was fastest", "Where a lock beats an actor"
+    assert (
+        "heartbeats, 10 groups, actor-loop, 330, 3.00, lock-group, 3.00, each of 3 rounds, lock-group, 110/s"
+        in actor[fastest]
+    )
+    assert (
+        "heartbeats, 10 groups, lock-group, 330, 1.00, actor-loop, 3.00, each of 3 rounds, actor-loop, 110/s"
+        in lock[fastest]
+    )
+    assert "1 case: an actor was faster in 1 (3.00 times)." in actor[beats]
+    assert "1 case: a lock was faster in 1 (3.00 times)." in lock[beats]
+
+
+def test_the_price_of_an_actor_is_told_where_there_is_one() -> None:
+    buys = "What the actor buys for it"
+    actor = conclusion({"actor-loop": [300, 330], BASE: [100, 110]})[buys]
+    lock = conclusion({"actor-loop": [100, 110], BASE: [250, 275]})[buys]
+    assert "no lock was faster" in actor
+    assert "the actor's price in requests a second (2.50 times)" in lock
+    for text in (actor, lock):
+        for bought in (
+            "No lock order",
+            "No lock held across the disk",
+            "Timers as messages",
+            "Simulation under a seed",
+        ):
+            assert bought in text
+
+
+def test_rounds_that_disagree_decide_nothing() -> None:
+    found = conclusion({"actor-loop": [100, 200, 130], BASE: [120, 150, 100]})
+    assert "2 of 3: not decided" in found["Which engine was fastest"]
+    assert "not decided in 1." in found["Where a lock beats an actor"]
+
+
+def test_engines_of_one_kind_are_compared_among_themselves() -> None:
+    """On the loop an actor wins; among threads the lock does. Both are said."""
+    found = conclusion({"actor-loop": [300], "actor-threads": [50], BASE: [100]})["Where a lock beats an actor"]
+    assert "Of all engines, the best with locks against the best actor, 1 case: an actor was faster" in found
+    assert (
+        "On threads, the best with locks against the best actor, 1 case: a lock was faster in 1 (2.00 times)" in found
+    )
+    assert "On threads, heartbeats, 10 groups, lock-group, actor-threads, 2.00, the one round" in found
+
+
+def test_what_is_wrong_or_missing_comes_first(mixed: Run) -> None:
+    table = summaries(mixed)
+    first = in_short(mixed, table)[0]
+    assert first.startswith("Of 11 measurements, 1 ended in a wrong state (lock-global) and 2 failed (actor-threads, ")
+    part = findings(mixed._replace(planned=15), table)[0]
+    assert any("4 of 15 planned measurements were not made" in each for each in part.sentences)
+    assert any("lock-global on heartbeats, 10 groups: WRONG in round 1: group g3" in each for each in part.points)
+
+
+def test_a_free_threaded_build_is_named() -> None:
+    run = made_up_run(measured({BASE: [100]}))
+    run = run._replace(python={**run.python, "free_threaded": True, "gil_enabled": False})
+    scope = " ".join(findings(run, summaries(run))[-1].points)
+    assert "a free-threaded build, its lock off" in scope
+    assert "not run: builds with the global interpreter lock" in scope

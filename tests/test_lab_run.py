@@ -1,0 +1,281 @@
+"""The laboratory's parent process: the order of a run, what becomes of children that fail, its options and files."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lab_made_up import ENGINES, KNOWN, line, mixed_run, step
+
+from callboard.bench.concurrency import report
+from callboard.bench.concurrency import run as lab
+from callboard.bench.concurrency.plan import Case, Step, duration, make_plan, total_s
+from callboard.bench.concurrency.progress import Lines
+from callboard.bench.concurrency.results import FAILED, RIGHT, WRONG, Measurement, read_line, summaries
+from callboard.bench.harness import BenchError
+
+# A stand-in for the measured process: it tells what its first argument holds, by engine; "die" and "hang" do that.
+STAND_IN = """
+import json, os, sys, time
+told = json.loads(sys.argv[1])
+options = dict(zip(sys.argv[2::2], sys.argv[3::2]))
+engine = options["--engine"]
+mine = told.get(engine, {})
+if mine == "die":
+    sys.exit("the stand-in was told to die")
+if mine == "hang":
+    time.sleep(600)
+if mine == "babble":
+    print("not JSON")
+    sys.exit()
+line = {"engine": engine, "workload": options["--workload"], "groups": int(options["--groups"]), "right": True,
+        "requests": 1000, "elapsed_s": 2.0, "throughput": 500.0, "latency_us": {"p50": 10.0, "p99": 90.0},
+        "ccdf": [[1, 0.9], [10, 0.5], [90, 0.01]], "python": {"version": "3.99", "free_threaded": True}}
+print(json.dumps({**line, **mine}), flush=True)
+"""
+
+# The plan -------------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 5), st.integers(0, 1000))
+def test_every_round_runs_every_engine_once_before_the_next_begins(rounds: int, seed: int) -> None:
+    cases = [Case("a", 10), Case("a", 100), Case("b", 1)]
+    limits = dict.fromkeys("vwxyz")
+    steps = make_plan(cases, limits, rounds, 1.0, seed).steps
+    turns = [(key, [each.engine for each in own]) for key, own in groupby(steps, lambda one: (one.case, one.round))]
+    assert [key for key, _ in turns] == [(case, number) for case in cases for number in range(1, rounds + 1)]
+    assert all(sorted(engines) == sorted(limits) for _, engines in turns)
+
+
+def test_the_order_changes_from_round_to_round_and_comes_from_the_seed() -> None:
+    def orders(seed: int) -> list[str]:
+        steps = make_plan([Case("a", 1)], dict.fromkeys("vwxyz"), 6, 1.0, seed).steps
+        return ["".join(each.engine for each in steps if each.round == number) for number in range(1, 7)]
+
+    assert orders(1) == orders(1) != orders(2)
+    assert len(set(orders(1))) > 1
+
+
+def test_engines_of_one_round_get_the_same_requests_and_those_of_the_next_get_others() -> None:
+    steps = make_plan([Case("a", 1)], dict.fromkeys("xyz"), 3, 1.0, 9).steps
+    seeds = [{each.seed for each in steps if each.round == number} for number in (1, 2, 3)]
+    assert all(len(each) == 1 for each in seeds)
+    assert len(set.union(*seeds)) == 3
+
+
+def test_an_engine_stays_out_of_what_it_cannot_hold_and_the_plan_says_so() -> None:
+    plan = make_plan([Case("a", 100), Case("a", 5000)], {"small": 2000, "any": None}, 2, 1.0, 1)
+    assert {(each.engine, each.groups) for each in plan.steps} == {("small", 100), ("any", 100), ("any", 5000)}
+    assert plan.left_out == ["small (at most 2,000 groups): a with 5,000"]
+
+
+def test_a_longer_load_makes_a_longer_plan() -> None:
+    short, long = (make_plan([Case("a", 1)], {"x": None}, 3, seconds, 1).steps for seconds in (1.0, 5.0))
+    assert total_s(long) - total_s(short) == pytest.approx(12)
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(51.2, "51 s"), (720, "12 min"), (4800, "1 h 20 min")])
+def test_durations_are_written_for_people(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+# Reading a measured process -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("told", "complaint"),
+    [
+        ("hello", "expected one line of JSON, got 'hello'"),
+        ("[1]", "expected an object with 'right'"),
+        (line(step("actor-loop"), 5, engine="lock-group"), "asked for engine 'actor-loop', it measured 'lock-group'"),
+        (line(step("actor-loop"), 5, groups=11), "asked for groups 10, it measured 11"),
+        (line(step("actor-loop"), 5, throughput=math.nan), "no number for throughput"),
+        (line(step("actor-loop"), 5, requests="many"), "no number for requests"),
+    ],
+)
+def test_a_line_that_is_not_what_it_must_be_is_refused(told: str, complaint: str) -> None:
+    with pytest.raises(BenchError, match=re.escape(complaint)):
+        read_line(step("actor-loop"), told)
+
+
+def test_what_is_no_number_is_not_known() -> None:
+    told = line(step("actor-loop"), 5, cpu_s=math.inf, bytes_a_group=True, latency_us={"p50": "x", "p99": 2})
+    figures = read_line(step("actor-loop"), told).figures
+    assert (figures["cpu_s"], figures["bytes_a_group"], figures["p50_us"], figures["p99_us"]) == (None, None, None, 2)
+
+
+def test_a_wrong_engine_has_no_numbers() -> None:
+    found = read_line(step("actor-loop"), line(step("actor-loop"), 5, right=False, wrong=["x"]))
+    assert (found.status, found.figures, found.ccdf, found.reasons) == (WRONG, {}, [], ["x"])
+
+
+# The parent process ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path) -> Path:
+    path = tmp_path / "stand_in.py"
+    path.write_text(STAND_IN)
+    return path
+
+
+def child(stand_in: Path, **told: object) -> list[str]:
+    return [str(stand_in), json.dumps({name.replace("_", "-"): each for name, each in told.items()})]
+
+
+def short_run(monkeypatch: pytest.MonkeyPatch, command: list[str], *arguments: str) -> int:
+    monkeypatch.setattr(lab, "catalogue", lambda: KNOWN)
+    return lab.main([*arguments, "--workloads", "join-one", "--rounds", "2", "--seconds", "0.1"], command)
+
+
+def test_a_run_writes_its_files_and_says_where(
+    stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    out = tmp_path / "deep" / "out"
+    assert short_run(monkeypatch, child(stand_in), "--out", str(out)) == 0
+    run = report.load(out / report.JSON_NAME)
+    assert len(run.measurements) == run.planned == 2 * len(ENGINES)
+    assert {each.figures["throughput"] for each in run.measurements} == {500}
+    assert run.python["free_threaded"] is True
+    told = capsys.readouterr().out
+    assert str(out / report.HTML_NAME) in told
+    assert "8 measurements, about " in told
+    assert "[8/8]" in told
+    assert "--rounds 2" in run.command
+
+
+def test_children_that_die_babble_or_are_wrong_do_not_end_the_run(
+    stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = {"right": False, "wrong": ["two generations at once"]}
+    command = child(stand_in, actor_loop="die", lock_global="babble", actor_threads=wrong)
+    assert short_run(monkeypatch, command, "--no-html", "--out", str(tmp_path / "out")) == 1
+    run = report.load(tmp_path / "out" / report.JSON_NAME)
+    statuses = {each.step.engine: each.status for each in run.measurements}
+    assert statuses == {"actor-loop": FAILED, "lock-global": FAILED, "actor-threads": WRONG, "lock-group": RIGHT}
+    told = capsys.readouterr().out
+    assert "the stand-in was told to die" in told
+    assert "expected one line of JSON, got 'not JSON'" in told
+    assert re.search(r"actor-threads +WRONG", told)
+    assert not (tmp_path / "out" / report.HTML_NAME).exists()
+
+
+def test_a_child_that_hangs_is_given_up(stand_in: Path) -> None:
+    found = lab.measure_once(step("actor-loop"), child(stand_in, actor_loop="hang"), timeout_s=0.3)
+    assert found.status == FAILED
+    assert "said nothing in time" in found.reasons[0]
+
+
+def test_a_spent_budget_ends_the_run(stand_in: Path) -> None:
+    """By a clock that jumps a minute at each look: the first measurement is made, the second not begun."""
+    plan = make_plan([Case("join-one", 1)], dict.fromkeys(ENGINES), 1, 0.1, 1)
+    times = iter(range(0, 6000, 60))
+    made = lab.measurements(plan, child(stand_in), Lines(plan.steps, time.monotonic), 100.0, lambda: float(next(times)))
+    assert len(list(made)) == 1
+
+
+def test_the_time_left_follows_the_time_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    """Four measurements that were planned to take alike; the first took ten seconds."""
+    steps = [step("actor-loop", number) for number in (1, 2, 3, 4)]
+    times = iter((100.0, 110.0))
+    lines = Lines(steps, lambda: next(times))
+    lines.begin(steps[0])
+    lines.end(read_line(steps[0], line(steps[0], 500)))
+    assert (
+        "[1/4] round 1, heartbeats, 10 groups, actor-loop: 500 requests/s (about 30 s left)" in capsys.readouterr().out
+    )
+
+
+def test_an_interrupt_keeps_what_was_measured(
+    stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = lab.measure_once
+    made: list[Step] = []
+
+    def third_is_interrupted(of: Step, command: Sequence[str], timeout_s: float) -> Measurement:
+        made.append(of)
+        if len(made) == 3:
+            raise KeyboardInterrupt
+        return real(of, command, timeout_s)
+
+    monkeypatch.setattr(lab, "measure_once", third_is_interrupted)
+    assert short_run(monkeypatch, child(stand_in), "--no-html", "--out", str(tmp_path / "out")) == 0
+    run = report.load(tmp_path / "out" / report.JSON_NAME)
+    assert (len(run.measurements), run.planned) == (2, 8)
+    assert "6 of 8 planned measurements were not made" in capsys.readouterr().out
+
+
+def test_a_report_can_be_made_again_from_its_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr(lab, "catalogue", lambda: KNOWN)
+    _, numbers = report.write_numbers(tmp_path, mixed_run())
+    assert lab.main(["--from", str(numbers), "--out", str(tmp_path / "again")]) == 1  # an engine was wrong
+    assert (tmp_path / "again" / report.HTML_NAME).read_text() == report.html(mixed_run(), summaries(mixed_run()))
+
+
+def test_without_matplotlib_nothing_is_measured_first(
+    stand_in: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("callboard.bench.concurrency.plots.find_spec", lambda name: None)
+    assert short_run(monkeypatch, child(stand_in)) == 1
+    told = capsys.readouterr()
+    assert "pip install 'callboard[bench]'" in told.err
+    assert "[1/8]" not in told.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--engines", "actor-loop,nope"], "no engine is called 'nope'; there are: actor-loop, actor-threads, "),
+        (["--workloads", ""], "no workload is called ''; there are: heartbeats, join-one"),
+        (["--groups", "10,-1"], "'-1' is no number of groups; expected for example 100,1000"),
+        (["--groups", "1e3"], "'1e3' is no number of groups"),
+        (["--seconds", "0"], "--seconds 0.0: expected more than 0"),
+        (["--seconds", "nan"], "--seconds nan: expected more than 0"),
+        (["--rounds", "-2"], "--rounds -2: expected more than 0"),
+        (["--seed", "-1"], "--seed -1: expected 0 or more"),
+        (["--out", __file__], "that is a file; expected a folder"),
+    ],
+)
+def test_options_are_checked(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        lab.parse(arguments, KNOWN)
+    assert ended.value.code == 2
+    assert complaint in re.sub(r"\s+", " ", capsys.readouterr().err)
+
+
+def test_cases_are_the_workloads_sizes_or_those_that_are_asked_for() -> None:
+    def cases(*arguments: str) -> list[tuple[str, int]]:
+        return [(case.workload, case.groups) for case in lab.cases(lab.parse(arguments, KNOWN))]
+
+    assert cases() == [("heartbeats", 10), ("heartbeats", 1000), ("join-one", 1)]
+    assert cases("--quick") == [("heartbeats", 1000), ("join-one", 1)]
+    assert cases("--groups", "77,5") == [("heartbeats", 5), ("heartbeats", 77), ("join-one", 1)]
+
+
+def test_nothing_to_run_is_an_error(
+    stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(lab, "catalogue", lambda: KNOWN)
+    arguments = ["--engines", "lock-global", "--workloads", "heartbeats", "--groups", "500", "--no-html"]
+    assert lab.main([*arguments, "--out", str(tmp_path / "out")], child(stand_in)) == 1
+    assert "nothing to run: lock-global (at most 100 groups)" in capsys.readouterr().err
+
+
+def test_the_package_loads_nothing_for_the_measured_process() -> None:
+    """The child imports it too, and on builds that have neither rich nor matplotlib."""
+    code = (
+        "import sys, callboard.bench.concurrency; print([m for m in ('rich', 'matplotlib', 'kio') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -1,0 +1,79 @@
+"""The names that a program imports from the packages themselves, and what importing the packages costs."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import callboard.actors
+import callboard.runtime
+
+DEADLINE_S = 60.0
+PACKAGES = (callboard.actors, callboard.runtime)
+NAMES = [(package, name) for package in PACKAGES for name in package.__all__]
+# Outside of the standard library, what a program with actors must not pay for.
+HEAVY = ("kio", "rich", "structlog", "typer", "uvloop")
+each_name = pytest.mark.parametrize(
+    ("package", "name"), NAMES, ids=[f"{where.__name__}.{name}" for where, name in NAMES]
+)
+
+
+def names_for_type_checkers(package: ModuleType) -> dict[str, str]:
+    """The imports under ``if TYPE_CHECKING``: each name, and the module that it is from."""
+    assert package.__file__ is not None
+    (block,) = [node for node in ast.parse(Path(package.__file__).read_text()).body if isinstance(node, ast.If)][:1]
+    return {
+        alias.name: f"{package.__name__}.{line.module}" if line.level else str(line.module)
+        for line in block.body
+        if isinstance(line, ast.ImportFrom)
+        for alias in line.names
+    }
+
+
+def loaded_after(code: str) -> set[str]:
+    """The modules that a fresh Python has loaded after ``code``."""
+    program = f"{code}\nimport sys\nprint(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=DEADLINE_S, check=True
+    )
+    return set(done.stdout.split())
+
+
+@each_name
+def test_a_name_is_what_type_checkers_take_it_for(package: ModuleType, name: str) -> None:
+    module = import_module(names_for_type_checkers(package)[name])
+    assert getattr(package, name) is getattr(module, name)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_type_checkers_know_the_same_names(package: ModuleType) -> None:
+    assert sorted(names_for_type_checkers(package)) == sorted(package.__all__)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_wrong_name_is_refused_with_the_right_ones(package: ModuleType) -> None:
+    with pytest.raises(AttributeError, match=rf"{package.__name__}.*'Aktor'.*{package.__all__[-1]}"):
+        getattr(package, "Aktor")  # noqa: B009 (mypy knows that there is none)
+    with pytest.raises(ImportError):
+        exec(f"from {package.__name__} import Aktor")
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_importing_a_package_loads_none_of_its_modules(package: ModuleType) -> None:
+    loaded = loaded_after(f"import {package.__name__}")
+    assert package.__name__ in loaded
+    assert [name for name in loaded if name.startswith(f"{package.__name__}.")] == []
+    assert not loaded & {"asyncio", "pykka"}
+
+
+def test_a_program_with_actors_pays_for_no_coordinator() -> None:
+    loaded = loaded_after("from callboard.actors import Actor\nfrom callboard.runtime import System")
+    assert "callboard.runtime.system" in loaded
+    assert not loaded & set(HEAVY)
+    assert [name for name in loaded if name.startswith(("callboard.runtime.kafka", "callboard.runtime.log."))] == []

@@ -1,0 +1,157 @@
+"""The live table: what it shows of a system, its rates, and that it ends when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import threading
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+from stage.players import PATIENCE_S, Call, Player, Say
+
+from callboard.runtime import Simulation, Stats, System
+from callboard.runtime.stats import ClassStats, Depth, TurnStats
+from callboard.runtime.top import print_stats, table, watch, watch_blocking
+
+BEFORE = Stats(
+    (ClassStats("Group", 10, 2, 0, 1000), ClassStats("Gone", 0, 0, 0, 5)),
+    (),
+    TurnStats(100, 8.0, 64.0, 70.0),
+    restarts=0,
+    dead_letters=0,
+    late_replies=0,
+)
+AFTER = Stats(
+    (ClassStats("Group", 1_200, 300, 45, 6000), ClassStats("Writer", 1, 0, 7, 40), ClassStats("Gone", 0, 0, 0, 5)),
+    (Depth("Group-7", 40), Depth("Writer-1", 7)),
+    TurnStats(12_345, 16.0, 2_048.0, 3_500_000.0),
+    restarts=3,
+    dead_letters=1_001,
+    late_replies=2,
+)
+
+
+def drawn(shown: Table) -> list[str]:
+    """The lines of a table as a file gets them, with runs of spaces made one."""
+    file = io.StringIO()
+    Console(file=file, width=120).print(shown)
+    return [" ".join(line.split()) for line in file.getvalue().splitlines()]
+
+
+def test_a_line_for_each_class_with_its_rate() -> None:
+    lines = drawn(table(AFTER, BEFORE, seconds=2.0))
+    assert "class actors asleep waiting messages/s messages" in lines
+    assert "Group 1,200 300 45 2,500 6,000" in lines
+    assert "Writer 1 0 7 20 40" in lines, "a class that was not there before began at nothing"
+    assert "Gone 0 0 0 0 5" in lines
+    assert "all 1,201 300 52 2,520 6,045" in lines
+
+
+def test_without_a_before_there_are_no_rates() -> None:
+    lines = drawn(table(AFTER))
+    assert "Group 1,200 300 45 - 6,000" in lines
+    assert "all 1,201 300 52 - 6,045" in lines
+    assert "Group 1,200 300 45 - 6,000" in drawn(table(AFTER, BEFORE, seconds=0.0)), "nor when no time has passed"
+
+
+def test_a_single_class_needs_no_sum() -> None:
+    assert not any(line.startswith("all ") for line in drawn(table(AFTER._replace(classes=AFTER.classes[:1]))))
+
+
+def test_the_header_tells_times_and_losses() -> None:
+    lines = drawn(table(AFTER))
+    assert lines[0] == "turns 12,345: p50 16 us, p99 2.0 ms, longest 3.5 s"
+    assert lines[1] == "restarts 3 dead letters 1,001 late replies 2"
+
+
+def test_below_stand_the_deepest_mailboxes() -> None:
+    lines = drawn(table(AFTER))
+    assert lines[-3:] == ["waiting most:", "40 for Group-7", "7 for Writer-1"]
+    assert drawn(table(BEFORE))[-1] == "no message waits"
+
+
+def test_a_class_may_be_called_anything() -> None:
+    """Names are text, not rich's markup."""
+    odd = AFTER._replace(classes=(ClassStats("[red]Odd[/]", 1, 0, 0, 0),), deepest=(Depth("[bold]x[/]", 1),))
+    lines = drawn(table(odd))
+    assert "[red]Odd[/] 1 0 0 - 0" in lines
+    assert lines[-1] == "1 for [bold]x[/]"
+
+
+def test_a_system_can_be_written_to_a_file_at_once() -> None:
+    simulation = Simulation(seed=1)
+    system, file = System(simulation), io.StringIO()
+    player = system.spawn(Player)
+    for _ in range(3):
+        player.ask(Say("x"))
+    player.tell(Say("unread"))
+    print_stats(system, file)
+    assert "Player 1 0 1 - 3" in [" ".join(line.split()) for line in file.getvalue().splitlines()]
+    assert "\x1b" not in file.getvalue(), "no colours in a file"
+
+
+def test_a_loops_system_is_watched_until_the_task_is_cancelled() -> None:
+    async def body() -> None:
+        async with System.on_loop() as system:
+            player = system.spawn(Player)
+            await player.ask(Say("x"), block=False)
+            file = io.StringIO()
+            console = Console(file=file, force_terminal=True, width=120)
+            watching = asyncio.create_task(watch(system, every_s=0.001, console=console))
+            for text in "yz":  # each comes up in the table, by itself
+                await player.ask(Say(text), block=False)
+                while f"turns {system.stats().turns.turns}:" not in file.getvalue():
+                    await asyncio.sleep(0)
+            watching.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await watching
+            assert "\x1b[?25h" in file.getvalue(), "the cursor is back"
+
+    asyncio.run(asyncio.wait_for(body(), PATIENCE_S))
+
+
+def test_a_threaded_system_is_watched_for_a_time() -> None:
+    with System.on_threads() as system:
+        system.spawn(Player).ask(Say("x"))
+        file = io.StringIO()
+        watch_blocking(system, seconds=0.02, every_s=0.001, console=Console(file=file, force_terminal=True, width=120))
+    assert file.getvalue().count("turns 1:") >= 2, "the first table, and at least one after it"
+
+
+def test_ctrl_c_ends_the_watching(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawings = []
+
+    def sleep(seconds: float) -> None:
+        drawings.append(seconds)
+        if len(drawings) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("callboard.runtime.top.time.sleep", sleep)
+    with System.on_threads() as system:
+        watch_blocking(system, console=Console(file=io.StringIO()))
+    assert drawings == [1.0, 1.0, 1.0]
+
+
+def test_it_may_be_asked_for_while_actors_work() -> None:
+    """From another thread, and more than once, while actors come and go."""
+    with System.on_threads() as system:
+        player = system.spawn(Player)
+        is_over = threading.Event()
+
+        def work(me: Player) -> None:
+            child = me.spawn(Player)
+            child.tell(Say("x"))
+            child.stop(block=False)
+            if not is_over.is_set():
+                me.actor_ref.tell(Call((work,)))
+
+        player.tell(Call((work,)))
+        try:
+            for _ in range(20):
+                file = io.StringIO()
+                print_stats(system, file)
+                assert "Player" in file.getvalue()
+        finally:
+            is_over.set()
