@@ -19,12 +19,11 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
-from weakref import ref as weak_reference
 
 import pykka
 from pykka import messages
@@ -136,7 +135,6 @@ class ActorRef(pykka.ActorRef[Any]):
     actor_inbox: Any
 
     def __init__(self, actor: Actor) -> None:
-        self._actor_weakref = weak_reference(actor)
         self.actor_class = actor.__class__
         self.actor_inbox = actor.actor_inbox
         self.actor_stopped = actor.actor_stopped
@@ -145,6 +143,11 @@ class ActorRef(pykka.ActorRef[Any]):
     def actor_urn(self) -> str:  # type: ignore[override]
         urn: str = self.actor_inbox.urn
         return urn
+
+    @property
+    def _actor_weakref(self) -> Callable[[], Actor | None]:  # type: ignore[override]
+        """What a proxy looks at. The mailbox knows the instance, so a weak reference would be 72 bytes for nothing."""
+        return lambda: self.actor_inbox.actor
 
     def tell(self, message: Any) -> None:
         """As pykka's: raises ActorDeadError if the actor has stopped, MailboxFull if it refuses more messages."""
@@ -157,13 +160,21 @@ class ActorRef(pykka.ActorRef[Any]):
 
         With ``block=False`` the future can be awaited on a loop; ``timeout`` (seconds) bounds that wait too. None means
         the system's ``ask_timeout_s``. Raises pykka.Timeout, and WouldDeadlock for a blocking wait on the actors' own
-        thread.
+        thread; then nothing was sent.
         """
-        future = self.actor_inbox.dispatcher.new_reply()
+        dispatcher = self.actor_inbox.dispatcher
+        if block:
+            dispatcher.check_wait()
+        future = dispatcher.new_reply()
         if timeout is not None:
             future.timeout_s = timeout
         self.actor_inbox.put(Envelope(message, reply_to=future))
-        return future.get(timeout=timeout) if block else future
+        if not block:
+            return future
+        try:
+            return future.get(timeout=timeout)
+        finally:
+            del future  # an error keeps this frame, which must not keep who keeps the error
 
     def post(self, message: Any, reply_to: ReplyTo) -> None:
         """Tell, with a place for the answer. A dead actor's answer is pykka's ``ActorDeadError``."""
@@ -171,12 +182,21 @@ class ActorRef(pykka.ActorRef[Any]):
 
     def stop(self, *, block: bool = True, timeout: float | None = None) -> Any:
         """As pykka's: True, or False when it was dead already. ``await ref.stop(block=False)`` on a loop."""
+        dispatcher = self.actor_inbox.dispatcher
         if self.actor_stopped.is_set():
-            stopped = self.actor_inbox.dispatcher.new_reply()
+            stopped = dispatcher.new_reply()
             stopped.set(False)
         else:
-            stopped = self.ask(messages._ActorStop(), block=False).converted(_has_stopped)
-        return stopped.get(timeout=timeout) if block else stopped
+            if block:
+                dispatcher.check_wait()
+            stopped = self.ask(messages._ActorStop(), block=False, timeout=timeout).converted(_has_stopped)
+        return stopped.get() if block else stopped
+
+    def proxy(self) -> Any:
+        """As pykka's. It looks at the instance, so one that sleeps is woken, with a blocking wait."""
+        if self._actor_weakref() is None and self.is_alive():
+            self.ask(messages.ProxyGetAttr(attr_path=("actor_urn",)))
+        return super().proxy()
 
     def room(self) -> Any:
         """A future that is settled when the mailbox is below its high-water mark: at once, or when it is half empty.
@@ -236,12 +256,17 @@ class Actor(pykka.Actor):
             return  # it takes the place of another instance, with its inbox and reference
         self.actor_inbox = inbox = self._create_actor_inbox()
         self.actor_stopped = inbox.stopped
+        inbox.actor = self
         self._actor_ref = ActorRef(self)
 
     @property
     def actor_urn(self) -> str:  # type: ignore[override]
         urn: str = self.actor_inbox.urn
         return urn
+
+    @property
+    def actor_ref(self) -> ActorRef:
+        return self._actor_ref
 
     @classmethod
     def start(cls, *args: Any, **kwargs: Any) -> Any:
@@ -270,8 +295,8 @@ class Actor(pykka.Actor):
         actor.actor_inbox = ref.actor_inbox
         actor.actor_stopped = ref.actor_stopped
         actor._actor_ref = ref
+        ref.actor_inbox.actor = actor
         actor.__init__(*args, **kwargs)  # type: ignore[misc]
-        ref._actor_weakref = weak_reference(actor)
         return actor
 
     def sleep(self) -> None:
@@ -310,12 +335,17 @@ class Actor(pykka.Actor):
         try:
             method = self._methods.get(type(envelope.message))
             answer = method(self, envelope.message) if method else self._handle_receive(envelope.message)
-            if reply_to is not None and answer is not DEFERRED:
-                reply_to.set(answer)
         except Exception as error:
             self._survive(error, reply_to)
+            del envelope, reply_to  # the error keeps this frame, which must not keep who keeps the error
         except BaseException as error:
             self._end_all(error, reply_to)
+        else:
+            if reply_to is not None and answer is not DEFERRED:
+                try:
+                    reply_to.set(answer)
+                except Exception:  # the sender's place for it is broken; that is no bug of this actor
+                    log.exception("an answer of %s could not be delivered", self)
 
     def _survive(self, error: Exception, reply_to: ReplyTo | None) -> None:
         try:
@@ -333,7 +363,7 @@ class Actor(pykka.Actor):
             self.actor_inbox.has_bug(error)
         if reply_to is not None:
             log.info("Exception returned from %s to caller:", self, exc_info=error)
-            reply_to.set_exception((type(error), error, error.__traceback__))
+            self._answer_with(error, reply_to)
         elif rule is None:
             self._handle_failure(type(error), error, error.__traceback__)
             self.on_failure(type(error), error, error.__traceback__)
@@ -347,10 +377,16 @@ class Actor(pykka.Actor):
         """
         log.debug("%r in %s. Stopping all actors.", error, self)
         if reply_to is not None:
-            death = pykka.ActorDeadError(f"{self} was ended by {error!r}")
-            reply_to.set_exception((type(death), death, None))
-        self._stop()
+            self._answer_with(pykka.ActorDeadError(f"{self} was ended by {error!r}"), reply_to)
+        if not self.actor_stopped.is_set():  # it was not on_stop that asked for the end
+            self._stop()
         self.actor_inbox.dispatcher.end(error)
+
+    def _answer_with(self, error: Exception, reply_to: ReplyTo) -> None:
+        try:
+            reply_to.set_exception((type(error), error, error.__traceback__))
+        except Exception:
+            log.exception("an error of %s could not be delivered", self)
 
     @staticmethod
     def _create_actor_inbox() -> Any:
@@ -391,4 +427,4 @@ class SteadfastActor(Actor):
     def _handle_error(self, error: Exception, reply_to: ReplyTo | None) -> None:
         log.error("%s goes on after a bug", self, exc_info=error)
         if reply_to is not None:
-            reply_to.set_exception(sys.exc_info())
+            self._answer_with(error, reply_to)

@@ -14,8 +14,8 @@ import sys
 from typing import NamedTuple
 
 from callboard.actors import Actor, ActorRef, Expired, Schedule, Supervision
+from callboard.actors.ports import Clock
 from callboard.runtime import System
-from callboard.runtime.clock import SystemClock
 
 FULL = 10
 REFILL_EVERY_MS = 50
@@ -36,7 +36,7 @@ class Quota(Actor):
     handlers = {Take: "take", Expired: "refill"}
     supervision = Supervision(restarts=3, within_ms=10_000, domain_errors=(Refused,))
 
-    def __init__(self, timer: ActorRef, clock: SystemClock) -> None:
+    def __init__(self, timer: ActorRef, clock: Clock) -> None:
         super().__init__()
         self.timer, self.clock, self.left = timer, clock, FULL
 
@@ -68,13 +68,12 @@ class Service:
 
     def __init__(self, system: System) -> None:
         self.system = system
-        self.clock = SystemClock()  # one for the timer and all who file deadlines with it
-        self.timer = system.start_timer(self.clock)
+        self.timer = system.start_timer()
         self.quotas: dict[str, ActorRef] = {}
 
     def quota(self, customer: str) -> ActorRef:
         if customer not in self.quotas:  # no await between the question and the answer, so each is made once
-            self.quotas[customer] = self.system.spawn(Quota, self.timer, self.clock)
+            self.quotas[customer] = self.system.spawn(Quota, self.timer, self.system.clock)
         return self.quotas[customer]
 
     async def answer(self, line: str) -> str:

@@ -11,13 +11,25 @@ import pykka
 from ..actors.base import ActorRef
 from ..actors.messages import Wake
 from ..actors.ports import Clock
-from .clock import PULSE_MS
+from .clock import PULSE_MS, SystemClock
 
 
 class Alarm:
     """``actors.ports.Alarm``. Its actor is set once, after both are made."""
 
     actor: ActorRef
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._watched = clock if isinstance(clock, SystemClock) else None
+        self._is_set = False
+
+    def _note(self, is_set: bool) -> None:
+        """The clock should know whether somebody looks at it."""
+        if is_set is not self._is_set:
+            self._is_set = is_set
+            if self._watched is not None:
+                (self._watched.watch if is_set else self._watched.unwatch)()
 
     def set(self, due_ms: int) -> None:
         raise NotImplementedError
@@ -34,17 +46,20 @@ class LoopAlarm(Alarm):
     """On an asyncio loop."""
 
     def __init__(self, loop: AbstractEventLoop, clock: Clock) -> None:
+        super().__init__(clock)
         self._loop = loop
-        self._clock = clock
         self._due_ms = 0
         self._handle: TimerHandle | None = None
 
     def set(self, due_ms: int) -> None:
-        self.clear()
+        if self._handle is not None:
+            self._handle.cancel()
+        self._note(True)
         self._due_ms = due_ms
         self._wait(due_ms - self._clock.monotonic_ms())
 
     def clear(self) -> None:
+        self._note(False)
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
@@ -59,6 +74,7 @@ class LoopAlarm(Alarm):
             self._wait(left_ms)
         else:
             self._handle = None
+            self._note(False)
             self.ring()
 
 
@@ -66,7 +82,7 @@ class ThreadAlarm(Alarm):
     """For systems without a loop: a thread that sleeps until the alarm is due, until ``close``."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+        super().__init__(clock)
         self._changed = threading.Condition()
         self._due_ms: int | None = None
         self._is_closed = False
@@ -76,11 +92,13 @@ class ThreadAlarm(Alarm):
     def set(self, due_ms: int) -> None:
         with self._changed:
             self._due_ms = due_ms
+            self._note(True)
             self._changed.notify()
 
     def clear(self) -> None:
         with self._changed:
             self._due_ms = None
+            self._note(False)
             self._changed.notify()
 
     def close(self) -> None:
@@ -100,6 +118,7 @@ class ThreadAlarm(Alarm):
                 left_ms = None if self._due_ms is None else self._due_ms - self._clock.monotonic_ms()
                 if left_ms is not None and left_ms <= 0:
                     self._due_ms = None
+                    self._note(False)
                     return True
                 self._changed.wait(None if left_ms is None else min(left_ms, PULSE_MS) / 1000)
         return False

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 import uuid
+
+log = logging.getLogger("callboard.runtime")
 
 PULSE_MS = 500
 """How often whoever waits for a deadline looks at the clock, at least."""
@@ -21,20 +25,40 @@ class SystemClock:
 
     The monotonic time leaves out what passed while the process stood still (suspended, swapped out, stopped by a
     debugger): nobody could be heard then, so it must not count against anybody. It is noticed by the gap between two
-    looks at the clock; an ``Alarm`` that is set looks every ``PULSE_MS``. So the time also stands still while no
-    deadline is filed, which nobody can tell.
+    looks at the clock, while somebody watches it: an ``Alarm`` that is set looks every ``PULSE_MS``. May be read from
+    any thread.
     """
 
     def __init__(self) -> None:
         self._seen_ms = machine_ms()
         self._lost_ms = 0
+        self._watchers = 0
+        self._lock = threading.Lock()
 
     def monotonic_ms(self) -> int:
         now_ms = machine_ms()
         if now_ms - self._seen_ms > STALL_MS:
-            self._lost_ms += now_ms - self._seen_ms - PULSE_MS
+            self._has_stalled(now_ms)
         self._seen_ms = now_ms
         return now_ms - self._lost_ms
+
+    def watch(self) -> None:
+        """Somebody looks at the clock every ``PULSE_MS`` from now on. A longer gap will be a stall."""
+        self.monotonic_ms()
+        with self._lock:
+            self._watchers += 1
+
+    def unwatch(self) -> None:
+        with self._lock:
+            self._watchers -= 1
+
+    def _has_stalled(self, now_ms: int) -> None:
+        """Nothing, if nobody had to look. Of several threads that notice the same stall, one counts it."""
+        with self._lock:
+            if self._watchers and now_ms - self._seen_ms > STALL_MS:
+                log.warning("the process stood still for %d ms; deadlines move by as much", now_ms - self._seen_ms)
+                self._lost_ms += now_ms - self._seen_ms - PULSE_MS
+            self._seen_ms = now_ms
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000

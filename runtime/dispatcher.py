@@ -13,14 +13,13 @@ import time
 import uuid
 from asyncio import AbstractEventLoop, _get_running_loop
 from collections import deque
-from contextlib import suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 import pykka
 from pykka._envelope import Envelope
 
-from ..actors.base import belong_to
+from ..actors.base import MailboxFull, belong_to
 from .alarm import Alarm, LoopAlarm
 from .dead_letters import DeadLetters
 from .mailbox import Mailbox
@@ -76,6 +75,9 @@ class Dispatcher:
         log.warning("all actors are told to stop, after %r in one of them", error)
         self.registry.stop_all(block=False)
 
+    def close(self) -> None:
+        """Give back what the dispatcher itself has: threads. The actors should have stopped."""
+
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
 
@@ -103,11 +105,23 @@ class Dispatcher:
     def forget(self, ref: Any) -> None:
         self.registry.unregister(ref)
 
-    def wait_for(self, reply: Reply, timeout_s: float) -> None:
-        """Block until the reply is settled. Raises pykka.Timeout, and WouldDeadlock where that could never be."""
+    def check_wait(self) -> None:
+        """Raises WouldDeadlock where a blocking wait would keep the answer from coming."""
         if self.is_own_thread():
             raise WouldDeadlock("a blocking wait on the actors' own thread: await the reply, or use on_done()")
+
+    def wait_for(self, reply: Reply, timeout_s: float) -> None:
+        """Block until the reply is settled. Raises pykka.Timeout, and WouldDeadlock where that could never be."""
+        self.check_wait()
         wait_blocking(reply, timeout_s)
+
+    def break_down(self, mailbox: Mailbox, error: BaseException) -> bool:
+        """Something got out of a turn, from ``on_start`` perhaps: that actor is lost, the others are not."""
+        log.error("%s is lost: its turn broke down", mailbox.label, exc_info=error)
+        mailbox.abandon()
+        if not isinstance(error, Exception):
+            self.end(error)
+        return False
 
     def dead_letter(self, mailbox: Mailbox, envelope: Envelope[Any]) -> None:
         """Nobody will read this message."""
@@ -145,10 +159,16 @@ class LoopDispatcher(Dispatcher):
         self._queue.append(mailbox)
         if not self._pumping:
             self._pumping = True
-            if threading.get_ident() == self._thread_id:
-                self.loop.call_soon(self._pump, context=self._context)
-            else:
-                self.loop.call_soon_threadsafe(self._pump, context=self._context)
+            try:
+                if threading.get_ident() == self._thread_id:
+                    self.loop.call_soon(self._pump, context=self._context)
+                else:
+                    self.loop.call_soon_threadsafe(self._pump, context=self._context)
+            except RuntimeError:
+                self._pumping = False
+                if not self.loop.is_closed():
+                    raise
+                mailbox.abandon()
 
     def after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
         self.loop.call_soon(tell_if_alive, ref, message)
@@ -158,7 +178,8 @@ class LoopDispatcher(Dispatcher):
 
     def end(self, error: BaseException) -> None:
         super().end(error)
-        self._end = error
+        if isinstance(error, KeyboardInterrupt | SystemExit):  # a loop lets no other out of a callback
+            self._end = error
 
     def is_own_thread(self) -> bool:
         """Before the first turn nobody knows the thread: then it is the one on which the loop runs."""
@@ -183,13 +204,22 @@ class LoopDispatcher(Dispatcher):
         deadline = now + slice_s
         while queue and now < deadline:
             mailbox, began = queue.popleft(), now
-            if mailbox.run(MESSAGES_A_TURN, tally):
+            try:
+                again = mailbox.run(MESSAGES_A_TURN, tally)
+            except BaseException as error:
+                again = self.break_down(mailbox, error)
+            if again:
                 queue.append(mailbox)
             now = clock()
             tally.turn(now - began)
 
 
 def tell_if_alive(ref: pykka.ActorRef[Any], message: Any) -> None:
-    """For messages that one's own past has sent."""
-    with suppress(pykka.ActorDeadError):  # it has stopped meanwhile
+    """For messages that one's own past has sent. Nobody is there to hear of a refusal."""
+    try:
         ref.tell(message)
+    except pykka.ActorDeadError:
+        pass  # it has stopped meanwhile
+    except MailboxFull:
+        inbox = ref.actor_inbox
+        inbox.dispatcher.dead_letter(inbox, Envelope(message))  # type: ignore[attr-defined]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+_making = threading.Lock()
+
 
 class Flag:
     """Set once. Whoever waits makes the event that it waits on."""
@@ -24,9 +26,8 @@ class Flag:
 
     def wait(self, timeout: float | None = None) -> bool:
         """As ``threading.Event.wait``: blocks its thread, so it is for other threads than the actors'."""
-        event = self._event
-        if event is None:
-            event = self._event = threading.Event()
+        with _making:  # two who wait at once wait on the same
+            event = self._event = self._event or threading.Event()
         if self._is_set:  # after the event was there to see: ``set`` looks at them in the opposite order
             event.set()
         return event.wait(timeout)

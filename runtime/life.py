@@ -24,12 +24,13 @@ log = logging.getLogger("callboard.runtime")
 class Life:
     """Of one reference. Made for actors that are supervised, sleep or have a parent; others need none."""
 
-    __slots__ = ("_args", "_bugs_ms", "_kept", "_kwargs", "_parent", "bug", "failure", "sleeper")
+    __slots__ = ("_args", "_asleep_now", "_bugs_ms", "_kept", "_kwargs", "_parent", "bug", "failure", "sleeper")
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], parent: ActorRef | None) -> None:
         self.bug: Exception | None = None  # not attended to yet
         self.failure: ActorFailed | None = None
         self.sleeper: ActorRef | None = None  # set while no instance is there; a cycle, so no longer than that
+        self._asleep_now: ActorRef | None = None
         self._args = args
         self._kwargs = kwargs
         self._parent = parent
@@ -53,9 +54,16 @@ class Life:
             self._kept = None
             mailbox.actor = self._come_back(mailbox, actor._actor_ref, error, actor)
             return
-        self.sleeper = actor._actor_ref
+        self.sleeper = self._asleep_now = actor._actor_ref
         mailbox.actor = None
-        self._tell_parent(ChildAsleep, self.sleeper)
+
+    def asleep_now(self) -> ActorRef | None:
+        """Who has fallen asleep in this turn; asked once, at its end."""
+        sleeper, self._asleep_now = self._asleep_now, None
+        return sleeper
+
+    def tell_of_sleep(self, sleeper: ActorRef) -> None:
+        self._tell_parent(ChildAsleep, sleeper)
 
     def wake(self, mailbox: Mailbox) -> Actor | None:
         """There is a message for somebody who sleeps; None if he cannot come back."""
@@ -75,16 +83,22 @@ class Life:
                 if stand_in is None:
                     self._fail(mailbox, ref, bug, last)
                 return stand_in
-            try:
-                actor: Actor = ref.actor_class._take_place(ref, self._args, self._kwargs)
-                actor.on_return(self._kept)
-                actor.on_start()
-            except Exception as error:
-                log.exception("%s could not come back", ref)
-                bug = error
-            else:
+            made = self._instance(ref.actor_class, ref)
+            if not isinstance(made, Exception):
                 self._kept = None
-                return actor
+                return made
+            log.error("%s could not come back", ref, exc_info=made)
+            bug = made.with_traceback(None)  # it would keep the frames of all who try, which keep it
+
+    def _instance(self, actor_class: type[Actor], ref: ActorRef) -> Actor | Exception:
+        """A new instance behind the reference, or the bug that kept it from standing."""
+        try:
+            actor: Actor = actor_class._take_place(ref, self._args, self._kwargs)
+            actor.on_return(self._kept)
+            actor.on_start()
+        except Exception as error:
+            return error
+        return actor
 
     def _is_too_much(self, mailbox: Mailbox, ref: ActorRef) -> bool:
         rule: Supervision | None = ref.actor_class.supervision
@@ -92,24 +106,23 @@ class Life:
             return True
         now_ms = mailbox.dispatcher.monotonic_ms()
         self._bugs_ms = (*(bug_ms for bug_ms in self._bugs_ms if bug_ms > now_ms - rule.within_ms), now_ms)
+        if len(self._bugs_ms) > rule.restarts:
+            return True
         mailbox.dispatcher.restarts += 1
-        return len(self._bugs_ms) > rule.restarts
+        return False
 
     def _stand_in(self, ref: ActorRef, bug: Exception) -> Actor | None:
         """Somebody who answers in the place of the actor that has failed, if its class names one."""
         stand_in = ref.actor_class.stand_in
         if stand_in is None:
             return None
-        try:
-            actor: Actor = stand_in._take_place(ref, self._args, self._kwargs)
-            actor.on_return(self._kept)
-            actor.on_start()
-        except Exception:
-            log.exception("nobody could stand in for %s", ref)
+        made = self._instance(stand_in, ref)
+        if isinstance(made, Exception):
+            log.error("nobody could stand in for %s", ref, exc_info=made)
             return None
         self._bugs_ms = ()
         self._tell_parent(ChildFailed, ref, bug)
-        return actor
+        return made
 
     def _fail(self, mailbox: Mailbox, ref: ActorRef, bug: Exception, last: Actor | None) -> None:
         self.failure = ActorFailed(f"{ref} has failed: {len(self._bugs_ms)} bugs in a row; the last was {bug!r}")

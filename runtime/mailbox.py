@@ -19,17 +19,21 @@ import pykka
 from pykka import messages
 from pykka._envelope import Envelope
 
-from ..actors.base import ActorRef, MailboxFull, Overflow
+from ..actors.base import Actor, ActorFailed, ActorRef, ChildAsleep, ChildFailed, MailboxFull, Overflow
 from .flag import Flag
 from .life import Life
 from .reply import Reply
 
 if TYPE_CHECKING:
-    from ..actors.base import Actor
     from .dispatcher import Dispatcher
     from .stats import Tally
 
 log = logging.getLogger("callboard.runtime")
+
+ALWAYS_TAKEN = (messages._ActorStop, ChildFailed, ChildAsleep)
+"""What no mailbox is too full for: the runtime says it once, and to nobody else."""
+
+_making = threading.Lock()  # held while a mailbox makes what it has not needed before
 
 
 class Attention(IntEnum):
@@ -53,12 +57,12 @@ class Mailbox:
         self.dispatcher = dispatcher
         self.queue: deque[Envelope[Any]] = deque()
         self.actor: Actor | None = None
-        self.actor_class: type[Actor]
+        self.actor_class: type[Actor] = Actor  # until it is bound to one
         self.serial = 0
         self.life: Life | None = None
         self.stopped = Flag()
         self.door = sys.maxsize  # with so many messages unread, ``_admit`` decides about the next
-        self.rooms: list[Reply] | None = None  # of those who wait until there is room
+        self.rooms: deque[Reply] | None = None  # of those who wait until there is room
         self.attention = Attention.NOTHING
         self.scheduled = True  # held back until the actor starts
         self.started = False
@@ -68,7 +72,8 @@ class Mailbox:
     @property
     def urn(self) -> str:
         if self._urn is None:
-            self._urn = self.dispatcher.new_urn()
+            with _making:
+                self._urn = self._urn or self.dispatcher.new_urn()
         return self._urn
 
     @property
@@ -116,7 +121,7 @@ class Mailbox:
         """Handle at most ``budget`` messages. True if it is to be queued again."""
         actor = self.actor
         if (actor is None or not self.started) and (actor := self._enter()) is None:
-            return not self.closed and self._release()
+            return self._end_turn()
         queue, left, tracer = self.queue, budget, self.dispatcher.tracer
         handle = actor.handle if tracer is None else tracer.handler(actor)
         while queue and left:
@@ -128,10 +133,22 @@ class Mailbox:
                     break
                 actor = following
                 handle = actor.handle if tracer is None else tracer.handler(actor)
+        actor.reply_to = None  # who has nothing to do holds no answer
         tally.handled[type(actor)] = tally.handled.get(type(actor), 0) + budget - left
-        if self.rooms and len(queue) <= type(actor).high_water // 2:
+        if self.rooms and len(queue) <= self.actor_class.high_water // 2:
             self._make_room()
-        return not self.closed and self._release()
+        return self._end_turn()
+
+    def _end_turn(self) -> bool:
+        """True if the mailbox is to be queued again. Who hears that the actor sleeps finds nobody at work on it."""
+        life = self.life
+        if life is None:
+            return not self.closed and self._release()
+        sleeper = life.asleep_now()
+        again = not self.closed and self._release()
+        if sleeper is not None:
+            life.tell_of_sleep(sleeper)
+        return again
 
     def _release(self) -> bool:
         """The turn is over. True if there is more to do, and nobody else has taken note of it."""
@@ -205,12 +222,23 @@ class Mailbox:
         self.dispatcher.forget(life.sleeper)
         self.stopped.set()
         self.closed = self.scheduled = True
+        self._refuse_all()
         return life.retire()
 
+    def abandon(self) -> None:
+        """There is nobody any more who would run this: what waits and what will come is refused."""
+        if self.actor is not None:
+            self.has_stopped(self.actor._actor_ref)
+        elif self.life is not None and self.life.sleeper is not None:
+            self.has_stopped(self.life.sleeper)
+        self._close()
+
     def death(self) -> pykka.ActorDeadError:
-        """Why nobody answers here."""
+        """Why nobody answers here. A new error each time, since each is raised to somebody else."""
         failure = self.life.failure if self.life is not None else None
-        return failure or pykka.ActorDeadError(f"{self.actor_class.__name__} ({self.urn}) not found")  # pykka's words
+        if failure is not None:
+            return ActorFailed(*failure.args)
+        return pykka.ActorDeadError(f"{self.actor_class.__name__} ({self.urn}) not found")
 
     def _close(self) -> None:
         self.scheduled = True  # for ever: nobody queues it again
@@ -246,16 +274,19 @@ class Mailbox:
         tracer = self.dispatcher.tracer
         if tracer is not None:
             envelope = tracer.sent(self, envelope)
-        actor = self.actor
-        if actor is None or len(self.queue) < actor.high_water or isinstance(envelope.message, messages._ActorStop):
+        kind = self.actor_class
+        if self.closed or len(self.queue) < kind.high_water or isinstance(envelope.message, ALWAYS_TAKEN):
             return envelope
         reply_to = envelope.reply_to
-        if actor.overflow is Overflow.PAUSE:
+        if kind.overflow is Overflow.PAUSE:
             wait = getattr(reply_to, "wait_for_room", None)
             if wait is not None:
                 wait(self.room())
             return envelope
-        full = MailboxFull(f"{actor} has {len(self.queue)} unread messages, and its high_water is {actor.high_water}")
+        full = MailboxFull(
+            f"{self.label} has {len(self.queue)} unread messages, and its high_water is {kind.high_water}; "
+            "send less, or wait for ActorRef.room()"
+        )
         if reply_to is None:
             raise full
         reply_to.set_exception((MailboxFull, full, None))
@@ -264,21 +295,24 @@ class Mailbox:
     def room(self) -> Reply:
         """Settled when the queue is below the high-water mark."""
         room = self.dispatcher.new_reply()
-        actor = self.actor
-        if self.closed or actor is None or len(self.queue) < actor.high_water:
+        if self.closed or len(self.queue) < self.actor_class.high_water:
             room.set()
             return room
-        if self.rooms is None:
-            self.rooms = []
+        with _making:
+            if self.rooms is None:
+                self.rooms = deque()
         self.rooms.append(room)
         if not self.queue:  # it ran empty meanwhile, on another thread
             self._make_room()
         return room
 
     def _make_room(self) -> None:
-        rooms = self.rooms
-        while rooms:
-            rooms.pop().set()
+        while self.rooms:
+            try:
+                room = self.rooms.popleft()
+            except IndexError:  # another thread was here for the last
+                return
+            room.set()
 
 
 class SharedMailbox(Mailbox):

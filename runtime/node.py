@@ -62,7 +62,7 @@ class Node:
         self.topics: TopicCatalogue
         self._folder: DataFolder | None = None
         self._log: OffsetsLog | None = None
-        self._system: System
+        self.system: System
         self._writer: ActorRef
         self._server: asyncio.Server
         self._topics_sync: asyncio.Task[None]
@@ -94,7 +94,7 @@ class Node:
         for connection in list(self.connections):
             connection.close()
         self._topics_sync.cancel()
-        self._system.stop_all(block=False)
+        self.system.stop_all(block=False)
         await asyncio.to_thread(self._close_data)
 
     async def _settle(self) -> None:
@@ -182,8 +182,8 @@ class Node:
     # Actors ----------------------------------------------------------------------------------------------------------
 
     def _start_actors(self, offsets_log: OffsetsLog, groups: dict[str, GroupData]) -> None:
-        self._system = system = System.on_loop(self._loop)
-        timer = system.start_timer(self.clock)
+        self.system = system = System.on_loop(self._loop, self.clock)
+        timer = system.start_timer()
         self._writer = system.spawn(OffsetWriterActor, offsets_log, self.clock)
         assert self._folder is not None
         system.spawn(

@@ -81,6 +81,8 @@ class Registry:
             return [ref.stop(block=False) for ref in reversed(refs)]
         if not all(isinstance(ref, ActorRef) for ref in refs):  # somebody registered actors that run elsewhere
             return [ref.stop(block=True, timeout=timeout) for ref in reversed(refs)]
+        if refs:
+            refs[0].actor_inbox.dispatcher.check_wait()
         done = self.stop_in_order()
         results: list[Any] = done.get(timeout=timeout)
         return results

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterable
 from queue import Full
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import pykka
 
 if TYPE_CHECKING:
     from .dispatcher import Dispatcher
+
+log = logging.getLogger("callboard.runtime")
 
 ASK_TIMEOUT_S = 30.0
 """How long an answer is waited for where nobody says how long: more than any handler needs, less than for ever."""
@@ -29,7 +33,7 @@ class Reply(pykka.Future[Any]):
         super().__init__()
         self.timeout_s = ASK_TIMEOUT_S if dispatcher is None else dispatcher.ask_timeout_s
         self._dispatcher = dispatcher
-        self._outcome: tuple[Any, BaseException | None] | None = None
+        self._outcome: tuple[Any, BaseException | None, TracebackType | None] | None = None
         self._callbacks: list[Callable[[Reply], object]] = []
         self._sources: tuple[Reply, ...] = ()  # those whose answers a get hook of pykka's will ask for
         self._is_given_up = False
@@ -66,7 +70,10 @@ class Reply(pykka.Future[Any]):
             return super().get(timeout=timeout)
         if self._outcome is None:
             self._wait(self.timeout_s if timeout is None else timeout)
-        return self._result()
+        try:
+            return self._result()
+        finally:
+            del self  # see _result
 
     def set(self, value: Any = None) -> None:
         self._settle(value, None)
@@ -96,8 +103,10 @@ class Reply(pykka.Future[Any]):
     def reduce(self, func: Any, *args: Any) -> Any:
         return self._follow(super().reduce(func, *args))
 
-    def _follow(self, follower: Any, *more: Reply) -> Any:
-        follower._sources = (self, *more)
+    def _follow(self, follower: Any, *more: pykka.Future[Any]) -> Any:
+        sources = (self, *more)
+        if all(isinstance(one, Reply) and (one._get_hook is None or one._sources) for one in sources):
+            follower._sources = sources
         return follower
 
     def __await__(self) -> Generator[Any, None, Any]:
@@ -119,7 +128,7 @@ class Reply(pykka.Future[Any]):
     def _settle(self, value: Any, error: BaseException | None) -> None:
         if self._outcome is not None or self._get_hook is not None:
             raise Full
-        self._outcome = (value, error)
+        self._outcome = (value, error, None if error is None else error.__traceback__)
         if self._is_given_up and self._dispatcher is not None:
             self._dispatcher.late_replies += 1
         if self._callbacks:
@@ -127,7 +136,14 @@ class Reply(pykka.Future[Any]):
 
     def _call_back(self) -> None:
         while self._callbacks:
-            self._callbacks.pop()(self)
+            try:
+                callback = self._callbacks.pop(0)
+            except IndexError:  # another thread was here for the last
+                return
+            try:
+                callback(self)
+            except Exception:  # of who waits for the answer; it must not hurt who gives it
+                log.exception("a callback of a reply has failed")
 
     def _wait(self, timeout_s: float) -> None:
         if self._dispatcher is None:
@@ -138,7 +154,7 @@ class Reply(pykka.Future[Any]):
     def _wait_on_loop(self) -> Generator[Any, None, None]:
         loop = asyncio.get_running_loop()
         waiter = loop.create_future()
-        self.on_done(lambda _: loop.call_soon_threadsafe(_wake, waiter))
+        self.on_done(lambda _: _wake_on(loop, waiter))
         timer = None if self.timeout_s == float("inf") else loop.call_later(self.timeout_s, _wake, waiter)
         try:
             yield from waiter
@@ -155,10 +171,13 @@ class Reply(pykka.Future[Any]):
 
     def _result(self) -> Any:
         assert self._outcome is not None
-        value, error = self._outcome
-        if error is not None:
-            raise error
-        return value
+        value, error, traceback = self._outcome
+        if error is None:
+            return value
+        try:
+            raise error.with_traceback(traceback)
+        finally:
+            del self, error, traceback  # the error keeps this frame, which must not keep who keeps the error
 
 
 def wait_blocking(reply: Reply, timeout_s: float) -> None:
@@ -166,8 +185,19 @@ def wait_blocking(reply: Reply, timeout_s: float) -> None:
     gate = threading.Lock()
     gate.acquire()
     reply.on_done(lambda _: gate.release())
-    if not gate.acquire(timeout=min(timeout_s, threading.TIMEOUT_MAX)):
+    if not gate.acquire(timeout=min(max(timeout_s, 0), threading.TIMEOUT_MAX)):
         raise reply.give_up(timeout_s)
+
+
+def _wake_on(loop: asyncio.AbstractEventLoop, waiter: asyncio.Future[None]) -> None:
+    if asyncio._get_running_loop() is loop:  # most answers come from an actor on the loop; the other way costs 6 us
+        _wake(waiter)
+        return
+    try:
+        loop.call_soon_threadsafe(_wake, waiter)
+    except RuntimeError:
+        if not loop.is_closed():  # where nobody waits any more
+            raise
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:

@@ -52,11 +52,12 @@ class Simulation(Dispatcher):
         self._order = None if seed is None else random.Random(seed)
         self._names = random.Random(seed or 0)  # apart, so that asking for a URN does not change the order
         self._messages_a_turn = messages_a_turn
-        self._ready: list[Mailbox] = []
+        self._ready: deque[Mailbox] = deque()
         self._later: deque[tuple[pykka.ActorRef[Any], Any]] = deque()
         self._alarms: list[tuple[int, int, SimulatedAlarm]] = []
         self._alarm_numbers = itertools.count()
         self._is_in_turn = False
+        self._end: BaseException | None = None
         self._thread_id = threading.get_ident()
         self._tally = self.new_tally()
 
@@ -79,9 +80,9 @@ class Simulation(Dispatcher):
         return threading.get_ident() == self._thread_id
 
     def end(self, error: BaseException) -> None:
-        """A test should see who wanted the program to end."""
+        """A test should see who wanted the program to end: it is raised when the turn is over."""
         super().end(error)
-        raise error
+        self._end = error
 
     def step(self) -> bool:
         """One turn of one mailbox. False when there is nothing to do, short of moving the clock."""
@@ -89,15 +90,30 @@ class Simulation(Dispatcher):
             tell_if_alive(*self._later.popleft())
         if not self._ready:
             return False
-        mailbox = self._ready.pop(self._order.randrange(len(self._ready)) if self._order else 0)
+        mailbox = self._next()
         self._is_in_turn = True
         try:
             with running_on(self):
                 if mailbox.run(self._messages_a_turn, self._tally):
                     self._ready.append(mailbox)
+        except BaseException as error:
+            self.break_down(mailbox, error)
+            raise
         finally:
             self._is_in_turn = False
+        if self._end is not None:
+            end, self._end = self._end, None
+            raise end
         return True
+
+    def _next(self) -> Mailbox:
+        """The first that became ready, or one that the seed draws."""
+        ready = self._ready
+        if self._order is not None:
+            drawn = self._order.randrange(len(ready))
+            ready[drawn], ready[-1] = ready[-1], ready[drawn]
+            return ready.pop()
+        return ready.popleft()
 
     def run(self) -> None:
         """Until all mailboxes are empty. The clock stands still. Raises AssertionError if that never comes."""
@@ -114,23 +130,26 @@ class Simulation(Dispatcher):
             self.run()
         self.clock.now_ms = until_ms
 
-    def wait_for(self, reply: Reply, timeout_s: float) -> None:
-        """Run until the reply is settled, and let time pass if nothing else helps. Raises as the real ones do."""
+    def check_wait(self) -> None:
         if self._is_in_turn:
             raise WouldDeadlock("a blocking wait inside of a handler: use on_done(), or answer later")
-        until_ms = self.clock.now_ms + int(timeout_s * 1000)
+
+    def wait_for(self, reply: Reply, timeout_s: float) -> None:
+        """Run until the reply is settled, and let time pass if nothing else helps. Raises as the real ones do."""
+        self.check_wait()
+        until_ms = self.clock.now_ms + max(timeout_s, 0) * 1000
         while not reply.done():
             if self.step() or self._ring_next(until_ms):
                 continue
             if not self._alarms:
                 raise WouldDeadlock("nothing is left to run and no alarm is set: this answer will never come")
-            self.clock.now_ms = until_ms
+            self.clock.now_ms = int(until_ms)
             raise reply.give_up(timeout_s)
 
     def add_alarm(self, due_ms: int, alarm: SimulatedAlarm) -> None:
         heapq.heappush(self._alarms, (due_ms, next(self._alarm_numbers), alarm))
 
-    def _ring_next(self, until_ms: int) -> bool:
+    def _ring_next(self, until_ms: float) -> bool:
         """Move the clock to the first alarm that is due by then, and ring it. False if there is none."""
         while self._alarms and self._alarms[0][0] <= until_ms:
             due_ms, _, alarm = heapq.heappop(self._alarms)
@@ -146,6 +165,7 @@ class SimulatedAlarm(Alarm):
     """One wake-up on the simulation's clock."""
 
     def __init__(self, simulation: Simulation) -> None:
+        super().__init__(simulation.clock)
         self.due_ms: int | None = None
         self._simulation = simulation
 

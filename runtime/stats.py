@@ -45,7 +45,7 @@ class ClassStats(NamedTuple):
 class Depth(NamedTuple):
     """A mailbox with unread messages."""
 
-    actor: str
+    actor: str  # its label, as the tracer shows it
     waiting: int
 
 
@@ -89,7 +89,7 @@ def collect(dispatcher: Dispatcher) -> Stats:
     deepest = sorted((depth for depth in depths if depth[0]), key=lambda depth: -depth[0])[:DEEPEST_SHOWN]
     return Stats(
         tuple(_by_class(depths, tallies)),
-        tuple(Depth(str(ref), waiting) for waiting, ref in deepest),
+        tuple(Depth(ref.actor_inbox.label, waiting) for waiting, ref in deepest),
         _turns(tallies),
         dispatcher.restarts,
         dispatcher.dead_letters.count,

@@ -31,13 +31,15 @@ log = logging.getLogger("callboard.runtime")
 class System:
     """Spawns actors, knows them all, stops them in the opposite order. It has a registry of its own."""
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
+    def __init__(self, dispatcher: Dispatcher, clock: Clock | None = None) -> None:
+        """``clock`` is what ``start_timer`` goes by; None means the machine's, or a simulation's own."""
         self.dispatcher = dispatcher
+        self.clock: Clock = clock or (dispatcher.clock if isinstance(dispatcher, Simulation) else SystemClock())
 
     @classmethod
-    def on_loop(cls, loop: asyncio.AbstractEventLoop | None = None) -> Self:
+    def on_loop(cls, loop: asyncio.AbstractEventLoop | None = None, clock: Clock | None = None) -> Self:
         """Actors on an event loop's own thread; None means the running loop."""
-        return cls(LoopDispatcher(loop or asyncio.get_running_loop()))
+        return cls(LoopDispatcher(loop or asyncio.get_running_loop()), clock)
 
     @classmethod
     def on_threads(cls, workers: int = 1) -> Self:
@@ -69,15 +71,13 @@ class System:
             ref: ActorRef = actor_class.start(*args, **kwargs)
         return ref
 
-    def start_timer(self, clock: Clock | None = None) -> ActorRef:
+    def start_timer(self) -> ActorRef:
         """Start a TimerActor: tell it ``Schedule(ref, name, due_ms)``, and ``ref`` gets ``Expired((name,))``.
 
-        ``due_ms`` is on ``clock.monotonic_ms()``; None means the system's clock, which is virtual in a simulation.
+        ``due_ms`` is on ``system.clock.monotonic_ms()``, which is virtual in a simulation.
         """
-        if clock is None:
-            clock = self.dispatcher.clock if isinstance(self.dispatcher, Simulation) else SystemClock()
-        alarm = self.dispatcher.new_alarm(clock)
-        alarm.actor = timer = self.spawn(TimerActor, clock, alarm)
+        alarm = self.dispatcher.new_alarm(self.clock)
+        alarm.actor = timer = self.spawn(TimerActor, self.clock, alarm)
         return timer
 
     def actors(self) -> list[Any]:
@@ -111,8 +111,9 @@ class System:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop_all()
-        if isinstance(self.dispatcher, ThreadsDispatcher):
+        try:
+            self.stop_all()
+        finally:
             self.dispatcher.close()
 
     async def __aenter__(self) -> Self:
@@ -121,4 +122,7 @@ class System:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.stop()
+        try:
+            await self.stop()
+        finally:
+            await asyncio.to_thread(self.dispatcher.close)

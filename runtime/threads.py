@@ -41,6 +41,7 @@ class ThreadsDispatcher(Dispatcher):
         self._queue: SimpleQueue[Runnable | None] = SimpleQueue()
         self._mailbox_class = Mailbox if workers == 1 else SharedMailbox
         self._alarms: list[ThreadAlarm] = []
+        self._is_closed = False
         number = next(_numbers)
         self._threads = [
             threading.Thread(
@@ -53,6 +54,8 @@ class ThreadsDispatcher(Dispatcher):
 
     def ready(self, mailbox: Mailbox) -> None:
         self._queue.put(mailbox)
+        if self._is_closed:
+            mailbox.abandon()
 
     def after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
         self._queue.put(_Later(ref, message))
@@ -69,20 +72,30 @@ class ThreadsDispatcher(Dispatcher):
         return threading.current_thread() in self._threads
 
     def close(self) -> None:
-        """End the threads when they have done what is queued. Called from outside of them."""
+        """End the threads when they have done what is queued. Called from outside of them.
+
+        Actors that are left are dead afterwards: whoever asks them hears so at once.
+        """
         for alarm in self._alarms:
             alarm.close()
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:
             thread.join()
+        self._is_closed = True
+        for ref in self.registry.get_all():
+            ref.actor_inbox.abandon()
 
     def _work(self, tally: Tally) -> None:
         belong_to(self)
         take, put, clock = self._queue.get, self._queue.put, time.perf_counter
         while (one := take()) is not None:
             began = clock()
-            if one.run(MESSAGES_A_TURN, tally):
+            try:
+                again = one.run(MESSAGES_A_TURN, tally)
+            except BaseException as error:
+                again = isinstance(one, Mailbox) and self.break_down(one, error)
+            if again:
                 put(one)
             tally.turn(clock() - began)
 

@@ -69,6 +69,7 @@ class Tracer:
     def __init__(self, hook: Hook, take_off: Callable[[Exception], None]) -> None:
         self._hook = hook
         self._take_off = take_off
+        self._is_off = False
         self._numbers = itertools.count(1)
 
     def sent(self, mailbox: Mailbox, plain: Envelope[Any]) -> Envelope[Any]:
@@ -103,9 +104,12 @@ class Tracer:
             self._call(envelope, "dead")
 
     def _call(self, envelope: TracedEnvelope, moment: str) -> None:
+        if self._is_off:
+            return
         try:
             self._hook(envelope.story(moment))
         except Exception as error:
+            self._is_off = True  # a turn that has begun keeps its tracer to the end
             self._take_off(error)
 
 

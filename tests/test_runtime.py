@@ -1,234 +1,387 @@
-"""The small actor runtime: messages in order, turns for everybody, and no wait that could not end."""
+"""The actor runtime's contract, the same on every dispatcher: messages, answers, and who lives where.
+
+What is sent arrives, once, in the order of its sender, one at a time and after the start; who asks is answered.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
+import logging
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pykka
 import pytest
-from stage.players import PATIENCE_S, Call, Fail, Play, Player, Say, keep_the_reply, play_on, settle_the_reply
+from stage.players import (
+    PATIENCE_S,
+    REAL,
+    SIMULATIONS,
+    Call,
+    Fail,
+    Player,
+    Say,
+    Stage,
+    do,
+    keep_the_reply,
+    new_loop,
+    settle_the_reply,
+    stage_fixture,
+)
 from stage.ports import Place
 
-from callboard.actors.base import ActorRef
+from callboard.actors.base import Actor, ActorRef, SteadfastActor
 from callboard.runtime.dispatcher import MESSAGES_A_TURN
-from callboard.runtime.reply import Reply, WouldDeadlock
-from callboard.runtime.simulation import Simulation
 from callboard.runtime.system import System
 
-play = pytest.fixture(params=["asyncio", "uvloop"])(play_on)
+stage = stage_fixture(*REAL, *SIMULATIONS)
+real_stage = stage_fixture(*REAL)
 
 
 # Messages ------------------------------------------------------------------------------------------------------------
 
 
-def test_messages_come_in_order_after_the_start(play: Play) -> None:
-    async def body(system: System) -> None:
-        heard: list[Any] = []
-        player = system.spawn(Player, heard)
-        for number in range(3 * MESSAGES_A_TURN):
-            player.tell(Say(number))
-        assert heard == [], "nothing runs before the loop's next turn"
-        await player.ask(Say("last"), block=False)
-        assert heard == ["start", *map(str, range(3 * MESSAGES_A_TURN)), "last"]
-
-    play(body)
+def test_messages_come_in_order_after_the_start(stage: Stage) -> None:
+    heard: list[Any] = []
+    player = stage.spawn(Player, heard)
+    for number in range(3 * MESSAGES_A_TURN):
+        player.tell(Say(number))
+    player.ask(Say("last"))
+    assert heard == ["start", *map(str, range(3 * MESSAGES_A_TURN)), "last"]
 
 
-def test_an_answer_can_be_awaited(play: Play) -> None:
-    async def body(system: System) -> None:
-        reply = system.spawn(Player).ask(Say("x"), block=False)
-        assert not reply.done()
-        assert await reply == "heard x"
-        assert reply.done()
-        assert await reply == "heard x", "as often as one likes"
-        assert reply.get() == "heard x", "what is there needs no waiting"
+class Early(Player):
+    """Has something to say to itself before it is born."""
 
-    play(body)
+    def __init__(self, heard: list[Any]) -> None:
+        super().__init__(heard)
+        self.actor_ref.tell(Say("to myself"))
 
 
-def test_a_message_without_a_handler_is_an_error_that_says_so(play: Play) -> None:
-    async def body(system: System) -> None:
-        player = system.spawn(Player)
-        with pytest.raises(TypeError, match=r"no handler for dict; it takes \['call', 'fail', 'say'\]"):
-            await player.ask({}, block=False)
-        assert await player.ask(Say("on"), block=False) == "heard on"
-
-    play(body)
+def test_what_is_sent_before_the_start_is_kept_for_it(stage: Stage) -> None:
+    heard: list[Any] = []
+    stage.spawn(Early, heard).ask(Say("from outside"))
+    assert heard == ["start", "to myself", "from outside"]
 
 
-def test_an_answer_may_come_later(play: Play) -> None:
-    """The handler keeps ``reply_to`` and returns DEFERRED; other messages are handled meanwhile."""
+def test_nothing_is_lost_between_threads(real_stage: Stage) -> None:
+    """Four threads send; each one's messages keep their order."""
+    heard: list[str] = []
+    player = real_stage.spawn(Player, heard)
 
-    async def body(system: System) -> None:
-        player = system.spawn(Player)
-        reply = player.ask(Call((keep_the_reply,)), block=False)
-        assert await player.ask(Say("x"), block=False) == "heard x"
-        assert not reply.done()
-        player.tell(Call((settle_the_reply,)))
-        assert await reply == "at last"
+    def shout(name: str) -> None:
+        for number in range(2000):
+            player.tell(Say(f"{name}{number}"))
 
-    play(body)
-
-
-def test_an_answer_goes_where_the_sender_says(play: Play) -> None:
-    async def body(system: System) -> None:
-        player, fine, wrong = system.spawn(Player), Place(), Place()
-        player.post(Say("x"), fine)
-        player.post(Fail("y"), wrong)
-        await player.ask(Say("z"), block=False)
-        assert fine.value == "heard x"
-        assert [str(error) for error in wrong.errors] == ["y"]
-
-    play(body)
+    threads = [threading.Thread(target=shout, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    player.ask(Say("end"))
+    assert len(heard) == 2 + 4 * 2000
+    for name in "abcd":
+        assert [one for one in heard if one[0] == name] == [f"{name}{number}" for number in range(2000)]
 
 
-def test_messages_come_from_other_threads(play: Play) -> None:
-    """Each thread's messages keep their order; none is lost."""
+class Lonely(Player):
+    """Notices when it is not alone with a message."""
 
-    async def body(system: System) -> None:
-        heard: list[str] = []
-        player = system.spawn(Player, heard)
+    inside = 0
+    crowds = 0
 
-        def shout(name: str) -> None:
-            for number in range(2000):
-                player.tell(Say(f"{name}{number}"))
-
-        threads = [threading.Thread(target=shout, args=(name,)) for name in "abc"]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            await asyncio.to_thread(thread.join)
-        await player.ask(Say("end"), block=False)
-        for name in "abc":
-            assert [one for one in heard if one[0] == name] == [f"{name}{number}" for number in range(2000)]
-
-    play(body)
-
-
-def test_another_thread_may_block_on_an_answer(play: Play) -> None:
-    async def body(system: System) -> None:
-        player = system.spawn(Player)
-        assert await asyncio.to_thread(player.ask, Say("x"), timeout=PATIENCE_S) == "heard x"
-        with pytest.raises(ValueError, match="bug"):
-            await asyncio.to_thread(player.ask, Fail("bug"), timeout=PATIENCE_S)
-
-    play(body)
-
-
-def test_pykkas_proxies_work(play: Play) -> None:
-    async def body(system: System) -> None:
-        proxy = system.spawn(Player).proxy()
-        assert await asyncio.to_thread(lambda: proxy.say(Say("x")).get(timeout=PATIENCE_S)) == "heard x"
-        assert await asyncio.to_thread(lambda: proxy.heard.get(timeout=PATIENCE_S)) == ["start", "x"]
-
-    play(body)
-
-
-def test_an_actor_may_make_actors(play: Play) -> None:
-    """They live on the dispatcher of their maker, whoever else is running."""
-
-    async def body(system: System) -> None:
-        player = system.spawn(Player)
-        child: ActorRef = await player.ask(Call((lambda _: Player.start(name="child "),)), block=False)
-        assert await child.ask(Say("x"), block=False) == "heard x"
-        assert child.actor_inbox.dispatcher is system.dispatcher
-
-    play(body)
-
-
-# Blocking on the own thread ------------------------------------------------------------------------------------------
-
-
-def test_a_blocking_ask_on_the_loops_thread_is_refused(play: Play) -> None:
-    async def body(system: System) -> None:
-        player = system.spawn(Player)
-        await player.ask(Say("x"), block=False)
-        with pytest.raises(WouldDeadlock, match="await the reply"):
-            player.ask(Say("y"), timeout=PATIENCE_S)
-
-    play(body)
-
-
-def test_it_is_refused_before_the_first_turn_too(play: Play) -> None:
-    async def body(system: System) -> None:
-        with pytest.raises(WouldDeadlock):
-            system.spawn(Player).ask(Say("y"), timeout=0.1)
-
-    play(body)
-
-
-def test_an_actor_cannot_wait_for_another(play: Play) -> None:
-    async def body(system: System) -> None:
-        other = system.spawn(Player)
-        player = system.spawn(Player)
-        with pytest.raises(WouldDeadlock):
-            await player.ask(Call((lambda _: other.ask(Say("x"), timeout=PATIENCE_S),)), block=False)
-
-    play(body)
-
-
-def test_a_wait_that_is_too_long_says_so() -> None:
-    with pytest.raises(pykka.Timeout, match=r"within 0\.01 s"):
-        Reply().get(timeout=0.01)
-
-
-# Fairness ------------------------------------------------------------------------------------------------------------
-
-
-def test_a_busy_mailbox_lets_others_have_their_turns(play: Play) -> None:
-    """One actor has a thousand messages; another's single one waits for a turn of the first, not for all of them."""
-
-    async def body(system: System) -> None:
-        heard: list[str] = []
-        busy, quiet = system.spawn(Player, heard), system.spawn(Player, heard)
-        for number in range(1000):
-            busy.tell(Say(f"busy {number}"))
-        quiet.tell(Say("quiet"))
-        await busy.ask(Say("end"), block=False)
-        position = heard.index("quiet")
-        assert len([one for one in heard[:position] if one.startswith("busy")]) <= MESSAGES_A_TURN
-
-    play(body)
-
-
-def test_actors_that_never_rest_leave_time_for_the_loop(play: Play) -> None:
-    """Two actors send each other messages for ever; a callback of the loop has its turn all the same."""
-
-    async def body(system: System) -> None:
-        pair: list[ActorRef] = []
-        is_over = False
-
-        def hit(to: int) -> Callable[[Player], None]:
-            def turn(_player: Player) -> None:
-                if not is_over:
-                    pair[to].tell(Call((hit(1 - to),)))
-
-            return turn
-
-        pair += [system.spawn(Player), system.spawn(Player)]
-        pair[0].tell(Call((hit(1),)))
+    def say(self, message: Say) -> str:
+        self.inside += 1
+        self.crowds += self.inside > 1
         for _ in range(20):
-            await asyncio.sleep(0)
-        is_over = True
-        await pair[0].ask(Say("still here"), block=False)
-
-    play(body)
+            threading.Event().wait(0)  # let others run
+        self.inside -= 1
+        return ""
 
 
-# The test's own dispatcher -------------------------------------------------------------------------------------------
+def test_an_actor_handles_one_message_at_a_time(real_stage: Stage) -> None:
+    """Also where four workers look for something to do, and four threads give it to them."""
+    player = real_stage.spawn(Lonely)
+
+    def send() -> None:
+        for number in range(50):
+            player.ask(Say(number))
+
+    threads = [threading.Thread(target=send) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert player.ask(do(lambda one: (one.inside, one.crowds))) == (0, 0)
 
 
-def test_a_seed_decides_the_order() -> None:
-    def order(seed: int) -> list[str]:
-        system = System(Simulation(seed))
-        heard: list[str] = []
-        for name in "abcdef":
-            system.spawn(Player, heard, name).tell(Say("!"))
-        system.dispatcher.run()  # type: ignore[attr-defined]
-        return heard
+# Answers -------------------------------------------------------------------------------------------------------------
 
-    assert order(1) == order(1)
-    assert len({tuple(order(seed)) for seed in range(10)}) > 5
+
+def test_who_asks_is_answered(stage: Stage) -> None:
+    player = stage.spawn(Player)
+    reply = player.ask(Say("x"), block=False)
+    assert reply.get() == "heard x"
+    assert reply.get() == "heard x", "as often as one likes"
+    assert reply.done()
+    assert player.ask(do(lambda _: None)) is None
+
+
+def test_a_message_without_a_handler_is_an_error_that_says_so(stage: Stage) -> None:
+    player = stage.spawn(Player)
+    with pytest.raises(TypeError, match=r"no handler for dict; it takes \['call', 'fail', 'say'\]"):
+        player.ask({})
+    assert player.ask(Say("on")) == "heard on"
+
+
+class Plain(Actor):
+    """Pykka's kind of actor: no handlers."""
+
+    def on_receive(self, message: Any) -> Any:
+        return message * 2 if message else super().on_receive(message)
+
+
+def test_without_handlers_it_is_pykkas_actor(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    plain = stage.spawn(Plain)
+    assert plain.ask(21) == 42
+    with caplog.at_level(logging.WARNING, "pykka"):
+        assert plain.ask(0) is None
+    assert f"Unexpected message received by {plain}: 0" in caplog.text
+
+
+class Loud(Player):
+    def say(self, message: Say) -> str:
+        return super().say(message).upper()
+
+
+def test_a_subclass_may_say_it_in_another_way(stage: Stage) -> None:
+    """The table names methods, and the class of the actor has the last word on them."""
+    assert stage.spawn(Loud).ask(Say("x")) == "HEARD X"
+
+
+def test_an_error_is_the_askers(stage: Stage) -> None:
+    """Pykka's rule: the actor lives on when somebody hears of it."""
+    player = stage.spawn(Player)
+    with pytest.raises(ValueError, match="bug"):
+        player.ask(Fail("bug"))
+    assert player.ask(Say("on")) == "heard on"
+
+
+class Failing(Player):
+    def on_failure(self, exception_type: Any, exception_value: Any, traceback: Any) -> None:
+        self.heard.append((exception_type, str(exception_value), traceback is not None))
+
+
+def test_an_error_that_nobody_hears_of_stops_that_actor_alone(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    """Pykka's rule too: ``on_failure`` instead of ``on_stop``, and what waits is refused."""
+    heard: list[Any] = []
+    broken, healthy = stage.spawn(Failing, heard), stage.spawn(Player)
+    with caplog.at_level(logging.ERROR, "pykka"), stage.held(broken):
+        broken.tell(Fail("bug"))
+        waiting = broken.ask(Say("behind it"), block=False)
+    with pytest.raises(pykka.ActorDeadError):
+        waiting.get()
+    assert heard == ["start", (ValueError, "bug", True)]
+    assert f"Unhandled exception in {broken}" in caplog.text
+    assert "ValueError: bug" in caplog.text
+    assert healthy.ask(Say("x")) == "heard x"
+    assert stage.system.actors() == [healthy]
+
+
+def test_an_answer_may_come_later(stage: Stage) -> None:
+    """The handler keeps ``reply_to`` and returns DEFERRED; other messages are handled meanwhile."""
+    player = stage.spawn(Player)
+    reply = player.ask(Call((keep_the_reply,)), block=False)
+    assert player.ask(Say("x")) == "heard x"
+    assert not reply.done()
+    player.tell(Call((settle_the_reply,)))
+    assert reply.get() == "at last"
+
+
+def test_an_answer_goes_where_the_sender_says(stage: Stage) -> None:
+    player, fine, wrong = stage.spawn(Player), Place(), Place()
+    player.post(Say("x"), fine)
+    player.post(Fail("y"), wrong)
+    assert player.ask(Say("z")) == "heard z", "the error of a post is its sender's, as that of an ask"
+    assert fine.value == "heard x"
+    assert [str(error) for error in wrong.errors] == ["y"]
+
+
+class Spoiled(Place):
+    """A place that cannot take any answer."""
+
+    def set(self, value: Any = None) -> None:
+        raise OSError("nowhere to put it")
+
+    def set_exception(self, exc_info: Any = None) -> None:
+        raise OSError("nowhere to put that either")
+
+
+class Rock(SteadfastActor, Player):
+    """One of those that live on whatever happens."""
+
+
+@pytest.mark.parametrize("kind", [Player, Rock])
+def test_a_place_that_takes_no_answer_is_its_senders_trouble(stage: Stage, kind: type[Player]) -> None:
+    """The actor lives on; nothing gets out of its turn, and nothing when its last letters are refused."""
+    heard: list[Any] = []
+    first, second = stage.spawn(kind, heard), stage.spawn(kind)
+    first.post(Say("x"), Spoiled())
+    first.post(Fail("x"), Spoiled())
+    assert first.ask(Say("y")) == "heard y"
+    assert heard == ["start", "x", "y"]
+    with stage.held(second):
+        second.stop(block=False)
+        second.post(Say("x"), Spoiled())
+        refused = second.ask(Say("y"), block=False)
+    with pytest.raises(pykka.ActorDeadError):
+        refused.get()
+
+
+def test_a_callback_that_fails_is_its_owners_trouble(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    player = stage.spawn(Player)
+    heard: list[Any] = []
+
+    def fail(_: Any) -> None:
+        raise ValueError("in the callback")
+
+    with stage.held(player):
+        reply = player.ask(Say("x"), block=False)
+        reply.on_done(fail)
+        reply.on_done(lambda one: heard.append(one.get()))
+    assert player.ask(Say("y")) == "heard y"
+    assert heard == ["heard x"], "the others are called all the same"
+    assert "ValueError: in the callback" in caplog.text
+
+
+def test_a_loop_that_went_away_with_its_question_does_no_harm(real_stage: Stage) -> None:
+    """Somebody asks from an event loop of his own, and closes it before the answer comes."""
+    player = real_stage.spawn(Player)
+    reply = player.ask(Call((keep_the_reply,)), block=False)
+
+    async def give_up() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(reply, 0.001)
+
+    with asyncio.Runner(loop_factory=lambda: new_loop("asyncio")) as runner:
+        runner.run(give_up())
+    assert player.ask(Call((settle_the_reply,))) is None
+    assert reply.get() == "at last"
+    assert player.is_alive()
+
+
+# Proxies -------------------------------------------------------------------------------------------------------------
+
+
+class Counter(Actor):
+    """Pykka's style: its methods are its messages."""
+
+    colour = "red"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sum = 0
+
+    def add(self, number: int) -> int:
+        self.sum += number
+        return self.sum
+
+    def fail(self) -> None:
+        raise ValueError("bug")
+
+
+def test_proxies_get_set_and_call(stage: Stage) -> None:
+    counter = stage.spawn(Counter)
+    proxy = counter.proxy()
+    assert proxy.add(3).get() == 3
+    proxy.add.defer(4)
+    assert proxy.sum.get() == 7
+    proxy.colour = "blue"
+    assert proxy.colour.get() == "blue"
+    with pytest.raises(ValueError, match="bug"):
+        proxy.fail().get()
+    with pytest.raises(AttributeError, match="has no attribute 'weight'"):
+        _ = proxy.weight
+    assert proxy.stop().get() is None
+    stage.until(lambda: not counter.is_alive())
+    with pytest.raises(pykka.ActorDeadError):
+        counter.proxy()
+
+
+# Who lives where -----------------------------------------------------------------------------------------------------
+
+
+def test_an_actor_may_make_actors(stage: Stage) -> None:
+    """They live on the dispatcher of their maker, whoever else is running; ``start`` and ``spawn`` both."""
+    with System.simulated() as other:
+        other.spawn(Player).ask(Say("x"))
+        player = stage.spawn(Player)
+        started: ActorRef = player.ask(do(lambda _: Player.start(name="child ")))
+        spawned: ActorRef = player.ask(do(lambda one: one.spawn(Player, name="child ")))
+        for child in (started, spawned):
+            assert child.ask(Say("x")) == "heard x"
+            assert child.actor_inbox.dispatcher is stage.system.dispatcher
+        assert stage.system.actors() == [player, started, spawned]
+
+
+def test_outside_of_a_system_there_are_no_actors() -> None:
+    with pytest.raises(RuntimeError, match=r"no system is current here: start actors with System\.spawn"):
+        Player.start()
+
+
+def test_pykkas_own_actors_and_ours_talk(real_stage: Stage) -> None:
+    """Those have a thread each, so they may block on ours."""
+    player = real_stage.spawn(Player)
+
+    class Asking(pykka.ThreadingActor):
+        def on_receive(self, message: Any) -> Any:
+            return player.ask(message)
+
+    asking = Asking.start()
+    try:
+        assert asking.ask(Say("x"), timeout=PATIENCE_S) == "heard x"
+        answer = player.ask(do(lambda _: asking.ask(Say("y"), block=False)))
+        assert answer.get(timeout=PATIENCE_S) == "heard y"
+    finally:
+        asking.stop()
+
+
+def test_a_message_to_oneself_may_wait_for_all_others(stage: Stage) -> None:
+    """``tell_me_later`` comes behind whoever is ready now; ``tell`` of the same moment comes before."""
+    heard: list[str] = []
+    player, other = stage.spawn(Player, heard), stage.spawn(Player, heard, "other ")
+    stage.is_heard(other)
+
+    def begin(one: Player) -> None:
+        one.tell_me_later(Say("later"))
+        one.actor_ref.tell(Say("soon"))
+        other.tell(Say("soon"))
+
+    player.tell(do(begin))
+    stage.until(lambda: "later" in heard and "other soon" in heard)
+    assert heard.index("later") > heard.index("soon")
+    if len(stage.system.dispatcher.tallies) == 1:  # with more workers the other one's turn may take longer
+        assert heard[-1] == "later"
+
+
+def test_what_one_tells_oneself_later_may_come_too_late(stage: Stage) -> None:
+    player, other = stage.spawn(Player), stage.spawn(Player)
+
+    def end(one: Player) -> None:
+        one.tell_me_later(Say("never"))
+        one.stop()
+
+    player.ask(do(end))
+    stage.until(lambda: not player.is_alive())
+    assert other.ask(Say("x")) == "heard x", "the worker has not noticed"
+
+
+def test_every_actor_has_a_name_of_its_own(stage: Stage) -> None:
+    """A short one for people, the same in each run; and pykka's URN."""
+    refs = [stage.spawn(Player) for _ in range(3)]
+    assert [ref.actor_inbox.label for ref in refs] == [f"Player-{number}" for number in (1, 2, 3)]
+    for one, other in itertools.pairwise(refs):
+        assert one.actor_urn != other.actor_urn
+        assert one.actor_urn == one.actor_urn
+        assert str(one) == f"Player ({one.actor_urn})"
+    assert stage.system.registry.get_by_urn(refs[1].actor_urn) == refs[1]

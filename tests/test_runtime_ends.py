@@ -1,129 +1,104 @@
-"""The small actor runtime: answers that are settled once, ends that are clean, bugs that stay where they are."""
+"""How actors end, on every dispatcher: in order, with everybody told, and without harm to others."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pykka
 import pytest
-from stage.players import PATIENCE_S, Call, Fail, Play, Player, Say, keep_the_reply, play_on, settle_the_reply
+from pykka._envelope import Envelope
+from stage.players import (
+    LOOPS,
+    PATIENCE_S,
+    REAL,
+    SIMULATIONS,
+    THREADS,
+    Fail,
+    Player,
+    Say,
+    Stage,
+    do,
+    loop_in_background,
+    new_loop,
+    stage_fixture,
+)
 from stage.ports import Place
 
-from callboard.runtime.reply import Reply
+from callboard.actors.base import ActorRef
 from callboard.runtime.system import System
+from callboard.runtime.threads import ThreadsDispatcher
 
-play = pytest.fixture(params=["asyncio", "uvloop"])(play_on)
+stage = stage_fixture(*REAL, *SIMULATIONS)
+real_stage = stage_fixture(*REAL)
+threads_stage = stage_fixture(*THREADS)
 
 
-# Ends ----------------------------------------------------------------------------------------------------------------
+# One actor -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_stopped_actor_refuses(play: Play) -> None:
-    async def body(system: System) -> None:
-        heard: list[str] = []
-        player = system.spawn(Player, heard)
+def test_what_came_before_the_stop_is_handled_and_what_came_after_is_refused(stage: Stage) -> None:
+    heard: list[Any] = []
+    player = stage.spawn(Player, heard)
+    with stage.held(player):
         before = player.ask(Say("before"), block=False)
-        player.stop(block=False)
+        stopped, again = player.stop(block=False), player.stop(block=False)
         after = player.ask(Say("after"), block=False)
-        assert await before == "heard before"
-        with pytest.raises(pykka.ActorDeadError):
-            await after
-        assert heard == ["start", "before", "stop"]
-        assert not player.is_alive()
-        assert player not in system.actors()
-        with pytest.raises(pykka.ActorDeadError):
-            await player.ask(Say("late"), block=False)
-        with pytest.raises(pykka.ActorDeadError):
-            player.tell(Say("late"))
-        place = Place()
-        player.post(Say("late"), place)
-        assert [type(error) for error in place.errors] == [pykka.ActorDeadError]
-
-    play(body)
+    assert before.get() == "heard before"
+    assert (stopped.get(), again.get()) == (True, True)
+    with pytest.raises(pykka.ActorDeadError):
+        after.get()
+    assert heard == ["start", "before", "stop"]
+    assert stage.system.actors() == []
 
 
-def test_letters_to_the_dead_are_counted(play: Play) -> None:
-    async def body(system: System) -> None:
-        player = system.spawn(Player)
-        player.stop(block=False)
-        player.tell(Say("one"))
-        player.ask(Say("two"), block=False)
-        await asyncio.sleep(0)
-        while player.is_alive():
-            await asyncio.sleep(0)
-        assert system.dispatcher.dead_letters.count == 2
-        player.ask(Say("three"), block=False)
-        assert system.dispatcher.dead_letters.count == 3
-
-    play(body)
-
-
-def test_stopping_can_be_awaited(play: Play) -> None:
-    async def body(system: System) -> None:
-        heard: list[str] = []
-        for name in ("old ", "young "):
-            await system.spawn(Player, heard, name).ask(Say("here"), block=False)
-        replies = system.stop_all(block=False)
-        assert [await asyncio.wait_for(reply, PATIENCE_S / 10) for reply in replies] == [True, True]
-        assert heard[-2:] == ["young stop", "old stop"]
-        assert system.actors() == []
-
-    play(body)
+def test_who_comes_late_hears_so_at_once(stage: Stage) -> None:
+    """Nobody waits for the dead: the refusal is there before the call returns, in pykka's words."""
+    player = stage.spawn(Player)
+    assert player.stop() is True
+    assert not player.is_alive()
+    late = player.ask(Say("late"), block=False)
+    assert late.done()
+    for refused in (late.get, lambda: player.ask(Say("late")), lambda: player.tell(Say("late")), player.proxy):
+        with pytest.raises(pykka.ActorDeadError) as caught:
+            refused()
+        assert str(caught.value) == f"{player} not found"
+    place = Place()
+    player.post(Say("late"), place)
+    assert [str(error) for error in place.errors] == [f"{player} not found"]
 
 
-def test_stopping_the_dead_is_no_error(play: Play) -> None:
-    async def body(system: System) -> None:
-        player = system.spawn(Player)
-        assert await asyncio.to_thread(player.stop, timeout=PATIENCE_S)
-        await asyncio.to_thread(player.stop, timeout=PATIENCE_S)
-        assert system.stop_all(block=False) == []
-
-    play(body)
-
-
-def test_a_system_knows_its_own_actors_only(play: Play) -> None:
-    async def body(system: System) -> None:
-        other = System(system.dispatcher.__class__(asyncio.get_running_loop()))  # type: ignore[call-arg]
-        first, second = system.spawn(Player), system.spawn(Player)
-        stranger = other.spawn(Player)
-        assert system.actors() == [first, second]
-        assert other.actors() == [stranger]
-        assert pykka.ActorRegistry.get_all() == []
-
-    play(body)
+def test_stopping_the_dead_is_no_error(stage: Stage) -> None:
+    player = stage.spawn(Player)
+    assert player.stop() is True
+    assert player.stop() is False
+    assert player.stop(block=False).get() is False
+    assert stage.system.stop_all() == []
+    assert stage.system.stop_all(block=False) == []
 
 
-# Bugs ----------------------------------------------------------------------------------------------------------------
+def test_an_actor_may_stop_itself(stage: Stage) -> None:
+    """What it has been sent before is handled before."""
+    heard: list[Any] = []
+    player = stage.spawn(Player, heard)
+
+    def end(one: Player) -> None:
+        one.actor_ref.tell(Say("to myself"))
+        one.stop()
+        one.stop()
+
+    player.tell(do(end))
+    stage.until(lambda: "stop" in heard)
+    assert heard == ["start", "to myself", "stop"]
+    assert player.actor_stopped.wait(PATIENCE_S)
 
 
-def test_an_error_is_the_askers(play: Play) -> None:
-    """Pykka's rule: the actor lives on when somebody hears of it."""
-
-    async def body(system: System) -> None:
-        player = system.spawn(Player)
-        with pytest.raises(ValueError, match="bug"):
-            await player.ask(Fail("bug"), block=False)
-        assert await player.ask(Say("on"), block=False) == "heard on"
-
-    play(body)
-
-
-def test_an_error_that_nobody_hears_of_stops_that_actor_alone(play: Play, caplog: pytest.LogCaptureFixture) -> None:
-    async def body(system: System) -> None:
-        broken, healthy = system.spawn(Player), system.spawn(Player)
-        broken.tell(Fail("bug"))
-        waiting = broken.ask(Say("behind it"), block=False)
-        assert await healthy.ask(Say("x"), block=False) == "heard x"
-        with pytest.raises(pykka.ActorDeadError):
-            await waiting
-        assert system.actors() == [healthy]
-
-    with caplog.at_level(logging.ERROR, "pykka"):
-        play(body)
-    assert "Unhandled exception in" in caplog.text
-    assert "ValueError: bug" in caplog.text
+class StopsEarly(Player):
+    def on_start(self) -> None:
+        self.stop()
 
 
 class Stillborn(Player):
@@ -136,94 +111,256 @@ class BadEnding(Player):
         raise ValueError("no end")
 
 
-@pytest.mark.parametrize("kind", [Stillborn, BadEnding])
-def test_a_bad_start_or_end_hurts_nobody_else(play: Play, kind: type[Player]) -> None:
-    async def body(system: System) -> None:
-        bad, healthy = system.spawn(kind), system.spawn(Player)
-        first = bad.ask(Say("x"), block=False)
-        bad.stop(block=False)
-        assert await healthy.ask(Say("x"), block=False) == "heard x"
-        if kind is Stillborn:
-            with pytest.raises(pykka.ActorDeadError):
-                await first
-        assert system.actors() == [healthy]
-
-    play(body)
+class BadFailure(Player):
+    def on_failure(self, *_: Any) -> None:
+        raise ValueError("not even a failure")
 
 
-class Spoiled(Place):
-    """A place that cannot take any answer."""
-
-    def set(self, value: Any = None) -> None:
-        raise OSError("nowhere to put it")
-
-    def set_exception(self, exc_info: Any = None) -> None:
-        raise OSError("nowhere to put that either")
-
-
-def test_a_place_that_takes_no_answer_does_not_stop_the_others(play: Play) -> None:
-    """Neither while the actor lives nor when its last letters are refused."""
-
-    async def body(system: System) -> None:
-        first, second, healthy = (system.spawn(Player) for _ in range(3))
-        first.post(Say("x"), Spoiled())
-        second.stop(block=False)
-        second.post(Say("x"), Spoiled())
-        refused = second.ask(Say("y"), block=False)
-        assert await asyncio.wait_for(healthy.ask(Say("x"), block=False), PATIENCE_S / 10) == "heard x"
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [(StopsEarly, ""), (Stillborn, "no start"), (BadEnding, "no end"), (BadFailure, "not even a failure")],
+)
+def test_a_bad_start_or_end_hurts_nobody_else(
+    stage: Stage, kind: type[Player], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The actor is dead and off the list, the log says why, who waits is told, and others live on."""
+    bad, healthy = stage.spawn(kind), stage.spawn(Player)
+    with caplog.at_level(logging.ERROR, "pykka"):
+        if kind is BadFailure:
+            bad.tell(Fail("first"))
+        waiting = bad.stop(block=False)
+        behind = bad.ask(Say("x"), block=False)
+        assert waiting.get() in (True, False), "it may be over already"
         with pytest.raises(pykka.ActorDeadError):
-            await asyncio.wait_for(refused, PATIENCE_S / 10)
-
-    play(body)
-
-
-# Replies -------------------------------------------------------------------------------------------------------------
-
-
-def test_a_reply_is_settled_once() -> None:
-    reply = Reply()
-    reply.set(1)
-    with pytest.raises(Exception):  # noqa: B017 (pykka's futures raise queue.Full)
-        reply.set(2)
-    assert reply.get() == 1
+            behind.get()
+    assert said in caplog.text
+    assert not bad.is_alive()
+    assert healthy.ask(Say("x")) == "heard x"
+    assert stage.system.actors() == [healthy]
 
 
-def test_callbacks_hear_of_it_whenever_they_come() -> None:
+# All -----------------------------------------------------------------------------------------------------------------
+
+
+def test_all_are_stopped_youngest_first(stage: Stage) -> None:
+    """One after the other, so that who was started later may lean on who was there before."""
     heard: list[Any] = []
-    reply = Reply()
-    reply.on_done(lambda one: heard.append(one.get()))
-    assert heard == []
-    reply.set("x")
-    reply.on_done(lambda one: heard.append(one.get()))
-    assert heard == ["x", "x"]
+    for number in range(50):
+        stage.is_heard(stage.spawn(Player, heard, f"{number} "))
+    heard.clear()
+    assert stage.system.stop_all() == [True] * 50
+    assert heard == [f"{number} stop" for number in reversed(range(50))]
+    assert stage.system.actors() == []
 
 
-def test_an_exception_is_raised_where_the_answer_is_wanted() -> None:
-    reply = Reply()
+def test_all_are_told_to_stop_without_waiting(stage: Stage) -> None:
+    for _ in range(3):
+        stage.spawn(Player)
+    replies = stage.system.stop_all(block=False)
+    assert [reply.get() for reply in replies] == [True, True, True]
+    assert stage.system.actors() == []
+
+
+def test_a_stop_of_all_takes_no_longer_than_it_may(real_stage: Stage) -> None:
+    """One that does not come to its end is the one that nobody waits for; the timeout is for all together."""
+    busy = real_stage.spawn(Player)
+    real_stage.spawn(Player)
+    with real_stage.held(busy), pytest.raises(pykka.Timeout, match=r"within 0\.05 s"):
+        real_stage.system.stop_all(timeout=0.05)
+    real_stage.until(lambda: real_stage.system.actors() == [])
+
+
+def test_twenty_thousand_are_stopped_one_after_the_other(stage: Stage) -> None:
+    """No recursion as deep as the list is long, and no list that is searched for each."""
+    refs = [stage.spawn(Player) for _ in range(20_000)]
+    assert stage.system.stop_all() == [True] * len(refs)
+    assert not any(ref.is_alive() for ref in refs)
+
+
+def test_strangers_on_the_list_are_stopped_too(stage: Stage) -> None:
+    """Somebody has registered an actor of pykka's, as pykka's registry allows."""
+
+    class Stranger(pykka.ThreadingActor):
+        pass
+
+    ours, stranger = stage.spawn(Player), Stranger.start()
+    stage.system.registry.register(stranger)  # type: ignore[arg-type]
+    assert stage.system.stop_all() == [True, True]
+    assert not ours.is_alive()
+    assert not stranger.is_alive()
+    stage.system.registry.unregister(stranger)  # type: ignore[arg-type]
+    assert stage.system.actors() == []
+
+
+def test_a_system_knows_its_own_actors_only(stage: Stage) -> None:
+    """Neither another system's nor pykka's; so a host's ``ActorRegistry.stop_all()`` does not end it by surprise."""
+    with System.simulated() as other:
+        first, second = stage.spawn(Player), stage.spawn(Player)
+        stranger = other.spawn(Player)
+        assert stage.system.actors() == [first, second]
+        assert other.actors() == [stranger]
+        assert pykka.ActorRegistry.get_all() == []
+        assert pykka.ActorRegistry.stop_all() == []
+        assert stage.system.stop_all() == [True, True]
+        assert stranger.is_alive()
+
+
+# The end of the program ----------------------------------------------------------------------------------------------
+
+
+def leave(kind: type[BaseException]) -> Callable[[Player], None]:
+    def turn(_: Player) -> None:
+        raise kind("enough")
+
+    return turn
+
+
+class LeavesAtStart(Player):
+    def on_start(self) -> None:
+        raise SystemExit("enough")
+
+
+class LeavesAtEnd(Player):
+    def on_stop(self) -> None:
+        self.heard.append("stop")
+        raise SystemExit("enough")
+
+
+class LeavesAtFailure(Player):
+    def on_failure(self, *_: Any) -> None:
+        raise SystemExit("enough")
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_on_threads_the_end_of_the_program_is_the_end_of_the_actors(
+    threads_stage: Stage, kind: type[BaseException]
+) -> None:
+    """Pykka's rule: all are stopped, who asked is told. The workers go on, for who starts new actors."""
+    heard: list[Any] = []
+    others = [threads_stage.spawn(Player, heard) for _ in range(3)]
+    for other in others:
+        threads_stage.is_heard(other)
+    leaving = threads_stage.spawn(Player)
+    with pytest.raises(pykka.ActorDeadError, match="was ended by"):
+        leaving.ask(do(leave(kind)))
+    threads_stage.until(lambda: threads_stage.system.actors() == [])
+    assert heard == ["start"] * 3 + ["stop"] * 3
+    assert threads_stage.spawn(Player).ask(Say("after all")) == "heard after all"
+
+
+@pytest.mark.parametrize("kind", [LeavesAtStart, LeavesAtEnd, LeavesAtFailure])
+def test_wherever_it_is_said(threads_stage: Stage, kind: type[Player]) -> None:
+    """``on_start``, ``on_stop`` and ``on_failure`` may ask for the end too, and no worker ends of it."""
+    heard: list[Any] = []
+    other, leaving = threads_stage.spawn(Player), threads_stage.spawn(kind, heard)
+    leaving.actor_inbox.put(Envelope(Fail("x") if kind is LeavesAtFailure else Say("x")))
+    behind = leaving.stop(block=False)
+    assert isinstance(behind.get(), bool)
+    threads_stage.until(lambda: threads_stage.system.actors() == [])
+    assert not other.is_alive()
+    assert heard.count("stop") <= 1, "nobody is stopped twice"
+    assert threads_stage.spawn(Player).ask(Say("after all")) == "heard after all"
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2])
+def test_in_the_simulation_the_test_sees_who_wanted_to_end(seed: int | None) -> None:
+    system = System.simulated(seed)
+    leaving, other = system.spawn(Player), system.spawn(Player)
+    asked, behind = leaving.ask(do(leave(KeyboardInterrupt)), block=False), leaving.ask(Say("x"), block=False)
+    with pytest.raises(KeyboardInterrupt):
+        while system.dispatcher.step():  # type: ignore[attr-defined]
+            pass
+    with pytest.raises(pykka.ActorDeadError, match="was ended by"):
+        asked.get()
+    with pytest.raises(pykka.ActorDeadError):
+        behind.get()
+    system.dispatcher.run()  # type: ignore[attr-defined]
+    assert not other.is_alive()
+
+
+@pytest.mark.parametrize("loop_kind", LOOPS)
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_on_a_loop_it_goes_on_its_way_when_the_actors_know(loop_kind: str, kind: type[BaseException]) -> None:
+    """``run_until_complete`` raises it, as if the handler had been a callback; the actors have been told to stop."""
+    loop = new_loop(loop_kind)
+    heard: list[Any] = []
+    system = System.on_loop(loop)
+    other, leaving = system.spawn(Player, heard), system.spawn(Player)
+    asked = leaving.ask(do(leave(kind)), block=False)
     try:
-        raise KeyError("lost")
-    except KeyError:
-        reply.set_exception()
-    with pytest.raises(KeyError, match="lost"):
-        reply.get()
+        with pytest.raises(kind, match="enough"):
+            loop.run_forever()
+        loop.run_until_complete(system.stop())
+        assert heard == ["start", "stop"]
+        assert not other.is_alive()
+        with pytest.raises(pykka.ActorDeadError, match="was ended by"):
+            asked.get()
+    finally:
+        loop.close()
 
 
-def test_a_wait_that_was_given_up_does_no_harm(play: Play) -> None:
-    async def body(system: System) -> None:
-        player = system.spawn(Player)
-        reply = player.ask(Call((keep_the_reply,)), block=False)
+# The end of what runs them -------------------------------------------------------------------------------------------
 
-        async def wait() -> None:
-            await reply
 
-        waiter = asyncio.ensure_future(wait())
-        await player.ask(Say("x"), block=False)
-        waiter.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiter
-        player.tell(Call((settle_the_reply,)))
-        assert await reply == "at last"
-        await asyncio.sleep(0)
-        assert await player.ask(Say("x"), block=False) == "heard x"
+def test_a_system_on_threads_leaves_no_thread_behind() -> None:
+    before = set(threading.enumerate())
+    with System.on_threads(3) as system:
+        timer = system.start_timer()
+        assert len(set(threading.enumerate()) - before) == 4, "three workers and the alarm's"
+        assert timer.is_alive()
+    assert set(threading.enumerate()) == before
 
-    play(body)
+
+def test_no_threads_are_too_few() -> None:
+    with pytest.raises(ValueError, match="workers is 0; expected at least 1 thread"):
+        System.on_threads(0)
+
+
+def refuse_at_once(alive: ActorRef, spawn: Callable[[], ActorRef]) -> None:
+    """Its dispatcher is gone: nobody waits for half a minute to hear that, and ``stop_all`` does not hang."""
+    asked = alive.ask(Say("x"), block=False)
+    assert asked.done()
+    with pytest.raises(pykka.ActorDeadError):
+        asked.get()
+    with pytest.raises(pykka.ActorDeadError):
+        alive.tell(Say("x"))
+    fresh = spawn()
+    assert fresh.ask(Say("x"), block=False).done()
+    assert not alive.is_alive()
+    assert not fresh.is_alive()
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_after_its_threads_an_actor_is_dead(workers: int) -> None:
+    system = System.on_threads(workers)
+    alive, sleepy = system.spawn(Player), system.spawn(Player)
+    alive.ask(Say("x"))
+    dispatcher = system.dispatcher
+    assert isinstance(dispatcher, ThreadsDispatcher)
+    dispatcher.close()
+    assert system.actors() == []
+    assert sleepy.stop() is False
+    refuse_at_once(alive, lambda: system.spawn(Player))
+    assert system.stop_all() == []
+
+
+@pytest.mark.parametrize("loop_kind", LOOPS)
+def test_after_its_loop_an_actor_is_dead(loop_kind: str) -> None:
+    with loop_in_background(loop_kind) as loop:
+        system = System.on_loop(loop)
+        alive, other = system.spawn(Player), system.spawn(Player)
+        alive.ask(Say("x"))
+        other.ask(Say("x"))
+    refuse_at_once(alive, lambda: system.spawn(Player))
+    assert system.stop_all() == [True]
+    assert not other.is_alive()
+
+
+def test_a_system_may_be_a_block_of_a_coroutine() -> None:
+    async def main() -> tuple[ActorRef, ActorRef]:
+        async with System.on_loop() as system:
+            first, second = system.spawn(Player), system.spawn(Player)
+            assert await first.ask(Say("x"), block=False) == "heard x"
+        return first, second
+
+    assert [ref.is_alive() for ref in asyncio.run(main())] == [False, False]

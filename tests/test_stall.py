@@ -37,6 +37,7 @@ def ticks(monkeypatch: pytest.MonkeyPatch) -> Ticks:
 
 def test_time_passes_as_long_as_somebody_looks(ticks: Ticks) -> None:
     clock = SystemClock()
+    clock.watch()
     began_ms = clock.monotonic_ms()
     for _ in range(100):
         ticks.now_ms += STALL_MS
@@ -46,11 +47,24 @@ def test_time_passes_as_long_as_somebody_looks(ticks: Ticks) -> None:
 
 def test_a_stall_counts_as_one_pulse(ticks: Ticks) -> None:
     clock = SystemClock()
+    clock.watch()
     began_ms = clock.monotonic_ms()
     ticks.now_ms += 3_600_000
     assert clock.monotonic_ms() == began_ms + PULSE_MS
     ticks.now_ms += 10
     assert clock.monotonic_ms() == began_ms + PULSE_MS + 10, "and then it goes on"
+
+
+def test_a_gap_that_nobody_was_to_watch_is_no_stall(ticks: Ticks) -> None:
+    """While no alarm is set nobody looks; then an hour is an hour."""
+    clock = SystemClock()
+    began_ms = clock.monotonic_ms()
+    ticks.now_ms += 3_600_000
+    clock.watch()
+    assert clock.monotonic_ms() == began_ms + 3_600_000
+    clock.unwatch()
+    ticks.now_ms += 3_600_000
+    assert clock.monotonic_ms() == began_ms + 7_200_000
 
 
 class Waiting(Actor):
@@ -69,8 +83,8 @@ def test_a_long_wait_on_the_loop_is_no_stall() -> None:
 
     async def main() -> None:
         async with System.on_loop() as system:
-            clock, rang = SystemClock(), asyncio.Event()
-            timer = system.start_timer(clock)
+            clock, rang = system.clock, asyncio.Event()
+            timer = system.start_timer()
             due_ms = clock.monotonic_ms() + STALL_MS + PULSE_MS
             timer.tell(Schedule(system.spawn(Waiting, rang), "x", due_ms))
             began_s = time.monotonic()

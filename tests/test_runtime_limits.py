@@ -1,0 +1,386 @@
+"""Limits of the runtime, on every dispatcher: a turn for everybody, full mailboxes that say so, few bytes an actor."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import threading
+import tracemalloc
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pykka
+import pytest
+from stage.players import (
+    LOOPS,
+    PATIENCE_S,
+    REAL,
+    SIMULATIONS,
+    Fail,
+    Play,
+    Player,
+    Say,
+    Stage,
+    do,
+    no_garbage_collector,
+    play_on,
+    stage_fixture,
+)
+from stage.ports import Place
+
+from callboard.actors.base import Actor, ActorRef, MailboxFull, Overflow, Supervision
+from callboard.runtime.dispatcher import MESSAGES_A_TURN, tell_if_alive
+from callboard.runtime.reply import Reply
+from callboard.runtime.stats import TURN_BUCKETS, Tally
+from callboard.runtime.system import System
+
+stage = stage_fixture(*REAL, *SIMULATIONS)
+real_stage = stage_fixture(*REAL)
+in_line_stage = stage_fixture(*LOOPS, "threads-1", "simulation")  # those that take who is ready in line
+each_mailbox_stage = stage_fixture("asyncio", "threads-4", "simulation")
+play = pytest.fixture(params=LOOPS)(play_on)
+
+
+# Turns ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def quick_switches() -> Iterator[None]:
+    """As ``callboard serve`` sets it.
+
+    A busy event loop lets go of the interpreter every 2 ms, to look at its sockets, and takes it again before another
+    thread has woken up; with Python's 5 ms between forced switches that other thread may not run for seconds.
+    """
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(0.0005)
+    yield
+    sys.setswitchinterval(before_s)
+
+
+def test_a_flooded_actor_delays_others_by_a_turn(in_line_stage: Stage) -> None:
+    """One has a thousand messages; another's single one waits for a turn of the first, not for all of them."""
+    heard: list[str] = []
+    busy, quiet = in_line_stage.spawn(Player, heard), in_line_stage.spawn(Player, heard)
+    with in_line_stage.held(busy):
+        for number in range(1000):
+            busy.tell(Say(f"busy {number}"))
+        quiet.tell(Say("quiet"))
+    busy.ask(Say("end"))
+    position = heard.index("quiet")
+    assert len([one for one in heard[:position] if one.startswith("busy")]) <= MESSAGES_A_TURN
+
+
+def test_nobody_waits_for_an_actor_that_never_rests(real_stage: Stage, quick_switches: None) -> None:
+    """Other actors are asked, one after the other, while one has always something to do."""
+    is_over = False
+
+    def hit_again(one: Player) -> None:
+        if not is_over:
+            one.actor_ref.tell(do(hit_again))
+
+    busy = real_stage.spawn(Player)
+    busy.tell(do(hit_again))
+    for _ in range(3):
+        assert real_stage.spawn(Player).ask(Say("x")) == "heard x"
+    is_over = True
+    assert busy.ask(Say("x")) == "heard x"
+
+
+def test_actors_that_never_rest_leave_time_for_the_loop(play: Play) -> None:
+    """Two actors send each other messages for ever; a callback of the loop has its turn all the same."""
+
+    async def body(system: System) -> None:
+        pair: list[ActorRef] = []
+        is_over = False
+
+        def hit(to: int) -> Callable[[Player], None]:
+            def turn(_player: Player) -> None:
+                if not is_over:
+                    pair[to].tell(do(hit(1 - to)))
+
+            return turn
+
+        pair += [system.spawn(Player), system.spawn(Player)]
+        pair[0].tell(do(hit(1)))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        is_over = True
+        await pair[0].ask(Say("still here"), block=False)
+
+    play(body)
+
+
+# Full mailboxes ------------------------------------------------------------------------------------------------------
+
+
+class Choosy(Player):
+    """Refuses the sixth unread message."""
+
+    high_water = 5
+
+
+class Patient(Player):
+    """Takes it, but asks its source to wait."""
+
+    high_water = 6
+    overflow = Overflow.PAUSE
+
+
+def fill(ref: ActorRef, count: int) -> None:
+    for number in range(count):
+        ref.tell(Say(number))
+
+
+def test_a_full_mailbox_refuses_who_tells_and_who_asks(stage: Stage) -> None:
+    """In words that say what to do; nothing that was taken is lost, and there is room again afterwards."""
+    heard: list[str] = []
+    choosy = stage.spawn(Choosy, heard)
+    stage.is_heard(choosy)
+    place = Place()
+    with stage.held(choosy):
+        fill(choosy, 5)
+        with pytest.raises(MailboxFull, match=r"Choosy-1 has 5 unread messages, and its high_water is 5; send less"):
+            choosy.tell(Say("too much"))
+        refused = choosy.ask(Say("too much"), block=False)
+        assert refused.done(), "at once"
+        choosy.post(Say("too much"), place)
+    with pytest.raises(MailboxFull):
+        refused.get()
+    assert [type(error) for error in place.errors] == [MailboxFull]
+    stage.until(lambda: "4" in heard)
+    assert choosy.ask(Say("x")) == "heard x"
+    assert heard == ["start", "0", "1", "2", "3", "4", "x"]
+
+
+def test_it_is_never_too_full_to_be_stopped(stage: Stage) -> None:
+    choosy = stage.spawn(Choosy)
+    stage.is_heard(choosy)
+    with stage.held(choosy):
+        fill(choosy, 5)
+        stopped = choosy.stop(block=False)
+    assert stopped.get() is True
+
+
+class ChoosySleeper(Choosy):
+    may_sleep = True
+
+
+def test_a_sleepers_mailbox_is_no_wider(stage: Stage) -> None:
+    """Messages may come faster than it wakes up."""
+    sleeper, other = stage.spawn(ChoosySleeper), stage.spawn(Player)
+    sleeper.ask(do(lambda one: one.sleep()))
+    stage.until(lambda: sleeper.actor_inbox.is_asleep)
+
+    def flood(_: Player) -> int:
+        for number in range(1_000_000):
+            try:
+                sleeper.tell(Say(number))
+            except MailboxFull:
+                return number
+        return -1
+
+    taken = other.ask(do(flood))
+    workers = len(stage.system.dispatcher.tallies)
+    assert taken == 5 or (workers > 1 and taken > 5), "with more workers somebody reads meanwhile"
+    assert stage.spawn(Player).ask(Say("x")) == "heard x"
+
+
+class Forgiven(Choosy):
+    supervision = Supervision()
+
+
+def test_what_does_not_fit_later_is_a_dead_letter(stage: Stage) -> None:
+    """A message to oneself finds the mailbox full when its time has come: nobody can be told, so it is counted."""
+    choosy = stage.spawn(Choosy)
+    stage.is_heard(choosy)
+    with stage.held(choosy):
+        fill(choosy, 5)
+        tell_if_alive(choosy, Say("later"))
+    assert stage.system.dispatcher.dead_letters.by_class == {"Say": 1}
+
+
+def test_who_is_patient_takes_more_and_says_when_to_go_on(stage: Stage) -> None:
+    """A sender may wait for room: at once while there is some, else until half of the mailbox is empty."""
+    heard: list[str] = []
+    patient = stage.spawn(Patient, heard)
+    stage.is_heard(patient)
+    assert patient.room().done()
+    seen: list[int] = []
+    with stage.held(patient):
+        fill(patient, 8)
+        room = patient.room()
+        assert not room.done()
+        room.on_done(lambda _: seen.append(len(patient.actor_inbox.queue)))
+    assert room.get() is None
+    assert seen[0] <= 3
+    stage.is_heard(patient)
+    assert heard == ["start", *map(str, range(8))]
+
+
+class Source(Place):
+    """A place that can hold its source back, as a connection's can."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rooms: list[Reply] = []
+
+    def wait_for_room(self, room: Reply) -> None:
+        self.rooms.append(room)
+
+
+def test_a_full_mailbox_pauses_the_source_of_a_message(stage: Stage) -> None:
+    """The message is taken, and answered; its source is given a future to wait for before the next."""
+    patient = stage.spawn(Patient)
+    stage.is_heard(patient)
+    before, above = Source(), Source()
+    with stage.held(patient):
+        patient.post(Say("x"), before)
+        fill(patient, 6)
+        patient.post(Say("y"), above)
+        assert patient.ask(Say("z"), block=False).done() is False, "a plain future cannot be held back"
+        assert before.rooms == []
+        assert [room.done() for room in above.rooms] == [False]
+    above.rooms[0].get()
+    stage.is_heard(patient)
+    assert (before.value, above.value) == ("heard x", "heard y")
+
+
+def test_there_is_room_when_nobody_is_there(stage: Stage) -> None:
+    """Who waits for room at an actor that ends is not forgotten; what he sends then is refused."""
+    patient = stage.spawn(Patient)
+    stage.is_heard(patient)
+    with stage.held(patient):
+        patient.tell(Fail("bug"))
+        fill(patient, 8)
+        room = patient.room()
+    assert room.get() is None
+    stage.until(lambda: not patient.is_alive())
+    assert patient.room().done()
+    with pytest.raises(pykka.ActorDeadError):
+        patient.tell(Say("x"))
+
+
+def test_several_threads_may_wait_for_room(real_stage: Stage) -> None:
+    """They keep a producer from running away, whoever else waits."""
+    patient = real_stage.spawn(Patient)
+    deepest: list[int] = []
+
+    def produce() -> None:
+        for number in range(300):
+            patient.room().get(timeout=PATIENCE_S)
+            patient.tell(Say(number))
+            deepest.append(len(patient.actor_inbox.queue))
+
+    threads = [threading.Thread(target=produce) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert patient.ask(do(lambda one: len(one.heard))) == 1 + 4 * 300
+    assert max(deepest) <= 6 + 4, "a thread may see room that another takes"
+
+
+def test_a_coroutine_may_wait_for_room(play: Play) -> None:
+    async def body(system: System) -> None:
+        patient = system.spawn(Patient)
+        for number in range(200):
+            await asyncio.wait_for(patient.room(), PATIENCE_S)
+            patient.tell(Say(number))
+            assert len(patient.actor_inbox.queue) <= 6
+        assert await patient.ask(do(lambda one: len(one.heard)), block=False) == 201
+
+    play(body)
+
+
+# Memory --------------------------------------------------------------------------------------------------------------
+
+ACTOR_BYTES_MAX = 1500
+
+
+class Idle(Actor):
+    """As small as an actor can be."""
+
+    def on_receive(self, message: int) -> bytes:
+        return bytes(message)
+
+
+@pytest.mark.parametrize("had_much_to_say", [False, True])
+def test_an_idle_actor_costs_little(each_mailbox_stage: Stage, had_much_to_say: bool) -> None:
+    """It has started and answered, perhaps at length: what is left is its mailbox, its reference and itself."""
+    count = 10_000
+    each_mailbox_stage.spawn(Idle).ask(0)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        refs = [each_mailbox_stage.spawn(Idle) for _ in range(count)]
+        answer_bytes = 10_000 if had_much_to_say else 0
+        for reply in [ref.ask(answer_bytes, block=False) for ref in refs]:
+            assert len(reply.get()) == answer_bytes
+        del reply
+        each_bytes = tracemalloc.get_traced_memory()[0] / count
+    finally:
+        tracemalloc.stop()
+    assert each_bytes <= ACTOR_BYTES_MAX
+
+
+@pytest.mark.parametrize("end", ["stop", "bug"])
+def test_a_dead_actor_is_freed_without_the_garbage_collector(stage: Stage, end: str) -> None:
+    """By reference counts alone; so a program may freeze or switch off the collector."""
+    with no_garbage_collector():
+        player = stage.spawn(Player)
+        instance = weakref.ref(player.actor_inbox.actor)
+        player.ask(Say("x"))
+        assert instance() is not None
+        if end == "stop":
+            player.stop()
+        else:
+            player.tell(Fail("bug"))
+        stage.until(lambda: not player.is_alive())
+        stage.until(lambda: instance() is None)
+
+
+def test_an_instance_that_had_a_bug_is_freed_too(stage: Stage) -> None:
+    player = stage.spawn(Forgiven)
+    with no_garbage_collector():
+        first = weakref.ref(player.actor_inbox.actor)
+        assert first() is not None
+        player.tell(Fail("bug"))
+        assert player.ask(Say("x")) == "heard x"
+        stage.until(lambda: first() is None)
+
+
+def test_an_actor_that_has_failed_is_freed_too(stage: Stage) -> None:
+    """Also the instances that did not come to stand."""
+
+    class Broken(Player):
+        supervision = Supervision()
+
+        def __init__(self) -> None:
+            super().__init__()
+            instances.append(weakref.ref(self))
+
+        def on_start(self) -> None:
+            raise ValueError("bug")
+
+    instances: list[weakref.ref[Any]] = []
+    with no_garbage_collector():
+        broken = stage.spawn(Broken)
+        stage.until(lambda: not broken.is_alive())
+        stage.until(lambda: all(instance() is None for instance in instances))
+    assert len(instances) == 4
+
+
+# Counting ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("elapsed_s", [0.0, 1e-7, 0.002, 2147.0, 2148.0, 1e9])
+def test_a_turn_of_any_length_can_be_counted(elapsed_s: float) -> None:
+    """A laptop that was closed in the middle of one, for example."""
+    tally = Tally()
+    tally.turn(elapsed_s)
+    assert sum(tally.turns) == 1
+    bucket = tally.turns.index(1)
+    assert bucket == TURN_BUCKETS - 1 or elapsed_s * 1e6 < 2**bucket
+    assert tally.longest_turn_s == elapsed_s

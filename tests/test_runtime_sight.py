@@ -1,0 +1,351 @@
+"""What a system says about itself, on every dispatcher: who lives, what was lost, how it went, which led to what."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pykka
+import pytest
+from stage.players import (
+    REAL,
+    SIMULATIONS,
+    THREADS,
+    Call,
+    Fail,
+    Player,
+    Say,
+    Stage,
+    do,
+    keep_the_reply,
+    settle_the_reply,
+    stage_fixture,
+)
+from stage.ports import Place, TestClock
+
+from callboard.actors.base import Actor, ActorRef
+from callboard.runtime.dead_letters import DeadLetter, DeadLetters
+from callboard.runtime.simulation import Simulation
+from callboard.runtime.stats import ClassStats, Depth
+from callboard.runtime.system import System
+from callboard.runtime.trace import Traced, TracedEnvelope, as_line
+
+stage = stage_fixture(*REAL, *SIMULATIONS)
+real_stage = stage_fixture(*REAL)
+threads_stage = stage_fixture(*THREADS)
+
+
+class Singer(Player):
+    """Another class, of the same kind."""
+
+
+# The list of the living ----------------------------------------------------------------------------------------------
+
+
+def test_the_registry_is_used_as_pykkas(stage: Stage) -> None:
+    players, singer = [stage.spawn(Player) for _ in range(2)], stage.spawn(Singer)
+    registry = stage.system.registry
+    assert registry.get_all() == [*players, singer]
+    assert len(registry) == 3
+    assert registry.get_by_class(Singer) == [singer]
+    assert registry.get_by_class(Player) == [*players, singer], "of this class or of one derived from it"
+    assert registry.get_by_class_name("Player") == players
+    assert registry.get_by_urn(singer.actor_urn) == singer
+    assert registry.get_by_urn("urn:uuid:nobody") is None
+    registry.unregister(singer)
+    registry.unregister(singer)
+    assert registry.get_by_class(Singer) == []
+    registry.register(singer)
+    assert registry.get_all() == [*players, singer]
+
+
+@pytest.mark.parametrize(("target", "expected"), [(None, "abc"), (Singer, "c"), ("Player", "ab")])
+def test_all_of_a_kind_can_be_told(stage: Stage, target: Any, expected: str) -> None:
+    heard: list[str] = []
+    refs = [stage.spawn(kind, heard, name) for kind, name in [(Player, "a"), (Player, "b"), (Singer, "c")]]
+    stage.system.registry.broadcast(Say("!"), target)
+    for ref in refs:
+        stage.is_heard(ref)
+    assert sorted(one for one in heard if "!" in one) == [f"{name}!" for name in expected]
+
+
+def test_actors_may_come_and_go_while_the_list_is_read(threads_stage: Stage) -> None:
+    """A copy is taken, whatever other threads do to the list meanwhile."""
+    is_over = threading.Event()
+
+    def come_and_go() -> None:
+        while not is_over.is_set():
+            threads_stage.spawn(Player).stop()
+
+    thread = threading.Thread(target=come_and_go)
+    thread.start()
+    try:
+        for _ in range(200):
+            assert all(isinstance(ref, ActorRef) for ref in threads_stage.system.actors())
+            assert threads_stage.system.stats().actors <= 2
+    finally:
+        is_over.set()
+        thread.join()
+
+
+# Numbers -------------------------------------------------------------------------------------------------------------
+
+
+def test_stats_say_who_lives_and_what_they_do(stage: Stage) -> None:
+    first, second, singer = stage.spawn(Player), stage.spawn(Player), stage.spawn(Singer)
+    for ref in (first, second, singer):
+        stage.is_heard(ref)
+    before = stage.system.stats()
+    assert (before.actors, before.waiting, before.deepest) == (3, 0, ())
+    with stage.held(first):
+        held = 0 if stage.is_simulated() else 1
+        for number in range(4):
+            first.tell(Say(number))
+        during = stage.system.stats()
+        assert during.waiting == 4
+        assert during.deepest == (Depth(first.actor_inbox.label, 4),)
+        assert [(one.name, one.actors, one.waiting) for one in during.classes] == [("Player", 2, 4), ("Singer", 1, 0)]
+    stage.is_heard(first)
+    second.stop()
+    after = stage.system.stats()
+    assert after.waiting == 0
+    assert after.classes == (ClassStats("Player", 1, 0, 0, 8 + held), ClassStats("Singer", 1, 0, 0, 1))
+    assert after.handled == 9 + held, "those of the dead count too"
+
+
+def test_stats_say_how_long_turns_take(real_stage: Stage) -> None:
+    player = real_stage.spawn(Player)
+    for number in range(100):
+        player.ask(Say(number))
+    real_stage.until(lambda: real_stage.system.stats().turns.turns >= 1)
+    turns = real_stage.system.stats().turns
+    assert 0 < turns.p50_us <= turns.p99_us <= turns.longest_us
+
+
+def test_in_the_simulation_no_turn_takes_time() -> None:
+    with System.simulated(1) as system:
+        system.spawn(Player).ask(Say("x"))
+        assert system.stats().turns == (0, 0.0, 0.0, 0.0)
+
+
+def test_only_the_deepest_mailboxes_are_named() -> None:
+    with System.simulated() as system:
+        refs = [system.spawn(Player) for _ in range(15)]
+        for number, ref in enumerate(refs):
+            for _ in range(number):
+                ref.tell(Say("x"))
+        assert system.stats().deepest == tuple(
+            Depth(refs[number].actor_inbox.label, number) for number in range(14, 4, -1)
+        )
+        assert system.stats().waiting == sum(range(15))
+
+
+# Dead letters --------------------------------------------------------------------------------------------------------
+
+
+def test_letters_to_the_dead_are_counted_by_their_class(stage: Stage) -> None:
+    """What waits when its actor ends, and what comes after."""
+    player = stage.spawn(Player)
+    with stage.held(player):
+        player.stop(block=False)
+        player.tell(Say("one"))
+        player.ask(Say("two"), block=False)
+        player.post(Fail("three"), Place())
+    stage.until(lambda: not player.is_alive())
+    stage.until(lambda: stage.system.stats().dead_letters == 3)
+    player.ask(Say("four"), block=False)
+    player.stop()
+    assert stage.system.dispatcher.dead_letters.by_class == {"Say": 3, "Fail": 1}, "a stop is no letter"
+    assert stage.system.stats().dead_letters == 4
+
+
+def test_a_line_a_second_is_enough_about_them(caplog: pytest.LogCaptureFixture) -> None:
+    dispatcher = Simulation(1)
+    player = System(dispatcher).spawn(Player)
+    player.stop()
+    with caplog.at_level(logging.WARNING, "callboard.runtime"):
+        for number in range(5):
+            player.ask(Say(f"at once {number}"), block=False)
+        dispatcher.advance(999)
+        player.ask(Say("soon"), block=False)
+        dispatcher.advance(1)
+        player.ask(Say("a second later"), block=False)
+        dispatcher.advance(60_000)
+        player.ask(Say("much later"), block=False)
+    assert [record.getMessage() for record in caplog.records] == [
+        "1 messages to dead actors; the last: 'at once 0' to Player-1",
+        "6 messages to dead actors; the last: 'a second later' to Player-1",
+        "1 messages to dead actors; the last: 'much later' to Player-1",
+    ]
+    assert dispatcher.dead_letters.count == 8, "all are counted"
+    assert [letter.message for letter in dispatcher.dead_letters.samples] == [
+        "'at once 0'",
+        "'a second later'",
+        "'much later'",
+    ]
+
+
+class Unspeakable:
+    def __repr__(self) -> str:
+        raise ValueError("no words")
+
+
+def test_samples_are_few_and_short() -> None:
+    clock = TestClock()
+    letters = DeadLetters(clock.monotonic_ms)
+    for number in range(250):
+        letters.add("somebody", f"{number} " + "x" * 1000)
+        clock.now_ms += 1000
+    assert len(letters.samples) == 100
+    assert letters.samples[-1].message.startswith("'249 xxx")
+    assert letters.samples[-1].message.endswith("xxx...")
+    assert len(letters.samples[-1].message) == 203
+    letters.add("somebody", Unspeakable())
+    assert letters.samples[-1] == DeadLetter("somebody", "<Unspeakable, whose repr fails: ValueError('no words')>"), (
+        "whose class is not ours must not spoil a refusal"
+    )
+    assert letters.count == 251
+
+
+# The tracer ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def traced(stage: Stage) -> Iterator[list[Traced]]:
+    """What the stage's tracer has seen. Each moment is noted on the thread where it happens."""
+    seen: list[Traced] = []
+    stage.system.trace(seen.append)
+    yield seen
+    stage.system.trace(None)
+
+
+class Relay(Actor):
+    """Passes a number on until it is 0, then says so."""
+
+    handlers = {int: "count_down"}
+
+    def __init__(self, next_one: ActorRef | None = None) -> None:
+        super().__init__()
+        self.next_one = next_one
+
+    def count_down(self, number: int) -> None:
+        if self.next_one is not None:
+            self.next_one.tell(number - 1)
+
+
+def test_every_message_has_its_story(stage: Stage, traced: list[Traced]) -> None:
+    """Who sent it because of what, and with which message from outside it all began."""
+    last = stage.spawn(Relay)
+    middle = stage.spawn(Relay, last)
+    first = stage.spawn(Relay, middle)
+    first.tell(7)
+    stage.until(lambda: len(traced) == 6)
+    other = last.ask(0, block=False)
+    assert other.get() is None
+    assert sorted(map(as_line, traced)) == [
+        "handled 1 outside -> Relay-3 tells 7",
+        "handled 2<1 Relay-3 -> Relay-2 tells 6",
+        "handled 3<2 Relay-2 -> Relay-1 tells 5",
+        "handled 4 outside -> Relay-1 asks 0",
+        "sent 1 outside -> Relay-3 tells 7",
+        "sent 2<1 Relay-3 -> Relay-2 tells 6",
+        "sent 3<2 Relay-2 -> Relay-1 tells 5",
+        "sent 4 outside -> Relay-1 asks 0",
+    ]
+    assert {one.correlation for one in traced[:6]} == {1}
+    assert {one.correlation for one in traced[6:]} == {4}
+    for one in traced:
+        assert traced.index(one) >= [other.number for other in traced if other.moment == "sent"].index(one.number)
+
+
+def test_letters_to_the_dead_have_a_story_too(stage: Stage, traced: list[Traced]) -> None:
+    player = stage.spawn(Player)
+    with stage.held(player):
+        player.stop(block=False)
+        player.tell(Say("late"))
+    stage.until(lambda: [one for one in traced if one.moment == "dead"] != [])
+    assert [(one.moment, one.message) for one in traced if isinstance(one.message, Say)] == [
+        ("sent", "late"),
+        ("dead", "late"),
+    ]
+
+
+def test_a_place_that_is_answered_later_does_not_confuse_the_story(stage: Stage, traced: list[Traced]) -> None:
+    """What a callback of an answer sends is caused by the message in whose handling the answer was given."""
+    player, other = stage.spawn(Player), stage.spawn(Relay)
+    reply = player.ask(Call((keep_the_reply,)), block=False)
+    reply.on_done(lambda _: other.tell(1))
+    player.ask(Call((settle_the_reply,)))
+    stage.until(lambda: len(traced) == 6)
+    (story,) = [one for one in traced if one.moment == "sent" and one.message == 1]
+    assert (story.cause, story.sender) == (2, "Player-1")
+
+
+def test_a_hook_that_raises_is_taken_off(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    """At once, in the middle of a turn with more to handle; and no actor is hurt."""
+    calls: list[Traced] = []
+
+    def hook(one: Traced) -> None:
+        if one.moment == "handled" and isinstance(one.message, Say):
+            calls.append(one)
+            raise ValueError("bug in the hook")
+
+    player = stage.spawn(Player)
+    stage.system.trace(hook)
+    with caplog.at_level(logging.ERROR, "callboard.runtime"):
+        with stage.held(player):
+            for number in range(20):
+                player.tell(Say(number))
+        assert player.ask(Say("x")) == "heard x"
+    assert len(calls) == 1
+    assert caplog.text.count("the tracer is off: its hook raised an error") == 1
+    assert "bug in the hook" in caplog.text
+    assert stage.system.dispatcher.tracer is None
+
+
+def test_a_tracer_that_is_off_leaves_nothing_behind(stage: Stage) -> None:
+    """Messages take the quick way into the mailbox again, in plain envelopes; so do those of before the tracer."""
+
+    class Narrow(Player):
+        high_water = 7
+
+    player, narrow = stage.spawn(Player), stage.spawn(Narrow)
+    stage.is_heard(player)
+    stage.is_heard(narrow)
+    assert [ref.actor_inbox.door for ref in (player, narrow)] == [sys.maxsize, 7]
+    with stage.held(player):
+        player.tell(Say("before"))
+        stage.system.trace(lambda _: None)
+        player.tell(Say("during"))
+        late = stage.spawn(Player)
+        assert [ref.actor_inbox.door for ref in (player, narrow, late)] == [0, 0, 0]
+        stage.system.trace(None)
+        player.tell(Say("after"))
+        kinds = [type(envelope) is TracedEnvelope for envelope in player.actor_inbox.queue][-3:]
+        assert kinds == [False, True, False]
+    stage.is_heard(player)
+    assert player.ask(do(lambda one: one.heard)) == ["start", "before", "during", "after"]
+    assert [ref.actor_inbox.door for ref in (player, narrow, late)] == [sys.maxsize, 7, sys.maxsize]
+
+
+def test_under_a_tracer_the_rules_are_the_same(stage: Stage, traced: list[Traced]) -> None:
+    """Errors, ends and full mailboxes."""
+
+    class Narrow(Player):
+        high_water = 2
+
+    narrow = stage.spawn(Narrow)
+    with pytest.raises(ValueError, match="bug"):
+        narrow.ask(Fail("bug"))
+    with stage.held(narrow):
+        narrow.tell(Say(1))
+        narrow.tell(Say(2))
+        with pytest.raises(Exception, match="Narrow-1 has 2 unread messages"):
+            narrow.tell(Say(3))
+    assert narrow.stop() is True
+    with pytest.raises(pykka.ActorDeadError):
+        narrow.ask(Say(4))
+    assert [one.message for one in traced if one.moment == "handled" and isinstance(one.message, Say)] == ["1", "2"]

@@ -1,0 +1,222 @@
+"""The simulation: one seed, one story, byte for byte; another seed, another order; and a clock that only tests move."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from stage.players import Player, Say, do
+
+from callboard.actors.base import Actor, ActorRef, Supervision
+from callboard.actors.messages import Expired, Schedule
+from callboard.runtime.simulation import START_WALL_MS, Simulation
+from callboard.runtime.system import System
+from callboard.runtime.trace import as_line
+
+SEEDS = range(1, 13)
+
+
+# One seed, one story -------------------------------------------------------------------------------------------------
+
+
+class Gossip(Actor):
+    """Passes what it hears to others, chosen by what it heard; has a bug now and then, sleeps now and then."""
+
+    handlers = {str: "on_rumour"}
+    supervision = Supervision(restarts=100)
+    may_sleep = True
+
+    def __init__(self, circle: list[ActorRef]) -> None:
+        super().__init__()
+        self.circle = circle
+        self.heard = 0
+
+    def on_rumour(self, rumour: str) -> str:
+        self.heard += 1
+        dice = random.Random(f"{rumour} {self.heard}")
+        if len(rumour) < 12:
+            for _ in range(dice.randrange(3)):
+                dice.choice(self.circle).tell(rumour + dice.choice("abc"))
+        if dice.random() < 0.1:
+            raise ValueError(rumour)
+        if dice.random() < 0.2:
+            self.sleep()
+        return f"{self.actor_ref.actor_inbox.label} has heard {rumour}"
+
+    def on_leave(self, error: Exception | None) -> int:
+        return self.heard
+
+    def on_return(self, kept: int) -> None:
+        self.heard = kept
+
+
+def story(seed: int) -> bytes:
+    """Everything that happens in a small society: every message, every answer, every name."""
+    lines: list[str] = []
+    system = System(Simulation(seed))
+    system.trace(lambda traced: lines.append(as_line(traced)))
+    circle: list[ActorRef] = []
+    circle += [system.spawn(Gossip, circle) for _ in range(7)]
+    answers = [circle[number % 7].ask(str(number), block=False) for number in range(20)]
+    system.dispatcher.run()  # type: ignore[attr-defined]
+    for answer in answers:
+        try:
+            lines.append(answer.get())
+        except ValueError as error:
+            lines.append(f"bug: {error}")
+    lines += [str(ref) for ref in circle]
+    lines.append(repr(system.stats()))
+    assert len(lines) > 100
+    return "\n".join(lines).encode()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_same_seed_tells_the_same_story(seed: int) -> None:
+    assert story(seed) == story(seed)
+
+
+def test_other_seeds_tell_other_stories() -> None:
+    assert len({story(seed) for seed in SEEDS}) == len(SEEDS)
+
+
+def order(seed: int | None, names: str = "abcdef") -> str:
+    system = System(Simulation(seed))
+    heard: list[str] = []
+    for name in names:
+        system.spawn(Player, heard, name).tell(Say("!"))
+    system.dispatcher.run()  # type: ignore[attr-defined]
+    return "".join(one[0] for one in heard if one.endswith("!"))
+
+
+def test_a_seed_may_bring_any_order() -> None:
+    """Six orders of three actors, and none is left out."""
+    assert len({order(seed, "abc") for seed in range(100)}) == 6
+
+
+def test_without_a_seed_it_goes_in_line() -> None:
+    assert order(None) == "abcdef"
+
+
+def test_who_asks_for_names_does_not_change_the_order() -> None:
+    """URNs come from the seed too, but not from the same stream of chance."""
+
+    def run(asks: bool) -> tuple[list[str], list[str]]:
+        system = System(Simulation(3))
+        heard: list[str] = []
+        refs = [system.spawn(Player, heard, name) for name in "abcdef"]
+        urns = [ref.actor_urn for ref in refs] if asks else []
+        system.dispatcher.run()  # type: ignore[attr-defined]
+        return heard, urns
+
+    assert run(asks=True)[0] == run(asks=False)[0]
+    assert run(asks=True)[1] == run(asks=True)[1]
+
+
+# Nothing runs by itself ----------------------------------------------------------------------------------------------
+
+
+def test_a_step_is_one_message_of_one_actor() -> None:
+    dispatcher = Simulation(1)
+    heard: list[str] = []
+    player = System(dispatcher).spawn(Player, heard)
+    for number in range(3):
+        player.tell(Say(number))
+    seen = []
+    while dispatcher.step():
+        seen.append(len(heard))
+    assert seen == [2, 3, 4], "the start comes with the first message"
+    assert not dispatcher.step()
+
+
+def test_actors_that_never_rest_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("callboard.runtime.simulation.STEPS_MAX", 1000)
+    dispatcher = Simulation(5)
+    player = System(dispatcher).spawn(Player)
+
+    def again(one: Player) -> None:
+        one.actor_ref.tell(do(again))
+
+    player.tell(do(again))
+    with pytest.raises(AssertionError, match=r"did not come to rest in 1000 steps \(seed 5\)"):
+        dispatcher.run()
+
+
+# Time ----------------------------------------------------------------------------------------------------------------
+
+
+class Waiting(Player):
+    """Notes when its deadlines come."""
+
+    handlers = {**Player.handlers, Expired: "on_expired"}
+
+    def __init__(self, heard: list[Any], clock: Any) -> None:
+        super().__init__(heard)
+        self.clock = clock
+
+    def on_expired(self, message: Expired) -> None:
+        self.heard += [(self.clock.now_ms, name) for name in message.names]
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2])
+def test_alarms_ring_in_virtual_time(seed: int | None) -> None:
+    """An hour passes at once, and each deadline comes at its own time, not before and a tick later at most."""
+    dispatcher = Simulation(seed)
+    system = System(dispatcher)
+    heard: list[Any] = []
+    timer, waiting = system.start_timer(), system.spawn(Waiting, heard, dispatcher.clock)
+    for name, due_ms in [("late", 3_000_000), ("soon", 50), ("never", 3_600_001), ("same", 50), ("then", 60_000)]:
+        timer.tell(Schedule(waiting, name, due_ms))
+    dispatcher.advance(3_600_000)
+    assert sorted(heard[1:]) == [(50, "same"), (50, "soon"), (60_000, "then"), (3_000_000, "late")]
+    assert dispatcher.clock.now_ms == 3_600_000
+    assert dispatcher.clock.wall_ms() == START_WALL_MS + 3_600_000
+
+
+def test_the_clock_stands_still_while_actors_work() -> None:
+    dispatcher = Simulation(1)
+    system = System(dispatcher)
+    system.start_timer()
+    assert system.spawn(Player).ask(Say("x")) == "heard x"
+    dispatcher.run()
+    assert dispatcher.clock.now_ms == 0
+
+
+def test_who_waits_for_an_answer_lets_time_pass() -> None:
+    """If nothing else helps: the answer may depend on a deadline."""
+    dispatcher = Simulation(1)
+    system = System(dispatcher)
+    timer = system.start_timer()
+
+    class Slow(Waiting):
+        handlers = {**Waiting.handlers, str: "on_question"}
+
+        def on_question(self, question: str) -> object:
+            from callboard.actors.base import DEFERRED
+
+            self.kept = self.reply_to
+            timer.tell(Schedule(self.actor_ref, question, 7000))
+            return DEFERRED
+
+        def on_expired(self, message: Expired) -> None:
+            assert self.kept is not None
+            self.kept.set(f"{message.names[0]} at {self.clock.now_ms}")
+
+    assert system.spawn(Slow, [], dispatcher.clock).ask("what time is it") == "what time is it at 7000"
+
+
+def test_an_alarm_that_was_set_anew_rings_once() -> None:
+    dispatcher = Simulation(1)
+    alarm = dispatcher.new_alarm(dispatcher.clock)
+    heard: list[Any] = []
+    alarm.actor = System(dispatcher).spawn(type("Bell", (Actor,), {"on_receive": lambda _, one: heard.append(one)}))
+    for due_ms in (500, 100, 100, 300):
+        alarm.set(due_ms)
+    dispatcher.advance(299)
+    assert heard == []
+    dispatcher.advance(1)
+    assert len(heard) == 1
+    alarm.set(400)
+    alarm.clear()
+    dispatcher.advance(1000)
+    assert len(heard) == 1

@@ -1,0 +1,183 @@
+"""What only shows when several threads do it at once, many times.
+
+Every question is answered, and every message counts once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pykka
+import pytest
+from stage.players import PATIENCE_S, REAL, Player, Say, Stage, stage_fixture
+
+from callboard.actors.base import Actor, ActorRef
+from callboard.runtime.flag import Flag
+from callboard.runtime.reply import Reply
+
+stage = stage_fixture(*REAL)
+
+
+def at_once(*bodies: Callable[[], object]) -> None:
+    """Each on a thread of its own, begun together; an error of any is the test's."""
+    errors: list[BaseException] = []
+    start = threading.Barrier(len(bodies))
+
+    def run(body: Callable[[], object]) -> None:
+        start.wait()
+        try:
+            body()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(body,)) for body in bodies]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def test_whoever_asks_is_answered_whenever_the_actor_stops(stage: Stage) -> None:
+    """With its answer or with its death; pykka's own actors forget who asks in the wrong moment."""
+
+    def round_of(ref: ActorRef, replies: list[Reply]) -> list[Callable[[], None]]:
+        def ask() -> None:
+            replies.extend(ref.ask(Say(number), block=False) for number in range(8))
+
+        return [ask, ask, ask, lambda: ref.stop(block=False)]
+
+    for _ in range(40):
+        heard: list[str] = []
+        ref, replies = stage.spawn(Player, heard), list[Reply]()
+        at_once(*round_of(ref, replies))
+        answered = 0
+        for reply in replies:
+            try:
+                reply.get(timeout=PATIENCE_S)
+                answered += 1
+            except pykka.ActorDeadError:
+                pass
+        assert len(replies) == 24
+        assert answered == len(heard) - 2, "what was answered was heard, and the other way round"
+        assert heard[-1] == "stop"
+
+
+def test_all_may_be_stopped_while_others_start(stage: Stage) -> None:
+    """Those on the list when it began are stopped; nobody hangs, nobody is stopped half."""
+    born: list[ActorRef] = []
+    first = [stage.spawn(Player) for _ in range(50)]
+
+    def give_birth() -> None:
+        born.extend(stage.spawn(Player) for _ in range(200))
+
+    at_once(give_birth, lambda: stage.system.stop_all(timeout=PATIENCE_S))
+    assert not any(ref.is_alive() for ref in first)
+    assert stage.system.actors() == [ref for ref in born if ref.is_alive()]
+    for ref in stage.system.actors():
+        assert ref.ask(Say("x")) == "heard x"
+
+
+def test_several_may_stop_the_same(stage: Stage) -> None:
+    for _ in range(20):
+        heard: list[str] = []
+        ref = stage.spawn(Player, heard)
+        at_once(*[partial(ref.stop, timeout=PATIENCE_S)] * 4)
+        assert heard.count("stop") == 1
+        assert not ref.is_alive()
+
+
+class Node(Actor):
+    """Counts what passes, and sends it on."""
+
+    handlers = {tuple: "on_token"}
+
+    def __init__(self, nodes: list[ActorRef], seed: int) -> None:
+        super().__init__()
+        self.nodes = nodes
+        self.dice = random.Random(seed)
+        self.passed = 0
+
+    def on_token(self, token: tuple[int, Any]) -> None:
+        self.passed += 1
+        hops, done = token
+        if hops:
+            self.dice.choice(self.nodes).tell((hops - 1, done))
+        else:
+            done.release()
+
+
+def test_tokens_in_a_crowd_are_neither_lost_nor_doubled(stage: Stage) -> None:
+    """Sent from four threads and from the actors themselves, among few actors, so that mailboxes are often shared."""
+    tokens, hops = 40, 100
+    done = threading.Semaphore(0)
+    nodes: list[ActorRef] = []
+    nodes += [stage.spawn(Node, nodes, seed) for seed in range(5)]
+
+    def send() -> None:
+        for number in range(tokens // 4):
+            nodes[number % 5].tell((hops, done))
+
+    at_once(send, send, send, send)
+    for _ in range(tokens):
+        assert done.acquire(timeout=PATIENCE_S)
+    assert sum(node.proxy().passed.get() for node in nodes) == tokens * (hops + 1)
+
+
+@pytest.mark.parametrize("settlers", [1, 2])
+def test_callbacks_are_called_once_whoever_comes_first(settlers: int) -> None:
+    """A reply is settled on one thread while another asks to be told; or two try to settle it."""
+    for number in range(300):
+        reply, heard = Reply(), list[int]()
+
+        def settle(reply: Reply = reply, number: int = number) -> None:
+            try:
+                reply.set(number)
+            except Exception:
+                assert settlers == 2, "only the second may fail"
+
+        def listen(reply: Reply = reply, heard: list[int] = heard) -> None:
+            for _ in range(10):
+                reply.on_done(lambda one: heard.append(one.get()))
+
+        at_once(*itertools.repeat(settle, settlers), listen)
+        assert heard == [number] * 10
+
+
+class Slow(threading.Event):
+    """An event that takes its time to be made, so that another thread may make one too."""
+
+    def __init__(self) -> None:
+        threading.Event().wait(0.001)
+        super().__init__()
+
+
+def test_all_who_wait_for_the_end_hear_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``actor_stopped`` makes the event to wait on when somebody waits, and but one."""
+    monkeypatch.setattr("callboard.runtime.flag.threading", SimpleNamespace(Event=Slow))
+    flag = Flag()
+    waiting = [partial(flag.wait, PATIENCE_S)] * 3
+    heard: list[bool] = []
+
+    def set_late() -> None:
+        while flag._event is None:
+            threading.Event().wait(0.0001)
+        threading.Event().wait(0.005)
+        flag.set()
+
+    at_once(set_late, *[lambda wait=wait: heard.append(wait()) for wait in waiting])
+    assert heard == [True] * 3
+
+
+def test_an_actor_has_one_name_whoever_asks_first(stage: Stage) -> None:
+    for _ in range(50):
+        ref, names = stage.spawn(Player), list[str]()
+        at_once(*[lambda ref=ref, names=names: names.append(ref.actor_urn)] * 4)
+        assert len(set(names)) == 1

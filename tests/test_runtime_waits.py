@@ -1,0 +1,437 @@
+"""Waiting for answers: where it may block and where it must not, how long at most, and what a loop does instead."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import traceback
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pykka
+import pytest
+from stage.players import (
+    LOOPS,
+    PATIENCE_S,
+    REAL,
+    SIMULATIONS,
+    Call,
+    Fail,
+    Play,
+    Player,
+    Say,
+    Stage,
+    do,
+    keep_the_reply,
+    no_garbage_collector,
+    play_on,
+    settle_the_reply,
+    stage_fixture,
+)
+
+from callboard.actors.base import ActorRef
+from callboard.actors.messages import Schedule
+from callboard.runtime.reply import Reply, WouldDeadlock
+from callboard.runtime.system import System
+
+stage = stage_fixture(*REAL, *SIMULATIONS)
+real_stage = stage_fixture(*REAL)
+simulated_stage = stage_fixture(*SIMULATIONS)
+play = pytest.fixture(params=LOOPS)(play_on)
+
+Wait = Callable[[System, ActorRef], Any]
+
+# The ways to wait for an answer while the actors' own thread does nothing else, and how a coroutine waits for the same.
+BLOCKING: dict[str, Wait] = {
+    "ask": lambda _, ref: ref.ask(Say("blocking")),
+    "get": lambda _, ref: ref.proxy().name.get(),
+    "call": lambda _, ref: ref.proxy().say(Say("called")).get(),
+    "set": lambda _, ref: setattr(ref.proxy(), "name", "x"),
+    "stop": lambda _, ref: ref.stop(),
+    "stop_all": lambda system, _: system.stop_all(),
+}
+TWINS: dict[str, Wait] = {
+    "ask": lambda _, ref: ref.ask(Say("awaited"), block=False),
+    "get": lambda _, ref: ref.proxy().name,
+    "call": lambda _, ref: ref.proxy().say(Say("called")),
+    "stop": lambda _, ref: ref.stop(block=False),
+    "stop_all": lambda system, _: system.stop(),
+}
+ANSWERS = {"ask": "heard awaited", "get": "", "call": "heard called", "stop": True, "stop_all": [True, True]}
+SENDS_FIRST = ("get", "call")  # pykka's proxies send, and wait when get() is called
+
+each_way = pytest.mark.parametrize("way", BLOCKING)
+
+
+# Where it must not block ---------------------------------------------------------------------------------------------
+
+
+@each_way
+def test_an_actor_cannot_wait_for_another(stage: Stage, way: str) -> None:
+    """Its thread is the one that would have to answer, or may be. Said at once, and the message was not even sent."""
+    heard: list[str] = []
+    other = stage.spawn(Player, heard)
+    player = stage.spawn(Player)
+    stage.is_heard(other)
+    with pytest.raises(WouldDeadlock, match="a blocking wait"):
+        player.ask(do(lambda _: BLOCKING[way](stage.system, other)))
+    stage.is_heard(other)
+    assert other.is_alive()
+    assert way in SENDS_FIRST or heard == ["start"]
+    assert stage.system.actors() == [other, player]
+
+
+def test_nor_for_itself(stage: Stage) -> None:
+    player = stage.spawn(Player)
+    with pytest.raises(WouldDeadlock):
+        player.ask(do(lambda one: one.actor_ref.ask(Say("x"))))
+    assert player.ask(Say("x")) == "heard x"
+
+
+@each_way
+@pytest.mark.parametrize("is_warm", [True, False])
+def test_a_coroutine_on_the_actors_loop_cannot_block(play: Play, way: str, is_warm: bool) -> None:
+    """Not even before the first turn, when nobody has run anything yet."""
+
+    async def body(system: System) -> None:
+        heard: list[str] = []
+        first, second = system.spawn(Player, heard), system.spawn(Player)
+        if is_warm:
+            await first.ask(do(lambda _: None), block=False)
+        with pytest.raises(WouldDeadlock, match="await the reply"):
+            BLOCKING[way](system, first)
+        await first.ask(do(lambda _: None), block=False)
+        assert way in SENDS_FIRST or heard == ["start"]
+        assert system.actors() == [first, second]
+
+    play(body)
+
+
+@pytest.mark.parametrize("way", TWINS)
+def test_each_wait_has_an_awaitable_twin(play: Play, way: str) -> None:
+    async def body(system: System) -> None:
+        system.spawn(Player)
+        ref = system.spawn(Player)
+        assert await asyncio.wait_for(TWINS[way](system, ref), PATIENCE_S) == ANSWERS[way]
+
+    play(body)
+
+
+@pytest.mark.parametrize("way", TWINS)
+def test_a_coroutine_may_await_actors_on_threads(play: Play, way: str) -> None:
+    """Another loop's answers and a thread's come to the loop that waits for them."""
+
+    async def body(_: System) -> None:
+        with System.on_threads(2) as elsewhere:
+            elsewhere.spawn(Player)
+            ref = elsewhere.spawn(Player)
+            assert await asyncio.wait_for(TWINS[way](elsewhere, ref), PATIENCE_S) == ANSWERS[way]
+
+    play(body)
+
+
+def test_another_thread_may_block(play: Play) -> None:
+    """Errors are raised there too."""
+
+    async def body(system: System) -> None:
+        player = system.spawn(Player)
+        assert await asyncio.to_thread(player.ask, Say("x"), timeout=PATIENCE_S) == "heard x"
+        with pytest.raises(ValueError, match="bug"):
+            await asyncio.to_thread(player.ask, Fail("bug"), timeout=PATIENCE_S)
+        proxy = player.proxy()
+        assert await asyncio.to_thread(lambda: proxy.heard.get(timeout=PATIENCE_S)) == ["start", "x"]
+        assert await asyncio.to_thread(player.stop, timeout=PATIENCE_S)
+
+    play(body)
+
+
+def test_what_is_there_needs_no_waiting(play: Play) -> None:
+    async def body(system: System) -> None:
+        reply = system.spawn(Player).ask(Say("x"), block=False)
+        assert not reply.done()
+        assert await reply == "heard x"
+        assert await reply == "heard x", "as often as one likes"
+        assert reply.get() == "heard x"
+
+    play(body)
+
+
+def test_all_are_stopped_youngest_first_without_blocking(play: Play) -> None:
+    async def body(system: System) -> None:
+        heard: list[str] = []
+        for number in range(20):
+            await system.spawn(Player, heard, f"{number} ").ask(do(lambda _: None), block=False)
+        heard.clear()
+        assert await system.stop() == [True] * 20
+        assert heard == [f"{number} stop" for number in reversed(range(20))]
+
+    play(body)
+
+
+def test_the_loop_goes_on_while_a_coroutine_waits(play: Play) -> None:
+    """(Pykka's own future blocks the loop that awaits it.)"""
+
+    async def body(system: System) -> None:
+        player = system.spawn(Player)
+        waiting = asyncio.ensure_future(_awaited(player.ask(Call((keep_the_reply,)), block=False)))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        player.tell(Call((settle_the_reply,)))
+        assert await waiting == "at last"
+
+    play(body)
+
+
+async def _awaited(reply: Any) -> Any:
+    return await reply
+
+
+def test_a_wait_that_was_given_up_does_no_harm(play: Play) -> None:
+    async def body(system: System) -> None:
+        player = system.spawn(Player)
+        reply = player.ask(Call((keep_the_reply,)), block=False)
+        waiter = asyncio.ensure_future(_awaited(reply))
+        await player.ask(Say("x"), block=False)
+        waiter.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiter
+        player.tell(Call((settle_the_reply,)))
+        assert await reply == "at last"
+        await asyncio.sleep(0)
+        assert await player.ask(Say("x"), block=False) == "heard x"
+
+    play(body)
+
+
+# How long it takes at most -------------------------------------------------------------------------------------------
+
+
+def patience_of(stage: Stage) -> None:
+    """In the simulation time passes only if somebody has filed a deadline."""
+    if stage.is_simulated():
+        stage.system.start_timer().tell(Schedule(stage.spawn(Player), "far away", 3_600_000))
+
+
+def test_no_wait_is_for_ever(stage: Stage) -> None:
+    """Without a word the system's limit holds; what comes afterwards is late, and counted."""
+    patience_of(stage)
+    assert stage.system.ask_timeout_s == 30
+    stage.system.ask_timeout_s = 0.02
+    player = stage.spawn(Player)
+    with pytest.raises(pykka.Timeout, match=r"no answer within 0\.02 s"):
+        player.ask(Call((keep_the_reply,)))
+    assert stage.system.stats().late_replies == 0
+    stage.system.ask_timeout_s = PATIENCE_S
+    player.ask(Call((settle_the_reply,)))
+    assert stage.system.stats().late_replies == 1
+
+
+def test_who_asks_may_say_how_long(stage: Stage) -> None:
+    patience_of(stage)
+    player = stage.spawn(Player)
+    reply = player.ask(Call((keep_the_reply,)), block=False)
+    for timeout_s in (0.01, 0, -1):
+        with pytest.raises(pykka.Timeout, match=f"within {timeout_s:g} s"):
+            reply.get(timeout=timeout_s)
+    player.tell(Call((settle_the_reply,)))
+    assert reply.get() == "at last", "late for the others, in time for this one"
+
+
+def test_who_asks_may_wait_for_ever(stage: Stage) -> None:
+    stage.system.ask_timeout_s = math.inf
+    assert stage.spawn(Player).ask(Say("x")) == "heard x"
+
+
+def test_an_await_is_not_for_ever_either(play: Play) -> None:
+    async def body(system: System) -> None:
+        player = system.spawn(Player)
+        with pytest.raises(pykka.Timeout, match=r"within 0\.02 s"):
+            await player.ask(Call((keep_the_reply,)), block=False, timeout=0.02)
+        system.ask_timeout_s = 0.03
+        await player.ask(Call((settle_the_reply,)), block=False)
+        assert system.stats().late_replies == 1
+        with pytest.raises(pykka.Timeout, match=r"within 0\.03 s"):
+            await player.ask(Call((keep_the_reply,)), block=False)
+        system.ask_timeout_s = math.inf
+        assert await player.ask(Say("x"), block=False) == "heard x"
+
+    play(body)
+
+
+def test_in_the_simulation_the_wait_ends_on_its_clock(simulated_stage: Stage) -> None:
+    patience_of(simulated_stage)
+    clock = simulated_stage.system.dispatcher.clock  # type: ignore[attr-defined]
+    before_ms = clock.now_ms
+    with pytest.raises(pykka.Timeout):
+        simulated_stage.spawn(Player).ask(Call((keep_the_reply,)), timeout=12.5)
+    assert clock.now_ms == before_ms + 12_500
+
+
+def test_in_the_simulation_an_answer_that_will_never_come_is_known(simulated_stage: Stage) -> None:
+    with pytest.raises(WouldDeadlock, match="this answer will never come"):
+        simulated_stage.spawn(Player).ask(Call((keep_the_reply,)))
+
+
+# What pykka's futures do ---------------------------------------------------------------------------------------------
+
+
+def derived(ref: ActorRef) -> dict[str, tuple[Any, Any]]:
+    """Futures of futures, and what comes of them."""
+
+    def ask(*numbers: int) -> Any:
+        return ref.ask(do(lambda _: numbers), block=False)
+
+    return {
+        "map": (ask(1, 2).map(sum), 3),
+        "filter": (ask(1, 2, 3).filter(lambda number: number > 1), [2, 3]),
+        "reduce": (ask(1, 2, 3).reduce(lambda one, other: one + other, 10), 16),
+        "join": (ask(1).join(ask(2), ask(3)), [(1,), (2,), (3,)]),
+        "nested": (ask(1).join(ask(2).map(sum)).map(len), 2),
+        "again": (ask(7).map(sum).map(str), "7"),
+    }
+
+
+@pytest.mark.parametrize("name", ["map", "filter", "reduce", "join", "nested", "again"])
+class TestDerivedFutures:
+    def test_they_can_be_got(self, stage: Stage, name: str) -> None:
+        future, expected = derived(stage.spawn(Player))[name]
+        assert future.get() == expected
+        assert future.get() == expected
+
+    def test_they_can_be_awaited(self, play: Play, name: str) -> None:
+        async def body(system: System) -> None:
+            future, expected = derived(system.spawn(Player))[name]
+            assert await future == expected
+            assert await future == expected
+
+        play(body)
+
+
+def test_a_derived_future_has_the_error_of_its_source(play: Play) -> None:
+    async def body(system: System) -> None:
+        player = system.spawn(Player)
+        fine = player.ask(Say("x"), block=False)
+        with pytest.raises(ValueError, match="bug"):
+            await player.ask(Fail("bug"), block=False).map(len)
+        with pytest.raises(ValueError, match="bug"):
+            await fine.join(player.ask(Fail("bug"), block=False))
+        with pytest.raises(ZeroDivisionError):
+            await fine.map(lambda _: 1 // 0)
+        with pytest.raises(pykka.Timeout):
+            await player.ask(Call((keep_the_reply,)), block=False, timeout=0.01).map(len)
+
+    play(body)
+
+
+def test_a_future_of_pykkas_may_be_joined(play: Play) -> None:
+    """Only a thread can wait for that one; the loop goes on."""
+
+    async def body(system: System) -> None:
+        player, foreign = system.spawn(Player), pykka.ThreadingFuture[str]()
+        hooked = Reply(system.dispatcher)
+        hooked.set_get_hook(lambda timeout: foreign.get(timeout=timeout))
+        waiting = [
+            asyncio.ensure_future(_awaited(player.ask(Say("x"), block=False).join(other)))
+            for other in (foreign, hooked, hooked.map(str))
+        ]
+        assert await player.ask(Say("y"), block=False) == "heard y"
+        assert not any(one.done() for one in waiting)
+        foreign.set("from a thread")
+        assert await asyncio.gather(*waiting) == [["heard x", "from a thread"]] * 3
+
+    play(body)
+
+
+# One reply -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_reply_is_settled_once() -> None:
+    reply = Reply()
+    reply.set(1)
+    with pytest.raises(Exception):  # noqa: B017 (pykka's futures raise queue.Full)
+        reply.set(2)
+    assert reply.get() == 1
+
+
+def test_callbacks_hear_of_it_in_their_order_whenever_they_come() -> None:
+    heard: list[Any] = []
+    reply = Reply()
+    reply.on_done(lambda one: heard.append((1, one.get())))
+    reply.on_done(lambda one: heard.append((2, one.get())))
+    assert heard == []
+    reply.set("x")
+    reply.on_done(lambda one: heard.append((3, one.get())))
+    assert heard == [(1, "x"), (2, "x"), (3, "x")]
+
+
+def test_another_thread_may_take_the_last_callback() -> None:
+    """Between a look at the list and the hand that takes it."""
+
+    class Contested(list[Any]):
+        def pop(self, index: Any = -1) -> Any:
+            self.clear()
+            return super().pop(index)
+
+    reply = Reply()
+    reply._callbacks = Contested([print])
+    reply.set("x")
+    assert reply.get() == "x"
+
+
+def test_an_exception_is_raised_where_the_answer_is_wanted() -> None:
+    reply = Reply()
+    try:
+        raise KeyError("lost")
+    except KeyError:
+        reply.set_exception()
+    with pytest.raises(KeyError, match="lost"):
+        reply.get()
+
+
+def test_an_error_does_not_grow_with_each_who_hears_it(real_stage: Stage) -> None:
+    """It keeps the frames of where it was raised, not those of all who looked."""
+    reply = real_stage.spawn(Player).ask(Fail("bug"), block=False)
+    depths = []
+    for _ in range(3):
+        with pytest.raises(ValueError) as caught:
+            reply.get()
+        depths.append(len(traceback.extract_tb(caught.value.__traceback__)))
+        del caught
+    assert depths[0] == depths[1] == depths[2]
+
+
+class Value:
+    """Something that can be looked for in memory."""
+
+
+def test_an_idle_actor_does_not_hold_its_last_answer(stage: Stage) -> None:
+    player = stage.spawn(Player)
+    kept: list[weakref.ref[Any]] = []
+
+    def answer(_: Player) -> Value:
+        value = Value()
+        kept.append(weakref.ref(value))
+        return value
+
+    with no_garbage_collector():
+        player.ask(do(answer))
+        stage.until(lambda: kept[0]() is None)
+
+
+def test_an_error_goes_with_who_has_heard_of_it(real_stage: Stage) -> None:
+    """No circle of error, frame and future is left for the collector."""
+    player = real_stage.spawn(Player)
+    kept: list[weakref.ref[Any]] = []
+
+    def fail(_: Player) -> None:
+        value = Value()
+        kept.append(weakref.ref(value))
+        raise ValueError(value)
+
+    with no_garbage_collector():
+        with suppress(ValueError):
+            player.ask(do(fail))
+        real_stage.until(lambda: kept[0]() is None)
