@@ -73,7 +73,9 @@ class Wire:
         self.close()
 
 
-def encode(name: str, version: int, values: Mapping[str, Plain], correlation_id: int = 7) -> bytes:
+def encode(
+    name: str, version: int, values: Mapping[str, Plain], correlation_id: int = 7, client_id: str = "wire"
+) -> bytes:
     """A request's header and body as bytes, e.g. ``encode("heartbeat", 4, {"group_id": "g", ...})``."""
     request_type = message_type(name, version, "request")
     header_type = request_type.__header_schema__
@@ -81,7 +83,7 @@ def encode(name: str, version: int, values: Mapping[str, Plain], correlation_id:
         "request_api_key": request_type.__api_key__,
         "request_api_version": version,
         "correlation_id": correlation_id,
-        "client_id": "wire",
+        "client_id": client_id,
     }
     buffer = io.BytesIO()
     _writer(header_type)(buffer, build(header_type, header))

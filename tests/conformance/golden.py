@@ -1,0 +1,63 @@
+"""The files of what a real Kafka answered: readable JSON for scenarios, one compressed file for random scripts."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from pathlib import Path
+from typing import Any
+
+from .playing import Answered
+from .script import Step
+
+GOLDEN = Path(__file__).parent / "golden"
+SEEDS = GOLDEN / "seeds.json.xz"
+
+Came = list[list[Answered]]
+
+
+def write_chapter(name: str, kafka: str, scenarios: dict[str, Came]) -> None:
+    """A line an answer, so that a difference is a line's difference."""
+    lines = ["{", f' "kafka": {json.dumps(kafka)},', ' "scenarios": {']
+    written = [f"  {json.dumps(scenario)}: [\n{_steps(came)}\n  ]" for scenario, came in sorted(scenarios.items())]
+    text = "\n".join([*lines, ",\n".join(written), " }", "}"])
+    assert json.loads(text)["scenarios"] == scenarios
+    (GOLDEN / f"{name}.json").write_text(text + "\n")
+
+
+def _steps(came: Came) -> str:
+    return ",\n".join(f"   [{_answers(answers)}]" for answers in came)
+
+
+def _answers(answers: list[Answered]) -> str:
+    return ",\n    ".join(json.dumps(answer, ensure_ascii=False, sort_keys=True) for answer in answers)
+
+
+def read_chapter(name: str) -> dict[str, Came]:
+    """What came, by scenario and step; nothing where the chapter was not recorded."""
+    path = GOLDEN / f"{name}.json"
+    scenarios: dict[str, Came] = json.loads(path.read_text())["scenarios"] if path.exists() else {}
+    return scenarios
+
+
+class Played(dict[str, Any]):
+    """One random script: its ``seed``, its ``steps`` and what ``came`` after each."""
+
+    @property
+    def steps(self) -> list[Step]:
+        steps: list[Step] = self["steps"]
+        return steps
+
+    @property
+    def came(self) -> Came:
+        came: Came = self["came"]
+        return came
+
+
+def write_seeds(kafka: str, played: list[Played]) -> None:
+    text = json.dumps({"kafka": kafka, "seeds": played}, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    SEEDS.write_bytes(lzma.compress(text.encode(), preset=9))
+
+
+def read_seeds() -> list[Played]:
+    return [Played(one) for one in json.loads(lzma.decompress(SEEDS.read_bytes()))["seeds"]]

@@ -1,0 +1,166 @@
+"""A node of ours as a stage: in this process, through its connections' code, in a time that only scripts move.
+
+So nothing here depends on how fast the machine is, and a wait of five minutes costs nothing. Whether more comes is not
+guessed either: a commit of another group, which goes to the log and back, is answered behind all that went before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+from uuid import UUID
+
+from door import CardboardTransport, committing, frame, framed
+from peers.wire import FRAME_SIZE
+
+from callboard.runtime.alarm import Alarm
+from callboard.runtime.config import Options, Settings
+from callboard.runtime.dispatcher import LoopDispatcher
+from callboard.runtime.kafka.connection import Connection
+from callboard.runtime.node import Node
+
+from .kafka_stage import TOPICS
+from .playing import Frames
+
+STEP_MS = 40  # what a step takes of the script's time; at the paces of a real Kafka it is about that
+WALL_MS = 1_700_000_000_000
+BARRIER = frame("offset_commit", 9, **committing("barrier"))
+BARRIERS = 2  # a record that is kept may cause another one
+BARRIERS_MAX = 50  # before an answer that must come is missed
+
+
+class ScriptTime(Alarm):
+    """The node's clock, and the one alarm of its timer."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.due_ms: int | None = None
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+    def wall_ms(self) -> int:
+        return WALL_MS + self.now_ms
+
+    def set(self, due_ms: int) -> None:
+        self.due_ms = due_ms
+
+    def clear(self) -> None:
+        self.due_ms = None
+
+    def advance(self, to_ms: int) -> bool:
+        """Go to the next deadline, and ring; False if there is none any more before ``to_ms``, where it goes then."""
+        if self.due_ms is None or self.due_ms > to_ms:
+            self.now_ms = to_ms
+            return False
+        self.now_ms, self.due_ms = max(self.now_ms, self.due_ms), None
+        self.ring()
+        return True
+
+
+class ScriptTransport(CardboardTransport):
+    """A transport whose reader can wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_written = asyncio.Event()
+
+    def write(self, data: Any) -> None:
+        super().write(data)
+        self.has_written.set()
+
+    def take(self) -> list[bytes | None]:
+        """What was answered since the last call, without sizes."""
+        found: list[bytes | None] = []
+        data = bytes(self.written)
+        self.written.clear()
+        self.has_written.clear()
+        while data:
+            (size,) = FRAME_SIZE.unpack_from(data)
+            found.append(data[FRAME_SIZE.size : FRAME_SIZE.size + size])
+            data = data[FRAME_SIZE.size + size :]
+        return found
+
+
+class OurStage:
+    """Connections to one node."""
+
+    def __init__(self, node: Node, time: ScriptTime) -> None:
+        self.topics: dict[str, UUID] = {name: topic_id(node, name) for name in TOPICS}
+        self._node = node
+        self._time = time
+        self._lines: dict[str, tuple[Connection, ScriptTransport]] = {}
+        self._barrier = self._connect()
+
+    async def open(self, line: str) -> None:
+        self._lines[line] = self._connect()
+
+    def send(self, line: str, payload: bytes) -> None:
+        self._lines[line][0].data_received(framed(payload))
+
+    async def hang_up(self, line: str) -> None:
+        self._lines.pop(line)[0].connection_lost(None)
+
+    async def wait(self, ms: int) -> None:
+        end_ms = self._time.now_ms + ms
+        while self._time.advance(end_ms):
+            await self._pass_barrier()
+
+    async def settle(self, expected: int, outstanding: int) -> Frames:
+        frames: Frames = {}
+        for passed in range(1, BARRIERS_MAX + 1):
+            await self._pass_barrier()
+            if passed == 1:
+                await self.wait(STEP_MS)
+            for line, (_, transport) in list(self._lines.items()):
+                came = transport.take()
+                if transport.is_closed:
+                    came.append(None)
+                    del self._lines[line]
+                if came:
+                    frames.setdefault(line, []).extend(came)
+            if passed >= BARRIERS and sum(map(len, frames.values())) >= expected:
+                break
+        return frames
+
+    async def leave(self) -> None:
+        for connection, _ in self._lines.values():
+            connection.connection_lost(None)
+        self._lines.clear()
+
+    def _connect(self) -> tuple[Connection, ScriptTransport]:
+        connection, transport = Connection(self._node), ScriptTransport()
+        connection.connection_made(transport)
+        return connection, transport
+
+    async def _pass_barrier(self) -> None:
+        connection, transport = self._barrier
+        connection.data_received(BARRIER)
+        await transport.has_written.wait()
+        transport.take()
+
+
+def topic_id(node: Node, name: str) -> UUID:
+    topic = node.topics.get(name)
+    assert topic is not None
+    return topic.topic_id
+
+
+@asynccontextmanager
+async def open_stage(folder: Path, settings: Mapping[str, Any]) -> AsyncIterator[OurStage]:
+    """A node with the topics that scripts know, stopped at the end."""
+    time = ScriptTime()
+    node = Node(Settings(**settings), Options(data=folder, sync="none", topics=tuple(TOPICS.items())))
+    node.clock = time  # type: ignore[assignment]
+    listening = socket.create_server(("127.0.0.1", 0))
+    with patch.object(LoopDispatcher, "new_alarm", lambda _dispatcher, _clock: time):
+        await node.start(listening)
+    try:
+        yield OurStage(node, time)
+    finally:
+        await node.stop()

@@ -1,0 +1,288 @@
+"""Writes random scripts while they are played: clients of one group that do what good clients do, and much else.
+
+The next step may depend on the answers so far, so that groups get somewhere: a member that hears of a rebalance mostly
+rejoins, a leader mostly assigns. What is written down afterwards is a plain script that can be played again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from . import steps
+from .playing import Answered, Play
+from .script import Script, Step, client_of
+
+STEPS = (15, 45)
+WAITS_MAX = 2
+GOOD_MOVES = 0.6
+BEHIND = 0.15  # of the requests go behind one that is parked, on the same connection
+LINES_MAX = 3  # connections of one client
+
+# Far enough from each other that no pace of playing changes what is over after which wait.
+SESSION_SHORT_MS = 4000
+REBALANCE_SHORT_MS = 9000
+WAITS_MS = (2000, 6000, 12_000)
+LONG_MS = 100_000
+
+WORKER = [{"name": "range", "metadata": "$bytes worker"}]
+OFFERS = (steps.RANGE, steps.BOTH, steps.BOTH, steps.BOTH_STICKY_FIRST)
+ODD_OFFERS = (*OFFERS, steps.OTHER_TOPIC, steps.OTHER_TOPIC, steps.STICKY)
+
+
+class Client:
+    """What one client knows, from the answers that it got."""
+
+    def __init__(self, name: str, seat: str | None, chance: Random) -> None:
+        self.name = name
+        self.seat = seat
+        self.ids: list[str] = []
+        self.member_id = ""
+        self.generation = 0
+        self.protocol = "range"
+        self.members: list[str] = []  # that it has to give assignments to
+        self.needs = "join"
+        self.session_ms = chance.choice((LONG_MS, LONG_MS, LONG_MS, SESSION_SHORT_MS))
+        self.rebalance_ms = chance.choice((LONG_MS, LONG_MS, REBALANCE_SHORT_MS))
+        self.offers = chance.choice(OFFERS)
+
+    def hear(self, api: str, answer: Any) -> None:
+        error = answer.get("error_code")
+        if api == "join_group":
+            self._hear_join(error, answer)
+        elif error == "REBALANCE_IN_PROGRESS":
+            self.needs = "join"
+        elif api in ("sync_group", "heartbeat") and error in ("UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID"):
+            self.member_id, self.needs = "", "join"
+        elif api == "sync_group":
+            self._hear_sync(error)
+
+    def _hear_sync(self, error: str) -> None:
+        if error == "NONE":
+            self.needs = "nothing"
+        elif self.needs == "an answer":
+            self.needs = "join"
+
+    def _hear_join(self, error: str, answer: Any) -> None:
+        if error == "NONE":
+            self.generation, self.protocol = answer["generation_id"], answer["protocol_name"]
+            self.members = [one["member_id"] for one in answer["members"]]
+        if error in ("NONE", "MEMBER_ID_REQUIRED"):
+            self.member_id = answer["member_id"]
+            if self.member_id not in self.ids:
+                self.ids.append(self.member_id)
+            self.needs = "sync" if error == "NONE" else "join"
+        else:
+            self.member_id, self.needs = "", "join"
+
+
+class Author:
+    """Writes one script, step by step."""
+
+    def __init__(self, seed: int, run: Play) -> None:
+        self.script: list[Step] = []
+        self._chance = chance = Random(seed)
+        self._run = run
+        self._is_connect = chance.random() < 0.15
+        seats = [chance.choice((None, None, name.lower())) for name in "ABCD"]
+        self._clients = {
+            name: Client(name, seat, chance) for name, seat in zip("ABCD"[: chance.randint(2, 4)], seats, strict=False)
+        }
+        self._count = chance.randint(*STEPS)
+        self._waits = WAITS_MAX
+
+    def next_step(self) -> Step | None:
+        """The step after those that were taken; None at the end."""
+        left = self._count - len(self.script)
+        if left <= 0:
+            ending = (steps.describe("Z"), steps.fetch("Z"))
+            return self._note(ending[-left]) if -left < len(ending) else None
+        clients = list(self._clients.values())
+        if self._chance.random() < GOOD_MOVES:
+            patient = [client for client in clients if client.needs != "an answer"]
+            return self._note(self._good_move(self._chance.choice(patient or clients)))
+        return self._note(self._chance.choice(ODD_MOVES)(self, self._chance.choice(clients)))
+
+    def hear(self, answers: list[Answered]) -> None:
+        for number, answer in answers:
+            if isinstance(number, int):
+                line, api, *_ = self.script[number]
+                client = self._clients.get(client_of(line))
+                if client is not None:
+                    client.hear(api, answer)
+
+    def _note(self, step: Step) -> Step:
+        self.script.append(step)
+        return step
+
+    # Who and where ---------------------------------------------------------------------------------------------------
+
+    def _line(self, client: Client) -> str:
+        """A connection that waits for nothing; now and then one that does."""
+        lines = [client.name, *(f"{client.name}{number}" for number in range(2, LINES_MAX + 1))]
+        if self._chance.random() < BEHIND:
+            return self._chance.choice(lines)
+        return next((line for line in lines if not self._run.is_busy(line)), lines[-1])
+
+    def _someone(self, client: Client) -> tuple[str, str | None]:
+        """A member id and an instance id, of this client or another, of today or of old, or nobody's."""
+        other = self._chance.choice(list(self._clients.values()))
+        ids = [client.member_id, client.member_id, other.member_id, *other.ids, "nobody", ""]
+        seats = [client.seat, client.seat, other.seat, None, "nowhere"]
+        return self._chance.choice(ids), self._chance.choice(seats)
+
+    def _generation(self, client: Client) -> int:
+        return client.generation + self._chance.choice((0, 0, 0, 0, -1, 1))
+
+    def _version(self, newest: int, oldest: int = 0) -> int:
+        return self._chance.choice((newest, self._chance.randint(oldest, newest)))
+
+    # Moves of a good client ------------------------------------------------------------------------------------------
+
+    def _good_move(self, client: Client) -> Step:
+        if client.needs == "join":
+            client.needs = "an answer"
+            return self._join(client, client.member_id, client.offers)
+        if client.needs == "sync":
+            client.needs = "an answer"
+            return self._sync(client, client.member_id, client.seat, client.generation)
+        return self._chance.choice((self._beat, self._beat, self._commit))(
+            client, client.member_id, client.seat, client.generation
+        )
+
+    def _join(self, client: Client, member_id: str, offers: Any, **changes: Any) -> Step:
+        usual = {
+            "group_instance_id": client.seat,
+            "session_timeout": client.session_ms,
+            "rebalance_timeout": client.rebalance_ms,
+            **self._kind(offers),
+        }
+        version = self._version(9, oldest=5 if client.seat else 0)
+        return steps.join(self._line(client), member_id, version, **{**usual, **changes})
+
+    def _kind(self, offers: Any) -> dict[str, Any]:
+        """What a consumer or a Connect worker says in its join."""
+        if self._is_connect:
+            return {"protocol_type": "connect", "protocols": WORKER}
+        return {"protocol_type": "consumer", "protocols": offers}
+
+    def _sync(self, client: Client, member_id: str, seat: str | None, generation: int) -> Step:
+        parts = {one: f"{one[1:]} in {generation}" for one in client.members}
+        version = self._version(5, oldest=3 if seat else 0)
+        kind = "connect" if self._is_connect else "consumer"
+        return steps.sync(
+            self._line(client),
+            member_id,
+            generation,
+            parts,
+            version,
+            group_instance_id=seat,
+            protocol_type=kind,
+            protocol_name=client.protocol or "range",
+        )
+
+    def _beat(self, client: Client, member_id: str, seat: str | None, generation: int) -> Step:
+        return steps.beat(self._line(client), member_id, generation, seat, self._version(4, oldest=3 if seat else 0))
+
+    def _commit(self, client: Client, member_id: str, seat: str | None, generation: int) -> Step:
+        topic, index = self._chance.choice((("t", 0), ("t", 2), ("u", 0)))
+        committed = steps.offsets(
+            topic, steps.part(index, self._chance.randint(0, 99), "", self._chance.choice((-1, 3)))
+        )
+        version = self._version(10, oldest=7 if seat else 2)
+        return steps.commit(self._line(client), member_id, generation, committed, v=version, group_instance_id=seat)
+
+    # Odd moves -------------------------------------------------------------------------------------------------------
+
+    def odd_join(self, client: Client) -> Step:
+        """With another subscription, again, or without its id."""
+        member_id = self._chance.choice((client.member_id, client.member_id, ""))
+        return self._join(client, member_id, self._chance.choice(ODD_OFFERS))
+
+    def wrong_join(self, client: Client) -> Step:
+        """With an id that is not its own, or with what the group does not do."""
+        changes: dict[str, Any] = self._chance.choice(
+            ({"protocols": steps.ALIEN}, {"protocols": []}, {"protocol_type": "other"}, {"session_timeout": 1}, {})
+        )
+        member_id, _ = self._someone(client)
+        is_pending = member_id and client.seat  # a pending id with an instance: Kafka's own bug, and no client does it
+        return self._join(client, "nobody" if is_pending else member_id, client.offers, **changes)
+
+    def odd_sync(self, client: Client) -> Step:
+        step = self._sync(client, *self._someone(client), self._generation(client))
+        change = self._chance.choice(("", "", "protocol_name", "protocol_type"))
+        if change:
+            step[3][change] = self._chance.choice((None, "wrong"))
+        return step
+
+    def odd_beat(self, client: Client) -> Step:
+        return self._beat(client, *self._someone(client), self._generation(client))
+
+    def odd_commit(self, client: Client) -> Step:
+        generation = self._chance.choice((self._generation(client), -1))
+        return self._commit(client, *self._someone(client), generation)
+
+    def leave(self, client: Client) -> Step:
+        """One or two; nobody whose sync is parked: Kafka forgets to answer that."""
+        leaving = [self._someone(client) for _ in range(self._chance.choice((1, 1, 2)))]
+        if self._chance.random() < 0.5:
+            leaving = [(client.member_id, client.seat)]
+        if any(self._is_syncing(who, seat) for who, seat in leaving):
+            return self.look(client)
+        pairs = [(who, seat) if seat else who for who, seat in leaving]
+        version = 5 if any(seat for _, seat in leaving) else self._version(5)
+        return steps.leave(self._line(client), *pairs, v=version)
+
+    def _is_syncing(self, member_id: str, seat: str | None) -> bool:
+        asked = [one.values for line in self._run.outstanding.values() for one in line if one.api == "sync_group"]
+        return any(one["member_id"] == member_id or (seat and one["group_instance_id"] == seat) for one in asked)
+
+    def look(self, client: Client) -> Step:
+        line = self._line(client)
+        looks: tuple[Callable[[], Step], ...] = (
+            lambda: steps.describe(line, v=self._version(6)),
+            lambda: steps.fetch(line, v=self._version(10, oldest=2)),
+            lambda: steps.fetch(line, {"t": [0, 1, 2], "u": [0]}, v=self._version(10, oldest=1)),
+            lambda: [line, "list_groups", self._version(5, oldest=3), {"states_filter": [], "types_filter": []}],
+            lambda: steps.delete(line, v=self._version(2)),
+            lambda: steps.delete_offsets(line, {"t": [0, 1], "u": [0]}),
+        )
+        return self._chance.choice(looks)()
+
+    def wait(self, client: Client) -> Step:
+        if not self._waits:
+            return self.look(client)
+        self._waits -= 1
+        return steps.wait(self._chance.choice(WAITS_MS))
+
+    def hang_up(self, client: Client) -> Step:
+        """On a request that is parked. What else lies behind it, Kafka may read or not: that is the network's doing."""
+        parked = [line for line, asked in self._run.outstanding.items() if len(asked) == 1]
+        return steps.hang_up(self._chance.choice(parked)) if parked else self.look(client)
+
+
+ODD_MOVES: tuple[Callable[[Author, Client], Step], ...] = (
+    Author.odd_join,
+    Author.odd_join,
+    Author.wrong_join,
+    Author.odd_sync,
+    Author.odd_sync,
+    Author.odd_beat,
+    Author.odd_commit,
+    Author.leave,
+    Author.leave,
+    Author.look,
+    Author.look,
+    Author.wait,
+    Author.hang_up,
+)
+
+
+async def write(seed: int, run: Play) -> tuple[Script, list[list[Answered]]]:
+    """Write and play the script of a seed: its steps, and what came after each."""
+    author, came = Author(seed, run), list[list[Answered]]()
+    while (step := author.next_step()) is not None:
+        came.append(await run.take(step))
+        author.hear(came[-1])
+    return author.script, came

@@ -1,0 +1,173 @@
+"""Asks a real Kafka and writes down what it answers: ``python -m conformance.record`` in the folder of the tests.
+
+    record [--broker HOST:PORT] scenarios [CHAPTER ...]    the scenarios, into golden/CHAPTER.json
+    record [--broker HOST:PORT] seeds [COUNT [FIRST]]      random scripts, into golden/seeds.json.xz
+
+It starts a Kafka for each kind of settings (Java and Maven are needed), or takes one that runs with those settings.
+Every script is played at three paces (``kafka_stage.PACES``). A scenario that does not come out the same is an
+error of the scenario, and nothing is written; a random script is dropped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from uuid import UUID
+
+from real_kafka.kafka import TEST_SETTINGS, VERSION, RealKafka
+
+from .golden import Came, Played, write_chapter, write_seeds
+from .kafka_stage import CAREFUL_PACES, PACES, KafkaStage, Pace, get_ready
+from .playing import Play, play
+from .random_scripts import write
+from .scenarios import CHAPTERS, PLAIN, Settings
+from .script import Script
+from .steps import commit, delete, describe, fetch, leave, pair
+
+AT_ONCE = 24  # scripts that are played at the same time; more, and the broker answers too late to tell what is parked
+
+SEED_COUNT = 420  # of which Kafka answers more than 300 in the same way each time
+WARM_UP: Script = [*pair(), leave("C", "$A1", "$B1"), commit("A"), fetch("A"), describe("A"), delete("A")]
+WARM_UP_ROUNDS = 4
+SLOW = Pace(1.0, 0.0, 1.0)
+
+
+class Broker:
+    """Where a Kafka answers."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._address = (host, port)
+        self._topics: dict[str, UUID] = get_ready(host, port)
+        self.places = asyncio.Semaphore(AT_ONCE)
+
+    def stage(self, pace: Pace) -> KafkaStage:
+        return KafkaStage(*self._address, self._topics, pace)
+
+    async def warm_up(self) -> None:
+        """A broker that has just started takes long for what it does for the first time."""
+        for _ in range(WARM_UP_ROUNDS):
+            await asyncio.gather(*(self.play("warm-up", WARM_UP, SLOW) for _ in range(AT_ONCE)))
+
+    async def play_thrice(self, name: str, script: Script) -> list[Came]:
+        """What came, once at each pace."""
+        return list(await asyncio.gather(*(self.play(name, script, pace) for pace in CAREFUL_PACES)))
+
+    async def play(self, name: str, script: Script, pace: Pace) -> Came:
+        async with self.places:
+            try:
+                return await play(self.stage(pace), script)
+            except Exception as error:
+                error.add_note(f"in {name}")
+                raise
+
+
+@contextmanager
+def kafka(settings: Settings, broker: str | None) -> Iterator[tuple[str, int]]:
+    """A real Kafka with these settings, or the one that ``broker`` names."""
+    if broker is not None:
+        host, _, port = broker.rpartition(":")
+        yield host, int(port)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        server = RealKafka(Path(folder), {**TEST_SETTINGS, **settings})
+        server.start()
+        try:
+            yield server.host, server.port
+        finally:
+            server.stop()
+
+
+async def record(address: tuple[str, int], scripts: Mapping[str, Script]) -> dict[str, Came]:
+    """Each script's answers. Raises AssertionError where Kafka does not agree with itself."""
+    broker = Broker(*address)
+    await broker.warm_up()
+    results = await asyncio.gather(*(broker.play_thrice(name, script) for name, script in scripts.items()))
+    recorded = dict(zip(scripts, results, strict=True))
+    unsteady = [_difference(name, scripts[name], runs) for name, runs in recorded.items() if runs.count(runs[0]) != 3]
+    assert not unsteady, "Kafka does not agree with itself:\n" + "\n".join(unsteady)
+    return {name: runs[0] for name, runs in recorded.items()}
+
+
+async def record_seed(broker: Broker, seed: int) -> Played | None:
+    """A random script that Kafka answers in the same way each time; None if it does not."""
+    async with broker.places:
+        stage = broker.stage(PACES[0])
+        try:
+            script, came = await write(seed, Play(stage))
+        finally:
+            await stage.leave()
+    paces = [*PACES[1:], *(PACES * 2 if _leader_is_chance(came) else ())]
+    for pace in paces:
+        try:
+            if await broker.play(f"seed {seed}", script, pace) != came:
+                return None
+        except KeyError:  # a member id that came the first time did not come
+            return None
+    return Played(seed=seed, steps=script, came=came)
+
+
+def _leader_is_chance(came: Came) -> bool:
+    """Whether a group of two or more has got another leader: Kafka's choice is that of a hash map over random ids."""
+    answers = [answer for answers in came for number, answer in answers if isinstance(number, int)]
+    led = [answer for answer in answers if answer.get("members") and answer.get("leader")]
+    return any(old["leader"] != new["leader"] and len(new["members"]) > 1 for old, new in pairwise(led))
+
+
+async def record_seeds(address: tuple[str, int], count: int, first: int) -> list[Played]:
+    broker = Broker(*address)
+    await broker.warm_up()
+    played = await asyncio.gather(*(record_seed(broker, seed) for seed in range(first, first + count)))
+    return [one for one in played if one is not None]
+
+
+def seeds(count: int, first: int, broker: str | None) -> None:
+    with kafka(PLAIN, broker) as address:
+        kept = asyncio.run(record_seeds(address, count, first))
+    write_seeds(VERSION, kept)
+    print(f"{len(kept)} of {count} random scripts are kept")
+
+
+def _difference(name: str, script: Script, runs: list[Came]) -> str:
+    number = next(number for number, each in enumerate(zip(*runs, strict=True)) if each.count(each[0]) != len(each))
+    answers = "\n".join(f"    {json.dumps(run[number])}" for run in runs)
+    return f"{name}, step {number}: {script[number]}\n{answers}"
+
+
+def scenarios(names: list[str], broker: str | None) -> None:
+    """Record chapters; those with the same settings on the same server."""
+    left = {name: CHAPTERS[name] for name in names or CHAPTERS}
+    while left:
+        settings = next(iter(left.values())).settings
+        together = {name: left.pop(name) for name in list(left) if left[name].settings == settings}
+        with kafka(settings, broker) as address:
+            scripts = {f"{name}/{each}": made for name in together for each, made in together[name].scenarios.items()}
+            came = asyncio.run(record(address, scripts))
+        for name, chapter in together.items():
+            write_chapter(name, VERSION, {each: came[f"{name}/{each}"] for each in chapter.scenarios})
+            print(f"{name}: {len(chapter.scenarios)} scenarios")
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="record", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--broker", help="HOST:PORT of a Kafka that runs with the settings that are needed")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("scenarios").add_argument("chapters", nargs="*", choices=[[], *CHAPTERS])
+    random = commands.add_parser("seeds")
+    random.add_argument("count", nargs="?", type=int, default=SEED_COUNT)
+    random.add_argument("first", nargs="?", type=int, default=1)
+    options = parser.parse_args(arguments)
+    if options.command == "seeds":
+        seeds(options.count, options.first, options.broker)
+    else:
+        scenarios(options.chapters, options.broker)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

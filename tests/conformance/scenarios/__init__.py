@@ -1,0 +1,49 @@
+"""All scenarios, by the settings that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ..script import Script
+from .joining import DELAYED, JOINING, SMALL
+from .leaving import GROUPS, LEAVING
+from .offsets import COMMITS, DELETES, EXPIRIES, FETCHES, NAMELESS
+from .static_members import STATIC
+from .syncing import SYNCING
+from .transactions import TRANSACTIONS
+
+Settings = Mapping[str, int]
+
+# Groups form at once, short sessions are allowed, and all groups are in one partition.
+PLAIN: Settings = {
+    "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 500,
+    "offsets.topic.num.partitions": 1,
+}
+
+
+class Chapter(NamedTuple):
+    """Scenarios that are played on one server."""
+
+    settings: Settings
+    scenarios: Mapping[str, Script]
+
+
+CHAPTERS: Mapping[str, Chapter] = {
+    "joining": Chapter(PLAIN, JOINING),
+    "small": Chapter({**PLAIN, "group.max.size": 2}, SMALL),
+    "delayed": Chapter({**PLAIN, "group.initial.rebalance.delay.ms": 3000}, DELAYED),
+    "static": Chapter(PLAIN, STATIC),
+    "syncing": Chapter(PLAIN, SYNCING),
+    "leaving": Chapter(PLAIN, LEAVING),
+    "groups": Chapter(PLAIN, GROUPS),
+    "commits": Chapter(PLAIN, COMMITS),
+    "fetches": Chapter(PLAIN, FETCHES),
+    "nameless": Chapter({**PLAIN, "group.max.size": 1000}, NAMELESS),
+    "deletes": Chapter(PLAIN, DELETES),
+    "transactions": Chapter(PLAIN, TRANSACTIONS),
+    "expiries": Chapter(
+        {**PLAIN, "offsets.retention.minutes": 1, "offsets.retention.check.interval.ms": 1000}, EXPIRIES
+    ),
+}

@@ -1,0 +1,55 @@
+"""Every scenario, answered by our node as by the real Kafka that was recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from door import on_a_loop
+
+from callboard.runtime.config import BY_NAME
+from callboard.runtime.kafka.api import APIS
+
+from .comparing import compare
+from .golden import read_chapter
+from .our_stage import open_stage
+from .scenarios import CHAPTERS, Settings
+from .script import HANG_UP, WAIT, Script
+
+SERVED = {api.name for api in APIS}
+GOLDEN = {name: read_chapter(name) for name in CHAPTERS}
+
+
+def our_settings(settings: Settings) -> dict[str, int]:
+    """Kafka's settings by our names."""
+    return {name.replace(".", "_"): value for name, value in settings.items()}
+
+
+def all_scenarios() -> list[tuple[str, str]]:
+    return [(name, scenario) for name, chapter in CHAPTERS.items() for scenario in chapter.scenarios]
+
+
+def not_served(script: Script) -> set[str]:
+    return {step[1] for step in script if step[0] not in (WAIT, HANG_UP)} - SERVED
+
+
+@pytest.mark.parametrize(("chapter", "scenario"), all_scenarios())
+def test_scenario(chapter: str, scenario: str, tmp_path: Path) -> None:
+    script = CHAPTERS[chapter].scenarios[scenario]
+    settings = our_settings(CHAPTERS[chapter].settings)
+    if missing := not_served(script) | (settings.keys() - BY_NAME.keys()):
+        pytest.skip(f"this server does not have {sorted(missing)} yet")
+
+    @on_a_loop
+    async def play() -> None:
+        async with open_stage(tmp_path, settings) as stage:
+            await compare(stage, scenario, script, GOLDEN[chapter][scenario])
+
+    play()
+
+
+def test_what_is_recorded_is_what_is_played() -> None:
+    """``make golden`` was run since the tables were changed."""
+    assert {name: golden.keys() for name, golden in GOLDEN.items()} == {
+        name: chapter.scenarios.keys() for name, chapter in CHAPTERS.items()
+    }
