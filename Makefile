@@ -11,7 +11,7 @@ INSTALL := $(PIP) install --quiet --no-build-isolation --constraint constraints.
 # Tests that start servers and clients keep their time by the wall clock, so they get the machine for themselves.
 ALONE := $(wildcard tests/peers tests/real_kafka)
 
-.PHONY: run test check bench clean
+.PHONY: run test check golden bench clean
 
 run: $(VENV)/.installed
 	$(BIN)/callboard serve --listen 127.0.0.1:9092 --data ./data
@@ -27,6 +27,11 @@ check: $(VENV)/.installed-test
 	$(BIN)/mypy --strict -p callboard
 	$(BIN)/mypy --strict tests
 	$(BIN)/mypy --strict examples
+
+# What a real Kafka answers, for the tests in tests/conformance. Java and Maven are needed; most of it is waiting.
+golden: $(VENV)/.installed-test
+	cd tests && $(abspath $(BIN))/python -m conformance.record scenarios
+	cd tests && $(abspath $(BIN))/python -m conformance.record seeds
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/callboard bench door

@@ -24,6 +24,7 @@ from .messages import (
     Protocol,
     Synced,
     SyncGroup,
+    TxnOffsetCommit,
 )
 from .ports import Clock, GroupSettings, Random, ReplyTo
 from .rebalance import NEW_MEMBER_JOIN_TIMEOUT_MS, Rebalance
@@ -76,6 +77,7 @@ class ClassicGroup(Rebalance):
         self.replay(value)
         self._enter(State.STABLE if value.members else State.EMPTY)
         self.state_timestamp_ms = value.current_state_timestamp_ms
+        self._note_subscriptions()
         for member in self.members:
             self._renew_session(member, effects)
         if len(self.members) > self.settings.group_max_size:
@@ -247,7 +249,8 @@ class ClassicGroup(Rebalance):
             # An old client that finds itself the leader would assign anew: let it see its former id there (KIP-814).
             answer = answer._replace(leader=context.old_leader_id or "")
         effects.answer(self.members.take_join(member), answer)
-        self._renew_session(member, effects)
+        if member.session.due_ms is None:  # it rang while the join was parked; otherwise Kafka lets it run on
+            self._renew_session(member, effects)
 
     def _static_rejoin_failed(self, context: StaticRejoin, error: ErrorCode, effects: Effects) -> None:
         member = self.members.by_id.get(context.member_id)
@@ -376,6 +379,16 @@ class ClassicGroup(Rebalance):
             return answer
         self._renew_session(self.members.by_id[request.member_id], effects)
         return ErrorCode.NONE
+
+    def txn_commit_error(self, request: TxnOffsetCommit) -> ErrorCode:
+        """The same in a transaction: open rebalances do not matter, and old producers do not say who they are."""
+        answer = self.answers[Request.TXN_COMMIT]
+        if isinstance(answer, ErrorCode):
+            return answer
+        is_nobody = not request.member_id and request.group_instance_id is None
+        if request.generation_id < 0 and (is_nobody or self.state is State.EMPTY):
+            return ErrorCode.NONE
+        return self._check_sender(request.member_id, request.group_instance_id, request.generation_id)
 
     # Identity --------------------------------------------------------------------------------------------------------
 

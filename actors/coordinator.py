@@ -20,6 +20,7 @@ from .messages import (
     DeleteGroup,
     Described,
     DescribeGroup,
+    Expired,
     GroupChanged,
     GroupGone,
     GroupRequest,
@@ -31,14 +32,20 @@ from .messages import (
     ListedGroup,
     ListGroups,
     OffsetCommit,
+    OffsetDelete,
     OffsetFetch,
+    SettingsChanged,
     Shutdown,
+    SweepOn,
+    Swept,
     SyncGroup,
+    TxnOffsetCommit,
 )
 from .offsets import GroupData, Offsets, packed_protocol_type
 from .ports import Clock, GroupSettings, Random, ReplyTo
 from .refusal import refusal
 from .states import ABSENT, Action, Request, State
+from .sweep import Sweep
 from .underway import Kept
 
 REQUESTS: Mapping[type, Request] = {
@@ -47,7 +54,9 @@ REQUESTS: Mapping[type, Request] = {
     Heartbeat: Request.HEARTBEAT,
     LeaveGroup: Request.LEAVE,
     OffsetCommit: Request.COMMIT,
+    TxnOffsetCommit: Request.TXN_COMMIT,
     OffsetFetch: Request.FETCH,
+    OffsetDelete: Request.DELETE_OFFSETS,
     DescribeGroup: Request.DESCRIBE,
     DeleteGroup: Request.DELETE,
 }
@@ -100,6 +109,10 @@ class CoordinatorActor(SteadfastActor):
         GroupGone: "group_gone",
         ChildAsleep: "group_asleep",
         ChildFailed: "group_failed",
+        Expired: "sweep",
+        Swept: "swept",
+        SweepOn: "sweep_on",
+        SettingsChanged: "settings_changed",
         Shutdown: "shutdown",
     }
 
@@ -120,29 +133,34 @@ class CoordinatorActor(SteadfastActor):
         self._loaded = groups
         self._listed: dict[str, GroupChanged] = {}
         self._surroundings = Surroundings(settings, clock, random, self._actor_ref, timer, writer)
+        self._sweep = Sweep(directory.groups, directory.asleep, settings, clock, timer, self._actor_ref, self._wake)
         directory.coordinator = self._actor_ref
 
     def on_start(self) -> None:
         """Wake the groups that the log knows and that have members; the others sleep until somebody asks."""
         for group_id, data in self._loaded.items():
-            self._take_up(group_id, data)
+            if not data.is_gone():
+                self._take_up(group_id, data)
         self._loaded = {}
+        self._sweep.schedule()
 
     def _take_up(self, group_id: str, data: GroupData) -> None:
-        """A group that has no actor now."""
-        if not data.may_sleep():
-            self._make(group_id, data)
-        elif not data.is_gone():
+        """A group that has no actor now. One of which nothing is left is there until the next sweep, as in Kafka."""
+        if data.may_sleep():
             self._directory.asleep[group_id] = data.pack()
+        else:
+            self._make(group_id, data)
 
     def absent(self, request: GroupRequest) -> object:
         """A request to a group that was not in the directory when it was sent."""
         ref = self._directory.groups.get(request.group_id)
         if ref is None:
-            packed = self._directory.asleep.pop(request.group_id, None)
-            if packed is None and (answer := absent_answer(request)) is not None:
+            if request.group_id in self._directory.asleep:
+                ref = self._wake(request.group_id)
+            elif (answer := absent_answer(request)) is not None:
                 return answer
-            ref = self._make(request.group_id, GroupData() if packed is None else GroupData.unpack(packed))
+            else:
+                ref = self._make(request.group_id, GroupData())
         assert self.reply_to is not None, "requests come with a place for their answer"
         ref.post(request, self.reply_to)
         return DEFERRED
@@ -176,13 +194,36 @@ class CoordinatorActor(SteadfastActor):
         if kept is not None:
             self._listed.pop(kept.group_id, None)
             self._directory.groups.pop(kept.group_id, None)
-            self._take_up(kept.group_id, kept.data)
+            if kept.bug is None or not kept.data.is_gone():  # else it was deleted while it failed
+                self._take_up(kept.group_id, kept.data)
 
     def group_failed(self, _message: ChildFailed) -> None:
         """Its stand-in answers for it, under the same reference; it stays listed as it was."""
 
     def shutdown(self, _message: Shutdown) -> None:
         """Answered when all that came before has been handed on to the groups."""
+
+    # Old offsets -----------------------------------------------------------------------------------------------------
+
+    def sweep(self, _message: Expired) -> None:
+        if self._sweep.start():
+            self.sweep_on()
+
+    def swept(self, _message: Swept) -> None:
+        if self._sweep.swept():
+            self.sweep_on()
+
+    def sweep_on(self, _message: SweepOn | None = None) -> None:
+        if self._sweep.go_on():
+            self.tell_me_later(SweepOn())
+
+    def settings_changed(self, _message: SettingsChanged) -> None:
+        self._sweep.schedule()
+
+    # Actors ----------------------------------------------------------------------------------------------------------
+
+    def _wake(self, group_id: str) -> ActorRef:
+        return self._make(group_id, GroupData.unpack(self._directory.asleep.pop(group_id)))
 
     def _make(self, group_id: str, data: GroupData) -> ActorRef:
         partition = offsets_partition(group_id, self._partitions)
@@ -202,6 +243,8 @@ def absent_answer(request: GroupRequest) -> Any:
     if answer is Action.CREATE_IF_SIMPLE and isinstance(request, OffsetCommit) and request.generation_id >= 0:
         tells = request.tells_unknown_group
         return refusal(request, ErrorCode.GROUP_ID_NOT_FOUND if tells else ErrorCode.ILLEGAL_GENERATION)
+    if answer is Action.CREATE_IF_SIMPLE and isinstance(request, TxnOffsetCommit) and request.generation_id >= 0:
+        return refusal(request, ErrorCode.ILLEGAL_GENERATION)
     if answer is Action.NOBODY_LEAVES and isinstance(request, LeaveGroup):
         nobody = tuple(
             LeftMember(m.member_id, m.group_instance_id, ErrorCode.UNKNOWN_MEMBER_ID) for m in request.members

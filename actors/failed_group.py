@@ -8,25 +8,19 @@ back behind the same reference is the group, from what is durable.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from .base import SteadfastActor
 from .errors import ErrorCode
 from .messages import (
-    DeleteGroup,
-    DescribeGroup,
     Expired,
+    ExpireOffsets,
     GroupRequest,
-    Heartbeat,
-    JoinGroup,
-    LeaveGroup,
-    OffsetCommit,
-    OffsetFetch,
     Shutdown,
-    SyncGroup,
     Written,
 )
 from .offsets import GroupData
+from .records import MarkerRecord
 from .refusal import refusal
 from .underway import Kept
 
@@ -44,11 +38,10 @@ class FailedGroup(SteadfastActor):
 
     may_sleep = True
     handlers = {
-        **dict.fromkeys(
-            (JoinGroup, SyncGroup, Heartbeat, LeaveGroup, OffsetCommit, OffsetFetch, DescribeGroup, DeleteGroup),
-            "refuse",
-        ),
+        **dict.fromkeys(get_args(GroupRequest), "refuse"),
+        ExpireOffsets: "ignore",
         Written: "written",
+        MarkerRecord: "transaction_ended",
         Expired: "ignore",
         Shutdown: "ignore",
     }
@@ -83,5 +76,8 @@ class FailedGroup(SteadfastActor):
         if answer is not None:
             answer(message.outcome.error)
 
+    def transaction_ended(self, marker: MarkerRecord) -> None:
+        self._data.replay(marker)
+
     def ignore(self, _message: Any) -> None:
-        """Alarms of members that are not here, and the end: nobody is parked."""
+        """Alarms of members that are not here, the sweep, and the end: nobody is parked."""

@@ -13,6 +13,7 @@ from .base import DEFERRED, Actor, ActorRef, Overflow, Supervision
 from .classic import ClassicGroup
 from .effects import Deadline, Effects
 from .errors import ErrorCode
+from .expiry import MINUTE_MS, OldOffsets, expired
 from .failed_group import FailedGroup
 from .messages import (
     Append,
@@ -22,6 +23,7 @@ from .messages import (
     Described,
     DescribeGroup,
     Expired,
+    ExpireOffsets,
     Fetched,
     GroupChanged,
     GroupGone,
@@ -31,22 +33,27 @@ from .messages import (
     LeaveGroup,
     Left,
     OffsetCommit,
+    OffsetDelete,
     OffsetFetch,
+    OffsetsDeleted,
     Schedule,
     Shutdown,
     SyncGroup,
+    TxnOffsetCommit,
     Written,
 )
-from .offsets import GroupData, Offsets, commit_records
+from .offsets import GroupData, commit_records, txn_commit_records
 from .ports import Clock, Entry, GroupSettings, Random, ReplyTo
-from .records import Record
+from .records import GroupRecord, MarkerRecord, OffsetRecord, Record
 from .states import Action, Request, State
+from .subscription import CONSUMER
 from .underway import (
     APPEND_ERRORS,
     CommitContext,
     DeleteContext,
     Deletion,
     Kept,
+    OffsetDeleteContext,
     Underway,
     WaitingFetch,
     deliver,
@@ -94,9 +101,13 @@ class GroupActor(Actor):
         SyncGroup: "sync",
         LeaveGroup: "leave",
         OffsetFetch: "fetch",
+        TxnOffsetCommit: "commit_in_transaction",
+        MarkerRecord: "transaction_ended",
+        OffsetDelete: "delete_offsets",
         Expired: "expired",
         DescribeGroup: "describe",
         DeleteGroup: "delete",
+        ExpireOffsets: "expire_offsets",
         Shutdown: "shutdown",
     }
 
@@ -166,11 +177,56 @@ class GroupActor(Actor):
         self._append(records, CommitContext(self.reply_to, errors))
         return DEFERRED
 
+    def commit_in_transaction(self, request: TxnOffsetCommit) -> object:
+        if self._underway.deletion is not None:
+            return self._wait_for_deletion(self._underway.deletion, request)
+        error = self._group.txn_commit_error(request)
+        if error is not ErrorCode.NONE:
+            return Committed((error,) * len(request.commits))
+        around = self._around
+        errors, records = txn_commit_records(request, around.clock.wall_ms(), around.settings.offset_metadata_max_bytes)
+        if not records:
+            return Committed(errors)
+        self._append(records, CommitContext(self.reply_to, errors))
+        return DEFERRED
+
+    def transaction_ended(self, marker: MarkerRecord) -> None:
+        """Its marker is durable, and so is all that it has committed here."""
+        self.data.replay(marker)
+        self._carry_out()
+
     def fetch(self, request: OffsetFetch) -> Fetched | object:
         if request.require_stable and self._underway.appends_done < self._underway.appends_sent:
             self._underway.fetches.append(WaitingFetch(request, self.reply_to, self._underway.appends_sent))
             return DEFERRED
         return self._fetched(request)
+
+    def delete_offsets(self, request: OffsetDelete) -> object:
+        if self._underway.deletion is not None:
+            return self._wait_for_deletion(self._underway.deletion, request)
+        group, answer = self._group, self._group.answers[Request.DELETE_OFFSETS]
+        if answer is Action.DELETE_OFFSETS_OF_CONSUMERS and group.protocol_type != CONSUMER:
+            answer = ErrorCode.NON_EMPTY_GROUP
+        if isinstance(answer, ErrorCode):
+            return OffsetsDeleted(answer)
+        subscribed, none = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE
+        errors = tuple(subscribed if group.is_subscribed_to(topic) else none for topic, _ in request.topics)
+        records = self._offset_tombstones(request, errors)
+        if not records:
+            return OffsetsDeleted(ErrorCode.NONE, errors)
+        self._append(records, OffsetDeleteContext(self.reply_to, errors))
+        return DEFERRED
+
+    def _offset_tombstones(self, request: OffsetDelete, errors: tuple[ErrorCode, ...]) -> tuple[Record, ...]:
+        """For what has an offset; for all that is asked while commits are on their way, since they may be of these."""
+        may_have = self._underway.appends_done < self._underway.appends_sent
+        return tuple(
+            OffsetRecord(self.group_id, topic, partition, None)
+            for (topic, partitions), error in zip(request.topics, errors, strict=True)
+            if error is ErrorCode.NONE
+            for partition in partitions
+            if may_have or self.data.has(topic, partition)
+        )
 
     def describe(self, _request: DescribeGroup) -> Described:
         return self._group.describe()
@@ -205,7 +261,7 @@ class GroupActor(Actor):
         if error is ErrorCode.NONE:
             for record in message.records:
                 self.data.replay(record)
-        if isinstance(context, CommitContext):
+        if isinstance(context, (CommitContext, OffsetDeleteContext)):
             context.answer(error)
         elif isinstance(context, DeleteContext):
             self._delete_written(context, error)
@@ -269,8 +325,7 @@ class GroupActor(Actor):
         self._around.coordinator.tell(self._listed)
 
     def _fetched(self, request: OffsetFetch) -> Fetched:
-        offsets = Offsets() if self._group.state is State.DEAD else self.data.offsets
-        return offsets.fetch(request)
+        return (GroupData() if self._group.state is State.DEAD else self.data).fetch(request)
 
     def _answer_fetches(self) -> None:
         underway = self._underway
@@ -285,14 +340,26 @@ class GroupActor(Actor):
         """Tombstones are for what is durable: commits that are on their way come first."""
         if deletion.is_sent or self._underway.appends_done < self._underway.appends_sent:
             return
-        self._append(self.data.tombstones(self.group_id), DeleteContext(deletion.reply))
         deletion.is_sent = True
+        if not deletion.only_expired:
+            self._append(self.data.tombstones(self.group_id), DeleteContext(deletion.reply))
+            return
+        found = self._expired()
+        ends_group = bool(found.records) and isinstance(found.records[-1], GroupRecord)
+        context = DeleteContext(deletion.reply, ends_group, found.is_all)
+        if found.records:
+            self._append(found.records, context)
+        else:  # what was on its way has saved the last of them
+            self._delete_written(context, ErrorCode.NONE)
 
     def _delete_written(self, context: DeleteContext, error: ErrorCode) -> None:
         deletion, coordinator = self._underway.deletion, self._around.coordinator
-        context.answer(error)
         assert deletion is not None
-        if error is ErrorCode.NONE:
+        if error is ErrorCode.NONE and not context.is_all:
+            self._actor_ref.post(ExpireOffsets(), context.reply)
+        else:
+            context.answer(error)
+        if error is ErrorCode.NONE and context.ends_group:
             deletion.is_done = True
             self._close(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             coordinator.tell(GroupGone(self.group_id))
@@ -309,10 +376,23 @@ class GroupActor(Actor):
             deletion.waiting.append((request, self._reply()))
         return DEFERRED
 
+    def expire_offsets(self, _message: ExpireOffsets) -> object:
+        """Most often nothing is old. If something is, it is deleted as a whole group is: nobody commits meanwhile."""
+        if self._underway.deletion is not None or not self._expired().records:
+            return None
+        self._underway.deletion = Deletion(self._reply(), only_expired=True)
+        self._delete_if_all_is_written(self._underway.deletion)
+        return DEFERRED
+
+    def _expired(self) -> OldOffsets:
+        retention_ms = self._around.settings.offsets_retention_minutes * MINUTE_MS
+        return expired(self._group, self.data, self._around.clock.wall_ms(), retention_ms)
+
     # Leaving memory, and coming back ---------------------------------------------------------------------------------
 
     def _may_sleep_soon(self) -> bool:
-        return self._group.state is State.EMPTY and self._group.is_quiet and self._underway.is_quiet
+        is_quiet = self._group.is_quiet and self._underway.is_quiet and not self.data.pending
+        return self._group.state is State.EMPTY and is_quiet
 
     def _watch_idleness(self) -> None:
         if self._idle.due_ms is None and self._may_sleep_soon():

@@ -129,8 +129,23 @@ class OffsetCommit(NamedTuple):
     tells_unknown_group: bool = True  # v9+: GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION
 
 
+class TxnOffsetCommit(NamedTuple):
+    """Offsets that count when a transaction commits. It passes the transactions, then goes to its group (KIP-447)."""
+
+    group_id: str
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    member_id: str
+    group_instance_id: str | None
+    generation_id: int  # -1 from versions before 3, and from producers without a group's metadata
+    commits: tuple[Commit, ...]
+    joins_transaction: bool = False  # v5+: there was no AddOffsetsToTxn before it (KIP-890)
+    tells_abortable: bool = True  # v4+: TRANSACTION_ABORTABLE instead of INVALID_TXN_STATE
+
+
 class Committed(NamedTuple):
-    """Answer to OffsetCommit: ``errors`` runs parallel to the request's commits."""
+    """Answer to OffsetCommit and TxnOffsetCommit: ``errors`` runs parallel to the request's commits."""
 
     errors: tuple[ErrorCode, ...]
 
@@ -154,6 +169,18 @@ class FetchedOffset(NamedTuple):
 class Fetched(NamedTuple):
     error: ErrorCode
     topics: tuple[tuple[str, tuple[FetchedOffset, ...]], ...] = ()
+
+
+class OffsetDelete(NamedTuple):
+    group_id: str
+    topics: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+class OffsetsDeleted(NamedTuple):
+    """Answer to OffsetDelete, when the tombstones are durable: an error for each of the request's topics."""
+
+    error: ErrorCode
+    topics: tuple[ErrorCode, ...] = ()
 
 
 class DescribeGroup(NamedTuple):
@@ -186,7 +213,22 @@ class DeleteGroup(NamedTuple):
     group_id: str
 
 
-GroupRequest = JoinGroup | SyncGroup | Heartbeat | LeaveGroup | OffsetCommit | OffsetFetch | DescribeGroup | DeleteGroup
+class ExpireOffsets(NamedTuple):
+    """From the coordinator's sweep to a group, now and then: what is old goes. Answered when that is durable."""
+
+
+GroupRequest = (
+    JoinGroup
+    | SyncGroup
+    | Heartbeat
+    | LeaveGroup
+    | OffsetCommit
+    | TxnOffsetCommit
+    | OffsetFetch
+    | OffsetDelete
+    | DescribeGroup
+    | DeleteGroup
+)
 
 # Requests to the coordinator -----------------------------------------------------------------------------------------
 
@@ -217,6 +259,18 @@ class GroupGone(NamedTuple):
     """A group was deleted; its actor may stop."""
 
     group_id: str
+
+
+class Swept(NamedTuple):
+    """To the coordinator's sweep: one of the groups that it has asked is done."""
+
+
+class SweepOn(NamedTuple):
+    """The coordinator to itself: the sweep's next slice, after everybody else's turns."""
+
+
+class SettingsChanged(NamedTuple):
+    """To the coordinator: whatever it has scheduled by a setting is to be scheduled anew."""
 
 
 class Shutdown(NamedTuple):

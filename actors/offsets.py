@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import marshal
+import struct
 from collections.abc import Iterable, Iterator, Mapping
 
 from .errors import ErrorCode
-from .messages import Fetched, FetchedOffset, OffsetCommit, OffsetFetch
-from .records import GroupRecord, GroupValue, OffsetRecord, OffsetValue, Record
+from .messages import Fetched, FetchedOffset, OffsetCommit, OffsetFetch, TxnOffsetCommit
+from .pending_offsets import PendingOffsets
+from .records import (
+    GroupRecord,
+    GroupValue,
+    MarkerRecord,
+    OffsetRecord,
+    OffsetValue,
+    PendingOffsetRecord,
+    Record,
+)
 
 NO_OFFSET = -1
 NO_LEADER_EPOCH = -1
+
+_HEAD = struct.Struct(">qqI")
+"""Before what is packed: when the oldest offset's age began, when the first with a time of its own goes, and the length
+of the protocol type, which follows."""
+
+_NEVER = 2**63 - 1
 
 
 class Offsets:
@@ -57,6 +73,9 @@ class Offsets:
         known = self._topics.get(topic, {})
         return tuple(_fetched(partition, known.get(partition)) for partition in asked)
 
+    def has(self, topic: str, partition: int) -> bool:
+        return partition in self._topics.get(topic, {})
+
     def tombstones(self, group_id: str) -> tuple[OffsetRecord, ...]:
         """The records that delete everything here."""
         return tuple(
@@ -69,41 +88,84 @@ class Offsets:
 class GroupData:
     """What is durable about one group, made by nothing but its records in the order of the log."""
 
-    __slots__ = ("offsets", "value")
+    __slots__ = ("offsets", "pending", "value")
 
     def __init__(self) -> None:
         self.value: GroupValue | None = None
         self.offsets = Offsets()
+        self.pending = PendingOffsets()
 
     def replay(self, record: Record) -> None:
         if isinstance(record, OffsetRecord):
             self.offsets.replay(record)
+            if self.pending.places:
+                self._overtake(record)
         elif isinstance(record, GroupRecord):
             self.value = record.value
+        elif isinstance(record, PendingOffsetRecord):
+            self._replay_pending(record)
+        elif isinstance(record, MarkerRecord):
+            for (topic, partition), value in self.pending.end(record.producer_id, record.committed):
+                self.offsets.replay(OffsetRecord("", topic, partition, value))
+
+    def _overtake(self, record: OffsetRecord) -> None:
+        if record.value is None:
+            self.pending.forget(record.topic, record.partition)
+        else:
+            self.pending.overtake(record.topic, record.partition)
+
+    def _replay_pending(self, record: PendingOffsetRecord) -> None:
+        """A tombstone is one at once, in a transaction or not."""
+        if record.value is None:
+            self.replay(OffsetRecord(*record[:4]))
+        else:
+            self.pending.add(record)
+
+    def fetch(self, request: OffsetFetch) -> Fetched:
+        fetched = self.offsets.fetch(request)
+        return self.pending.hide(fetched) if request.require_stable and self.pending else fetched
+
+    def has(self, topic: str, partition: int) -> bool:
+        """Whether there is something to delete: an offset, or one that a transaction is about to commit."""
+        return self.offsets.has(topic, partition) or (topic, partition) in self.pending.places
 
     def is_gone(self) -> bool:
-        """Whether nothing is left: no group record and no offset."""
-        return self.value is None and not len(self.offsets)
+        """Whether nothing is left: no group record and no offset, not even one of an open transaction."""
+        return self.value is None and not len(self.offsets) and not self.pending
 
     def may_sleep(self) -> bool:
-        """Whether nobody waits for a session to end: a group with members has deadlines."""
-        return self.value is None or not self.value.members
+        """Whether nobody waits for a session or a transaction to end."""
+        return (self.value is None or not self.value.members) and not self.pending
 
     def pack(self) -> bytes:
-        """All of it in a tenth of the memory, for ``unpack`` in the same process. Of groups without members only."""
+        """All of it in a tenth of the memory, for ``unpack`` in the same process. Of groups that ``may_sleep`` only."""
         value = self.value
-        assert value is None or not value.members, "a group with members has deadlines"
+        assert self.may_sleep(), "a group with members has deadlines, and an open transaction will end"
         protocol_type = (value.protocol_type if value is not None else "").encode("utf-8", "surrogatepass")
         topics = [
             (topic, [(partition, *offset) for partition, offset in partitions.items()])
             for topic, partitions in self.offsets.topics()
         ]
         data = marshal.dumps((None if value is None else tuple(value), topics))
-        return len(protocol_type).to_bytes(4, "big") + protocol_type + data
+        return _HEAD.pack(*self._oldest_ms(), len(protocol_type)) + protocol_type + data
+
+    def _oldest_ms(self) -> tuple[int, int]:
+        """What ``packed_is_due`` needs; the rules are those of ``expiry.expired`` for a group without members."""
+        if not len(self.offsets):
+            return -1, -1  # the group itself is to go
+        value = self.value
+        since_ms = value.current_state_timestamp_ms if value is not None and value.protocol_type else -1
+        oldest_ms = expire_ms = _NEVER
+        for _topic, _partition, offset in self.offsets:
+            if offset.expire_timestamp_ms != -1:
+                expire_ms = min(expire_ms, offset.expire_timestamp_ms)
+            else:
+                oldest_ms = min(oldest_ms, offset.commit_timestamp_ms if since_ms == -1 else since_ms)
+        return oldest_ms, expire_ms
 
     @classmethod
     def unpack(cls, packed: bytes) -> GroupData:
-        value, topics = marshal.loads(memoryview(packed)[4 + int.from_bytes(packed[:4], "big") :])
+        value, topics = marshal.loads(memoryview(packed)[_HEAD.size + _HEAD.unpack_from(packed)[2] :])
         data = cls()
         data.value = None if value is None else GroupValue(*value)
         for topic, offsets in topics:
@@ -112,12 +174,24 @@ class GroupData:
 
     def tombstones(self, group_id: str) -> tuple[Record, ...]:
         """What deletes the group: first its offsets, then itself. A simple group gets both too, as in Kafka."""
-        return (*self.offsets.tombstones(group_id), GroupRecord(group_id, None))
+        pending = (
+            OffsetRecord(group_id, topic, partition, None)
+            for topic, partition in self.pending.places
+            if not self.offsets.has(topic, partition)
+        )
+        return (*self.offsets.tombstones(group_id), *pending, GroupRecord(group_id, None))
 
 
 def packed_protocol_type(packed: bytes) -> str:
     """What a listing shows of a group that ``GroupData.pack`` has packed, without unpacking it."""
-    return packed[4 : 4 + int.from_bytes(packed[:4], "big")].decode("utf-8", "surrogatepass")
+    size: int = _HEAD.unpack_from(packed)[2]
+    return packed[_HEAD.size : _HEAD.size + size].decode("utf-8", "surrogatepass")
+
+
+def packed_is_due(packed: bytes, now_ms: int, retention_ms: int) -> bool:
+    """Whether something of a group that ``GroupData.pack`` has packed could be old, without unpacking it."""
+    oldest_ms, expire_ms, _ = _HEAD.unpack_from(packed)
+    return bool(now_ms - oldest_ms >= retention_ms or now_ms >= expire_ms)
 
 
 def commit_records(
@@ -138,6 +212,16 @@ def commit_records(
         value = OffsetValue(commit.offset, commit.leader_epoch, commit.metadata, now_ms, expire_ms)
         records.append(OffsetRecord(request.group_id, commit.topic, commit.partition, value))
     return tuple(errors), tuple(records)
+
+
+def txn_commit_records(
+    request: TxnOffsetCommit, now_ms: int, metadata_max: int
+) -> tuple[tuple[ErrorCode, ...], tuple[PendingOffsetRecord, ...]]:
+    """The same for a commit in a transaction."""
+    plain = OffsetCommit(request.group_id, request.member_id, None, -1, request.commits)
+    errors, records = commit_records(plain, now_ms, metadata_max)
+    producer = (request.producer_id, request.producer_epoch)
+    return errors, tuple(PendingOffsetRecord(*record, *producer) for record in records)
 
 
 def _utf16_units(text: str) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from .errors import ErrorCode
-from .records import Record
+from .records import MarkerRecord, Record
 
 
 class Clock(Protocol):
@@ -67,6 +67,29 @@ class Log(Protocol):
         """
 
 
+class TransactionTopics(Protocol):
+    """Where producer ids come from, and the topics that transactions write to."""
+
+    def new_producer_id(self) -> int:
+        """An id that was never given before, not even before a restart. CoordinatorError if the disk fails."""
+
+    def end_transaction(self, topic: str, partition: int, marker: MarkerRecord, timestamp_ms: int) -> None:
+        """Put a marker behind what the producer has written there; nothing where there is no such partition."""
+
+
+class TransactionSettings(Protocol):
+    """The settings that transactions look at."""
+
+    @property
+    def transaction_max_timeout_ms(self) -> int: ...
+
+    @property
+    def transactional_id_expiration_ms(self) -> int: ...
+
+    @property
+    def transaction_remove_expired_transaction_cleanup_interval_ms(self) -> int: ...
+
+
 class GroupSettings(Protocol):
     """The settings that groups look at. They may change while the system runs."""
 
@@ -87,3 +110,9 @@ class GroupSettings(Protocol):
 
     @property
     def offsets_topic_num_partitions(self) -> int: ...
+
+    @property
+    def offsets_retention_minutes(self) -> int: ...
+
+    @property
+    def offsets_retention_check_interval_ms(self) -> int: ...

@@ -15,6 +15,7 @@ from .messages import Joined, Synced
 from .ports import Clock, GroupSettings
 from .records import GroupRecord, GroupValue
 from .states import ANSWERS, CAME_FROM, State
+from .subscription import CONSUMER, subscribed_topics
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """A member that joins for the first time is given up after this, parked or not (Kafka's constant, KAFKA-7610)."""
@@ -36,6 +37,8 @@ class Rebalance:
         self.protocol_name: str | None = None
         self.leader_id: str | None = None
         self.members = Members()
+        self._subscriptions: tuple[bytes, ...] | None = None  # of the last generation that began, until they are read
+        self._topics: frozenset[str] | None = None  # what they say
         self.pending_sync: set[str] = set()
         self.assigned_generation = -1  # the last one whose assignment was handed to the log
         self.join_deadline = Deadline(("join",))
@@ -145,11 +148,13 @@ class Rebalance:
     def _become_empty(self, effects: Effects) -> None:
         self.protocol_name = None
         self._move(State.EMPTY)
+        self._note_subscriptions()
         effects.keep(GroupRecord(self.group_id, self._value(())))
 
     def _begin_generation(self, effects: Effects) -> None:
         self.protocol_name = self.members.vote()
         self._move(State.COMPLETING_REBALANCE)
+        self._note_subscriptions()
         for member in self.members:
             effects.answer(self.members.take_join(member), self._joined(member))
             self._renew_session(member, effects)
@@ -180,6 +185,26 @@ class Rebalance:
                 effects.answer(self.members.take_join(member), Joined(ErrorCode.UNKNOWN_MEMBER_ID))  # a static one
                 self._remove(member, effects)
         self._start_rebalance(effects)
+
+    # Subscriptions ---------------------------------------------------------------------------------------------------
+
+    def _note_subscriptions(self) -> None:
+        """Keep what the generation's members subscribe to. It is read when somebody asks, and that is rare."""
+        self._subscriptions = self._topics = None
+        if self.protocol_type == CONSUMER:
+            self._subscriptions = tuple(member.metadata(self.protocol_name) for member in self.members)
+
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """The topics of the last generation's consumers; None if unknown: no such group, no generation, no sense."""
+        if self._subscriptions is not None:
+            self._topics = subscribed_topics(self._subscriptions)
+            self._subscriptions = None
+        return self._topics
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Kafka's ``isSubscribedToTopic``: consumers whose subscriptions are unknown may subscribe to anything."""
+        topics = self.subscribed_topics()
+        return self.protocol_type == CONSUMER if topics is None else topic in topics
 
     # Members and assignments -----------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What actors ask the log to keep: the records of ``__consumer_offsets`` as plain values.
+"""What actors ask the log to keep: the records of ``__consumer_offsets`` and ``__transaction_state`` as plain values.
 
 The bytes are ``runtime/log``'s business. A value of ``None`` is a tombstone: the key is deleted. Times are wall-clock
 milliseconds since the epoch; -1 means that there is none.
@@ -59,6 +59,48 @@ class GroupRecord(NamedTuple):
     value: GroupValue | None
 
 
+class PendingOffsetRecord(NamedTuple):
+    """Key type 1 in a transactional batch: an offset that counts when the transaction of ``producer_id`` commits."""
+
+    group_id: str
+    topic: str
+    partition: int
+    value: OffsetValue | None
+    producer_id: int
+    producer_epoch: int
+
+
+class MarkerRecord(NamedTuple):
+    """A control batch: the transaction of ``producer_id`` has ended, for all groups of the partition it stands in."""
+
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+    coordinator_epoch: int = 0
+
+
+class TransactionValue(NamedTuple):
+    """A transactional id (Kafka's ``TransactionLogValue``, written as v1); ``state`` is a ``TransactionState``."""
+
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    state: int
+    partitions: frozenset[tuple[str, int]] = frozenset()
+    last_update_timestamp_ms: int = -1
+    start_timestamp_ms: int = -1
+    previous_producer_id: int = -1
+    next_producer_id: int = -1  # what the producer is to use once the transaction is complete; -1: the same
+    client_version: int = 0  # 2: each end of a transaction raises the epoch (KIP-890)
+
+
+class TransactionRecord(NamedTuple):
+    """A record of ``__transaction_state``."""
+
+    transactional_id: str
+    value: TransactionValue | None
+
+
 class UnknownRecord(NamedTuple):
     """A record of a type that this version does not interpret. It is kept in the log and skipped when loading."""
 
@@ -67,4 +109,4 @@ class UnknownRecord(NamedTuple):
     value: bytes | None
 
 
-Record = OffsetRecord | GroupRecord | UnknownRecord
+Record = OffsetRecord | GroupRecord | PendingOffsetRecord | MarkerRecord | TransactionRecord | UnknownRecord

@@ -16,13 +16,17 @@ from .messages import (
     LeaveGroup,
     Left,
     OffsetCommit,
+    OffsetDelete,
     OffsetFetch,
+    OffsetsDeleted,
     Synced,
     SyncGroup,
+    TxnOffsetCommit,
 )
+from .transaction_messages import EndTransaction, InitProducerId, ProducerGiven, TransactionRequest, VerifyPartitions
 
 
-def refusal(request: GroupRequest, error: ErrorCode) -> Any:
+def refusal(request: GroupRequest | TransactionRequest, error: ErrorCode) -> Any:
     """Of the class that answers this request; a bare code where that is the answer."""
     match request:
         case JoinGroup():
@@ -31,11 +35,17 @@ def refusal(request: GroupRequest, error: ErrorCode) -> Any:
             return Synced(error)
         case LeaveGroup():
             return Left(error)
-        case OffsetCommit():
+        case OffsetCommit() | TxnOffsetCommit():
             return Committed((error,) * len(request.commits))
         case OffsetFetch():
             return Fetched(error)
+        case OffsetDelete():
+            return OffsetsDeleted(error)
         case DescribeGroup():
             return Described(error, request.group_id)
+        case InitProducerId() | EndTransaction():
+            return ProducerGiven(error)
+        case VerifyPartitions():
+            return (error,) * len(request.partitions)
         case _:
             return error

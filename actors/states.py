@@ -49,7 +49,9 @@ class Request(IntEnum):
     HEARTBEAT = auto()
     LEAVE = auto()
     COMMIT = auto()
+    TXN_COMMIT = auto()  # in a transaction
     FETCH = auto()
+    DELETE_OFFSETS = auto()
     DESCRIBE = auto()
     DELETE = auto()
 
@@ -70,6 +72,8 @@ class Action(Enum):
     ACCEPT = auto()
     READ = auto()
     READ_NOTHING = auto()
+    DELETE_OFFSETS = auto()
+    DELETE_OFFSETS_OF_CONSUMERS = auto()  # with members only where their subscriptions can be read
     DESCRIBE = auto()
     DELETE = auto()
 
@@ -92,7 +96,9 @@ ANSWERS: Mapping[State, Row] = {
         Request.HEARTBEAT: ErrorCode.UNKNOWN_MEMBER_ID,
         Request.LEAVE: Action.REMOVE,
         Request.COMMIT: Action.ACCEPT,
+        Request.TXN_COMMIT: Action.ACCEPT,
         Request.FETCH: Action.READ,
+        Request.DELETE_OFFSETS: Action.DELETE_OFFSETS,
         Request.DESCRIBE: Action.DESCRIBE,
         Request.DELETE: Action.DELETE,
     },
@@ -103,7 +109,9 @@ ANSWERS: Mapping[State, Row] = {
         Request.HEARTBEAT: ErrorCode.REBALANCE_IN_PROGRESS,
         Request.LEAVE: Action.REMOVE,
         Request.COMMIT: Action.ACCEPT,  # of the old generation: members commit before they rejoin
+        Request.TXN_COMMIT: Action.ACCEPT,
         Request.FETCH: Action.READ,
+        Request.DELETE_OFFSETS: Action.DELETE_OFFSETS_OF_CONSUMERS,
         Request.DESCRIBE: Action.DESCRIBE,
         Request.DELETE: ErrorCode.NON_EMPTY_GROUP,
     },
@@ -114,7 +122,9 @@ ANSWERS: Mapping[State, Row] = {
         Request.HEARTBEAT: ErrorCode.NONE,
         Request.LEAVE: Action.REMOVE,
         Request.COMMIT: ErrorCode.REBALANCE_IN_PROGRESS,
+        Request.TXN_COMMIT: Action.ACCEPT,
         Request.FETCH: Action.READ,
+        Request.DELETE_OFFSETS: Action.DELETE_OFFSETS_OF_CONSUMERS,
         Request.DESCRIBE: Action.DESCRIBE,
         Request.DELETE: ErrorCode.NON_EMPTY_GROUP,
     },
@@ -125,7 +135,9 @@ ANSWERS: Mapping[State, Row] = {
         Request.HEARTBEAT: ErrorCode.NONE,
         Request.LEAVE: Action.REMOVE,
         Request.COMMIT: Action.ACCEPT,
+        Request.TXN_COMMIT: Action.ACCEPT,
         Request.FETCH: Action.READ,
+        Request.DELETE_OFFSETS: Action.DELETE_OFFSETS_OF_CONSUMERS,
         Request.DESCRIBE: Action.DESCRIBE,
         Request.DELETE: ErrorCode.NON_EMPTY_GROUP,
     },
@@ -136,7 +148,9 @@ ANSWERS: Mapping[State, Row] = {
         Request.HEARTBEAT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
         Request.LEAVE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
         Request.COMMIT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        Request.TXN_COMMIT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
         Request.FETCH: Action.READ_NOTHING,
+        Request.DELETE_OFFSETS: ErrorCode.GROUP_ID_NOT_FOUND,
         Request.DESCRIBE: Action.DESCRIBE,
         Request.DELETE: ErrorCode.GROUP_ID_NOT_FOUND,
     },
@@ -149,7 +163,9 @@ ABSENT: Row = {
     Request.HEARTBEAT: ErrorCode.UNKNOWN_MEMBER_ID,
     Request.LEAVE: Action.NOBODY_LEAVES,
     Request.COMMIT: Action.CREATE_IF_SIMPLE,
+    Request.TXN_COMMIT: Action.CREATE_IF_SIMPLE,
     Request.FETCH: Action.READ_NOTHING,
+    Request.DELETE_OFFSETS: ErrorCode.GROUP_ID_NOT_FOUND,
     Request.DESCRIBE: Action.DESCRIBE,
     Request.DELETE: ErrorCode.GROUP_ID_NOT_FOUND,
 }

@@ -6,7 +6,7 @@ import logging
 from typing import Any, NamedTuple
 
 from .errors import ErrorCode
-from .messages import Committed, GroupRequest, OffsetFetch
+from .messages import Committed, GroupRequest, OffsetFetch, OffsetsDeleted
 from .offsets import GroupData
 from .ports import ReplyTo
 from .refusal import refusal
@@ -35,20 +35,34 @@ class CommitContext(NamedTuple):
         deliver(self.reply, Committed(errors))
 
 
+class OffsetDeleteContext(NamedTuple):
+    """Tombstones of single offsets on their way to the log."""
+
+    reply: ReplyTo | None
+    topics: tuple[ErrorCode, ...]
+
+    def answer(self, error: ErrorCode) -> None:
+        told = APPEND_ERRORS.get(error, error)
+        deliver(self.reply, OffsetsDeleted(told) if told else OffsetsDeleted(told, self.topics))
+
+
 class DeleteContext(NamedTuple):
     """A deletion on its way to the log."""
 
     reply: ReplyTo
+    ends_group: bool = True
+    is_all: bool = True  # False: more is to expire after this
 
     def answer(self, error: ErrorCode) -> None:
         deliver(self.reply, APPEND_ERRORS.get(error, error))
 
 
 class Deletion:
-    """A group that is about to be deleted: requests that would fill it again wait for the end of it."""
+    """A group that is about to be deleted, or its old offsets: requests that would fill it again wait for the end."""
 
-    def __init__(self, reply: ReplyTo) -> None:
+    def __init__(self, reply: ReplyTo, *, only_expired: bool = False) -> None:
         self.reply = reply
+        self.only_expired = only_expired
         self.is_sent = False
         self.is_done = False
         self.waiting: list[tuple[GroupRequest, ReplyTo]] = []

@@ -26,6 +26,10 @@ log = logging.getLogger("callboard.actors")
 MAX_TURNS = 8
 """A round begins after so many turns even if each brings more, or nobody would be answered under steady load."""
 
+ROUND_MAX = 1000
+"""Entries of one round. All of it is encoded in one turn, at 10 us each, and all its groups are ready at once when it is
+done: with twenty thousand groups whose sessions had ended together, everybody else waited for a second."""
+
 
 class OffsetWriterActor(SteadfastActor):
     """Owns the only way into the log."""
@@ -48,7 +52,7 @@ class OffsetWriterActor(SteadfastActor):
 
     def flush(self, message: Flush) -> None:
         gathered = len(self._gathered)
-        if gathered > message.gathered and message.turns < MAX_TURNS:
+        if message.gathered < gathered < ROUND_MAX and message.turns < MAX_TURNS:
             self.tell_me_later(Flush(gathered, message.turns + 1))
         else:
             self._flush_is_due = False
@@ -74,7 +78,7 @@ class OffsetWriterActor(SteadfastActor):
         self.tell_me_later(Flush(len(self._gathered), turns=1))
 
     def _start_round(self) -> None:
-        self._in_flight, self._gathered = self._gathered, []
+        self._in_flight, self._gathered = self._gathered[:ROUND_MAX], self._gathered[ROUND_MAX:]
         entries = [append.entry for append in self._in_flight]
         try:
             self._log.append(entries, self._clock.wall_ms(), self._done)

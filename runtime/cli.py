@@ -26,6 +26,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "serve": Command("callboard.runtime.serve", "Serve Kafka clients: groups, offsets, topics in memory."),
+    "groups": Command("callboard.runtime.groups.commands", "List, describe, reset and delete groups on any server."),
     "settings": Command("callboard.runtime.settings", "List the settings that serve takes with --set."),
     "bench": Command("callboard.bench.__main__", "Run a benchmark by its name, or list them."),
 }

@@ -33,6 +33,21 @@ Sync = Literal["always", "interval", "none"]
 Value = TypeVar("Value", int, bool)
 
 
+DYNAMIC = frozenset(
+    {
+        "group_initial_rebalance_delay_ms",
+        "group_min_session_timeout_ms",
+        "group_max_session_timeout_ms",
+        "group_max_size",
+        "offset_metadata_max_bytes",
+        "offsets_retention_minutes",
+        "offsets_retention_check_interval_ms",
+    }
+)
+"""What may change while the server runs (``dynamic.py``): groups look these up each time. The others are looked at when
+the server starts, or, like Kafka's own, when nobody expects a change."""
+
+
 class Setting(NamedTuple):
     """One row of the table. ``minimum`` and ``maximum`` belong to a number and are None for a truth value."""
 
@@ -42,6 +57,10 @@ class Setting(NamedTuple):
     minimum: int | None
     maximum: int | None
     doc: str
+
+    @property
+    def is_dynamic(self) -> bool:
+        return self.name in DYNAMIC
 
     @property
     def expected(self) -> str:
@@ -77,8 +96,26 @@ class Settings:
     offsets_topic_num_partitions: int = row(
         50, "Partitions of the offsets log; fixed when the data folder is made.", 1, PARTITIONS_MAX
     )
+    offsets_retention_minutes: int = row(
+        10_080, "Offsets that nobody needs are deleted after so long (KIP-211): 7 days by default.", 1, INT_MAX
+    )
+    offsets_retention_check_interval_ms: int = row(
+        600_000, "Pause between two looks for offsets and empty groups that are to be deleted.", 1, LONG_MAX
+    )
     offsets_topic_segment_bytes: int = row(
         104_857_600, "A partition of the offsets log starts a new segment at this size.", 1, INT_MAX
+    )
+    transaction_state_log_num_partitions: int = row(
+        50, "Partitions of the transactions log; fixed when the data folder is made.", 1, PARTITIONS_MAX
+    )
+    transaction_max_timeout_ms: int = row(
+        900_000, "The longest time that a producer may ask for each of its transactions.", 1, INT_MAX
+    )
+    transactional_id_expiration_ms: int = row(
+        604_800_000, "A transactional id that nobody has used for so long is forgotten: 7 days by default.", 1, INT_MAX
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = row(
+        3_600_000, "Pause between two looks for transactional ids that are to be forgotten.", 1, INT_MAX
     )
     message_max_bytes: int = row(1_048_588, "Largest record batch that is taken.", 0, INT_MAX)
     log_flush_interval_ms: int = row(

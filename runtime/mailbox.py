@@ -20,6 +20,7 @@ from pykka import messages
 from pykka._envelope import Envelope
 
 from ..actors.base import Actor, ActorFailed, ActorRef, ChildAsleep, ChildFailed, MailboxFull, Overflow
+from ..actors.messages import Expired
 from .flag import Flag
 from .life import Life
 from .reply import Reply
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("callboard.runtime")
 
-ALWAYS_TAKEN = (messages._ActorStop, ChildFailed, ChildAsleep)
+ALWAYS_TAKEN = (messages._ActorStop, ChildFailed, ChildAsleep, Expired)
 """What no mailbox is too full for: the runtime says it once, and to nobody else."""
 
 _making = threading.Lock()  # held while a mailbox makes what it has not needed before

@@ -21,13 +21,16 @@ from ..actors.coordinator import CoordinatorActor, Directory
 from ..actors.errors import CoordinatorError
 from ..actors.messages import Drain, Shutdown
 from ..actors.offsets import GroupData
+from ..actors.transaction_coordinator import TransactionsActor, TransactionSurroundings
+from ..actors.transactions import Transaction
 from ..actors.writer import OffsetWriterActor
 from .clock import SystemClock, SystemRandom
 from .config import LISTEN_BACKLOG
+from .dynamic import DynamicSettings
 from .errors import StartError
 from .kafka.connection import Connection
 from .kafka.topics.catalogue import TopicCatalogue
-from .loading import load_groups
+from .loading import load_groups, load_transactions, newest_producer_id, open_transactions
 from .log.folder import DataFolder
 from .log.offsets_log import OffsetsLog
 from .system import System
@@ -48,14 +51,15 @@ class Node:
     node_id = NODE_ID
 
     def __init__(self, settings: Settings, options: Options) -> None:
-        self.settings = settings
+        self.configs = DynamicSettings(settings)
+        self.settings: Settings = self.configs.settings
         self.options = options
         self.clock = SystemClock()
         self.random = SystemRandom()
         self.connections: set[Connection] = set()
         self._unsent: list[Connection] = []
         self._loop: asyncio.AbstractEventLoop
-        self.groups = Directory(settings)
+        self.groups = Directory(self.settings)
         self.advertised_host = ""
         self.advertised_port = 0
         self.cluster_id = ""
@@ -63,6 +67,8 @@ class Node:
         self._folder: DataFolder | None = None
         self._log: OffsetsLog | None = None
         self.system: System
+        self.transactions: ActorRef
+        self.transaction_table: dict[str, Transaction]
         self._writer: ActorRef
         self._server: asyncio.Server
         self._topics_sync: asyncio.Task[None]
@@ -100,13 +106,16 @@ class Node:
     async def _settle(self) -> None:
         """See every request that came in to its end: decided, durable, answered.
 
-        Each step asks behind all that is in a mailbox already: the coordinator hands on what it has, the groups decide
-        and give up what is parked, the writer drains, and the groups answer what has become durable.
+        Each step asks behind all that is in a mailbox already: transactions and coordinator hand on what they have, the
+        groups decide and give up what is parked, the writer drains, and groups and transactions answer what has become
+        durable.
         """
+        await self.transactions.ask(Shutdown(), block=False)
         await self.groups.coordinator.ask(Shutdown(), block=False)
         await self._shut_groups()
         await self._writer.ask(Drain(), block=False)
         await self._shut_groups()
+        await self.transactions.ask(Shutdown(), block=False)
 
     async def _shut_groups(self) -> None:
         replies = [ref.ask(Shutdown(), block=False) for ref in self.groups.groups.values()]
@@ -137,11 +146,15 @@ class Node:
 
     def _open_data(self, path: Path) -> OffsetsLog:
         settings = self.settings
-        self._folder = DataFolder(path, settings.offsets_topic_num_partitions)
+        self._folder = DataFolder(
+            path, settings.offsets_topic_num_partitions, settings.transaction_state_log_num_partitions
+        )
         self.cluster_id = self._folder.cluster_id
+        self.configs.load(path)
         self._log = OffsetsLog(
             path,
             self._folder.offsets_partitions,
+            transactions_partitions=self._folder.transactions_partitions,
             sync=self.options.sync,
             segment_bytes=settings.offsets_topic_segment_bytes,
             max_message_bytes=settings.message_max_bytes,
@@ -197,6 +210,26 @@ class Node:
             self._folder.offsets_partitions,
             groups,
         )
+        self._start_transactions(offsets_log, self._folder, timer, groups)
+
+    def _start_transactions(
+        self, offsets_log: OffsetsLog, folder: DataFolder, timer: ActorRef, groups: dict[str, GroupData]
+    ) -> None:
+        transactions = load_transactions(offsets_log)
+        self.topics.keep_producer_ids_above(newest_producer_id(transactions))
+        surroundings = TransactionSurroundings(
+            self.settings,
+            self.clock,
+            timer,
+            self._writer,
+            self.groups,
+            self.topics,
+            folder.offsets_partitions,
+            folder.transactions_partitions,
+        )
+        self.transaction_table = {name: Transaction(name, value) for name, value in transactions.items()}
+        pending = open_transactions(groups)
+        self.transactions = self.system.spawn(TransactionsActor, surroundings, self.transaction_table, pending)
 
     def _raise_ends(self, data: GroupData) -> None:
         """A committed offset was once read: no topic may end below it."""

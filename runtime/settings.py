@@ -27,7 +27,7 @@ def settings(as_json: Annotated[bool, typer.Option("--json", help="Print JSON, f
 
 
 def to_json(setting: Setting) -> dict[str, object]:
-    return {**setting._asdict(), "type": setting.type.__name__}
+    return {**setting._asdict(), "type": setting.type.__name__, "is_dynamic": setting.is_dynamic}
 
 
 def cells(setting: Setting) -> tuple[str, str, str, str]:

@@ -98,7 +98,7 @@ class Simulation(Dispatcher):
                     self._ready.append(mailbox)
         except BaseException as error:
             self.break_down(mailbox, error)
-            raise
+            self._end = error
         finally:
             self._is_in_turn = False
         if self._end is not None:

@@ -165,7 +165,7 @@ async def test_software_that_calls_itself_something_odd_is_refused(tmp_path: Pat
 
 
 @on_a_loop
-async def test_find_coordinator_takes_any_group_and_no_other_key(tmp_path: Path) -> None:
+async def test_find_coordinator_takes_any_group_and_transactional_id_and_no_other_key(tmp_path: Path) -> None:
     async with open_door(tmp_path, {"advertised": ("stage.example", 19092)}) as door:
         client = await door.connect()
         for version in versions("find_coordinator", since=4):
@@ -176,7 +176,10 @@ async def test_find_coordinator_takes_any_group_and_no_other_key(tmp_path: Path)
             answer = await client.ask("find_coordinator", version, key_type=0, coordinator_keys=[])
             assert answer["coordinators"] == []
         for version in versions("find_coordinator", since=1):
-            for key_type in (1, 2, 9, -1):
+            answer = await client.ask("find_coordinator", version, key="tx", key_type=1, coordinator_keys=["tx"])
+            [place] = answer.get("coordinators", [answer])
+            assert (place["error_code"], place["node_id"], place["host"]) == ("NONE", 1, "stage.example")
+            for key_type in (2, 9, -1):
                 answer = await client.ask(
                     "find_coordinator", version, key="g", key_type=key_type, coordinator_keys=["g"]
                 )

@@ -300,12 +300,6 @@ def parts_records(node: CardboardNode, name: str) -> bytes:
     return records
 
 
-def test_transactions_are_refused_for_good(node: CardboardNode) -> None:
-    refused = init_producer_id(node, transactional_id="tx")
-    assert refused.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert (refused.producer_id, refused.producer_epoch) == (-1, -1)
-
-
 @pytest.mark.parametrize(("transactional_id", "producer"), [("", (-1, -1)), (None, (5, -1)), (None, (-1, 5))])
 def test_producer_ids_that_are_asked_for_wrongly(
     node: CardboardNode, transactional_id: str | None, producer: tuple[int, int]

@@ -114,7 +114,9 @@ class AnyCompany(RuleBasedStateMachine):
     @rule(pick=picks, off=generations)
     def heartbeat(self, pick: int, off: int) -> None:
         member_id, instance = self.someone(pick)
-        self.company.heartbeat(member_id, self.group.generation + off, instance=instance)
+        answer = self.company.heartbeat(member_id, self.group.generation + off, instance=instance)
+        if answer in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
+            assert off == 0 and member_id in self.group.members.by_id, "two generations are current"
 
     @rule(pick=picks, off=generations)
     def commit(self, pick: int, off: int) -> None:
@@ -233,6 +235,16 @@ class AnyCompany(RuleBasedStateMachine):
                 assert group.sync_deadline.due_ms is not None or self.company.on_its_way
             else:
                 assert member.session.due_ms is not None, f"{member.member_id} lives for ever"
+
+    @invariant()
+    def no_state_but_stable_and_empty_lasts(self) -> None:
+        group = self.group
+        if group.state is State.PREPARING_REBALANCE:
+            assert group.join_deadline.due_ms is not None
+        if group.state is State.COMPLETING_REBALANCE:
+            assert group.sync_deadline.due_ms is not None or self.company.on_its_way
+        for member_id, deadline in group.members.pending.items():
+            assert deadline.due_ms is not None, f"{member_id} is awaited for ever"
 
     @invariant()
     def alarms_agree_with_deadlines(self) -> None:

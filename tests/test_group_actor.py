@@ -230,7 +230,7 @@ def test_a_group_of_pending_members_is_deleted(world: World) -> None:
     world.keep()
     assert deleting.value is ErrorCode.NONE
     assert world.post(join(pending)).error is ErrorCode.UNKNOWN_MEMBER_ID
-    assert len(world.timer.actor_inbox.actor._timers) == 0, "nobody waits for its id any more"
+    assert world.deadlines == 0, "nobody waits for its id any more"
 
 
 def test_a_deletion_is_answered_once_however_often_it_is_asked(world: World) -> None:

@@ -33,7 +33,8 @@ def test_a_new_folder_is_made_with_what_it_needs(tmp_path: Path) -> None:
     root = tmp_path / "deep" / "data"
     with DataFolder(root, 12, new_cluster_id=lambda: ID) as folder:
         assert (folder.cluster_id, folder.offsets_partitions, folder.path) == (ID, 12, root)
-        assert json.loads((root / "callboard.json").read_text()) == {**INFO, "offsets_partitions": 12}
+        counts = {"offsets_partitions": 12, "transactions_partitions": 50}
+        assert json.loads((root / "callboard.json").read_text()) == {**INFO, **counts}
 
 
 def test_it_is_the_same_folder_the_next_time(tmp_path: Path) -> None:
@@ -49,6 +50,14 @@ def test_the_stored_number_of_partitions_wins(tmp_path: Path) -> None:
     with capture_logs() as lines, DataFolder(holding(tmp_path, json.dumps(INFO)), 10) as folder:
         assert folder.offsets_partitions == 50
     assert [(line["log_level"], line["stored"], line["setting"]) for line in lines] == [("warning", 50, 10)]
+
+
+def test_a_folder_from_before_there_were_transactions_gets_their_number(tmp_path: Path) -> None:
+    with DataFolder(holding(tmp_path, json.dumps(INFO)), 50, 7) as folder:
+        assert (folder.cluster_id, folder.transactions_partitions) == (ID, 7)
+    with capture_logs() as lines, DataFolder(tmp_path, 50, 8) as folder:
+        assert folder.transactions_partitions == 7
+    assert [(line["number"], line["stored"]) for line in lines] == [("transactions_partitions", 7)]
 
 
 def test_cluster_ids_are_kafkas_kind() -> None:

@@ -8,7 +8,7 @@ import pytest
 from log_helpers import TRANSACTIONAL, LazyDisk, TraceDisk, offset, with_attributes
 from structlog.testing import capture_logs
 
-from callboard.actors.records import OffsetRecord
+from callboard.actors.records import OffsetRecord, OffsetValue, PendingOffsetRecord
 from callboard.runtime.errors import StartError
 from callboard.runtime.log.batch import encode_batch, frame_record
 from callboard.runtime.log.disk import Disk
@@ -217,14 +217,14 @@ def test_what_is_appended_later_is_not_read(tmp_path: Path) -> None:
     assert [log_offset for log_offset, _, _ in before] == [0]
 
 
-def test_transactional_batches_are_passed_over_and_counted(tmp_path: Path) -> None:
+def test_offsets_in_a_transaction_are_pending(tmp_path: Path) -> None:
     path = written(tmp_path, 2)
     transactional = (2).to_bytes(8, "big") + TRANSACTIONAL[8:]
     path.write_bytes(path.read_bytes() + transactional + batch(3))
-    log = partition(tmp_path)
-    with capture_logs() as lines:
-        assert offsets(log) == [0, 1, 3]
-    assert [(line["event"], line["batches"]) for line in lines] == [("transactional batches passed over", 1)]
+    records = [record for _, _, record in partition(tmp_path).read()]
+    value = OffsetValue(42, 3, "x", 1_700_000_000_000)
+    assert records[2] == PendingOffsetRecord("g", "t", 0, value, 1000, 2)
+    assert all(isinstance(records[index], OffsetRecord) for index in (0, 1, 3))
 
 
 def test_damage_in_a_closed_segment_is_told_when_it_is_read(tmp_path: Path) -> None:

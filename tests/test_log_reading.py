@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_helpers import TRANSACTIONAL, LazyDisk, TraceDisk, append, entry, offset, with_attributes
-from structlog.testing import capture_logs
 
 from callboard.actors.ports import Entry
-from callboard.actors.records import GroupRecord, GroupValue, OffsetRecord, OffsetValue, Record
-from callboard.runtime.log.batch import encode_batch, frame_record
+from callboard.actors.records import GroupRecord, GroupValue, MarkerRecord, OffsetRecord, OffsetValue, Record
+from callboard.runtime.log.batch import Producer, encode_batch, frame_record
 from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.errors import DamagedBatch, UnsupportedCompression
 from callboard.runtime.log.folder import DataFolder
@@ -21,6 +20,7 @@ from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.partition import Partition
 from callboard.runtime.log.reading import live_groups, live_offsets, partition_folders, read_partition
 from callboard.runtime.log.records import encode
+from callboard.runtime.log.transaction_records import encode_marker
 
 FIRST_SEGMENT = "00000000000000000000.log"
 
@@ -147,12 +147,37 @@ def test_compressed_batches_are_refused_by_name(tmp_path: Path) -> None:
         offsets(folder)
 
 
-def test_transactional_batches_are_passed_over_and_counted(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("endings", "expected"),
+    [
+        ((), {}),  # the transaction is open
+        (("commit",), {("g", "t", 0): (0, 42)}),
+        (("abort",), {}),
+        (("abort", "commit"), {}),  # what has ended cannot end again
+        (("plain",), {("g", "t", 0): (1, 60)}),
+        (("plain", "commit"), {("g", "t", 0): (1, 60)}),  # the plain commit lies later in the log
+        (("plain", "abort"), {("g", "t", 0): (1, 60)}),
+        (("tombstone", "commit"), {}),
+    ],
+)
+def test_offsets_of_a_transaction_count_when_it_has_committed(
+    tmp_path: Path, endings: tuple[str, ...], expected: dict[object, object]
+) -> None:
     folder = written(tmp_path, 1)
-    (folder / FIRST_SEGMENT).write_bytes(TRANSACTIONAL + batch(1000))
-    with capture_logs() as lines:
-        assert offsets(folder) == [1000]
-    assert [(line["event"], line["batches"]) for line in lines] == [("transactional batches passed over", 1)]
+    batches = [bytes(8) + TRANSACTIONAL[8:]]  # at offset 0
+    batches += [ending(kind, number) for number, kind in enumerate(endings, 1)]
+    (folder / FIRST_SEGMENT).write_bytes(b"".join(batches))
+    found = {key: (log_offset, value.offset) for key, (log_offset, value) in live_offsets(folder).items()}
+    assert found == expected
+
+
+def ending(kind: str, number: int) -> bytes:
+    """A batch at offset ``number`` that follows the transaction of producer 1000."""
+    if kind in ("commit", "abort"):
+        pair = encode_marker(MarkerRecord(1000, 2, kind == "commit"))
+        return encode_batch(number, 1, 1, [frame_record(0, 0, *pair)], Producer(1000, 2, is_control=True))
+    record = OffsetRecord("g", "t", 0, OffsetValue(60) if kind == "plain" else None)
+    return encode_batch(number, 1, 1, [frame_record(0, 0, *encode(record))])
 
 
 class GrowingDisk(Disk):

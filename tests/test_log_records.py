@@ -13,7 +13,8 @@ from callboard.runtime.log import encoder
 from callboard.runtime.log.batch import frame_record
 from callboard.runtime.log.encoder import RecordEncoder
 from callboard.runtime.log.errors import DamagedRecord, UnwritableRecord
-from callboard.runtime.log.records import MAX_STRING_BYTES, decode, encode
+from callboard.runtime.log.fields import MAX_STRING_BYTES
+from callboard.runtime.log.records import decode, encode
 
 COMMITTED_MS = 1700000000000
 OFFSET_KEY = bytes.fromhex("000100016700017400000000")

@@ -18,8 +18,9 @@ from typing import NamedTuple
 import links
 import pytest
 from pykka_suite.plugin import DISPATCHER, INSIDE, OUTCOMES
-from pykka_suite.source import SHA256, VERSION, SuiteUnavailable, unpack_suite
+from pykka_suite.source import PYKKA
 from pykka_suite.table import NOT_ABOUT_OUR_ACTORS, NOT_ON_THE_LOOPS_THREAD, TESTS, USING_OUR_ACTORS
+from source_archive import SourceUnavailable
 from stage.players import LOOPS, THREADS
 
 HERE = Path(__file__).resolve().parent
@@ -36,8 +37,8 @@ class Outcome(NamedTuple):
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with pykka's tests; where they cannot be had the tests are skipped, and in CI they fail."""
     try:
-        return unpack_suite(tmp_path_factory.mktemp("pykka"))
-    except SuiteUnavailable as unavailable:
+        return PYKKA.unpack(tmp_path_factory.mktemp("pykka"), "tests")
+    except SourceUnavailable as unavailable:
         if os.environ.get("CI"):
             pytest.fail(f"in CI pykka's own tests are not optional: {unavailable}")
         pytest.skip(str(unavailable))
@@ -71,8 +72,8 @@ def flat(groups: Iterable[tuple[str, ...]]) -> list[str]:
 def test_the_digest_is_that_of_the_pinned_version() -> None:
     """Who pins another pykka brings the digest of its source along."""
     pins = (HERE.parent / "constraints.txt").read_text().splitlines()
-    assert f"pykka=={VERSION}" in pins
-    assert re.fullmatch("[0-9a-f]{64}", SHA256)
+    assert f"pykka=={PYKKA.version}" in pins
+    assert re.fullmatch("[0-9a-f]{64}", PYKKA.sha256)
 
 
 @pytest.mark.parametrize("dispatcher", [*THREADS, *LOOPS])

@@ -32,6 +32,7 @@ from stage.ports import Place
 
 from callboard.actors.base import Actor, ActorRef, SteadfastActor
 from callboard.runtime.dispatcher import MESSAGES_A_TURN
+from callboard.runtime.mailbox import Mailbox, SharedMailbox
 from callboard.runtime.system import System
 
 stage = stage_fixture(*REAL, *SIMULATIONS)
@@ -113,6 +114,13 @@ def test_an_actor_handles_one_message_at_a_time(real_stage: Stage) -> None:
     for thread in threads:
         thread.join()
     assert player.ask(do(lambda one: (one.inside, one.crowds))) == (0, 0)
+
+
+@pytest.mark.parametrize(("workers", "kind"), [(1, Mailbox), (2, SharedMailbox)])
+def test_with_several_workers_a_lock_says_who_has_the_actor(workers: int, kind: type[Mailbox]) -> None:
+    """On an interpreter with a lock of its own no test can see the difference; on one without, it is needed."""
+    with System.on_threads(workers) as system:
+        assert type(system.spawn(Player).actor_inbox) is kind
 
 
 # Answers -------------------------------------------------------------------------------------------------------------

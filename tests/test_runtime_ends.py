@@ -29,12 +29,14 @@ from stage.players import (
 from stage.ports import Place
 
 from callboard.actors.base import ActorRef
+from callboard.runtime.simulation import Simulation
 from callboard.runtime.system import System
 from callboard.runtime.threads import ThreadsDispatcher
 
 stage = stage_fixture(*REAL, *SIMULATIONS)
 real_stage = stage_fixture(*REAL)
 threads_stage = stage_fixture(*THREADS)
+loop_stage = stage_fixture(*LOOPS)
 
 
 # One actor -----------------------------------------------------------------------------------------------------------
@@ -278,6 +280,22 @@ def test_in_the_simulation_the_test_sees_who_wanted_to_end(seed: int | None) -> 
     assert not other.is_alive()
 
 
+@pytest.mark.parametrize("kind", [LeavesAtStart, LeavesAtEnd, LeavesAtFailure])
+def test_in_the_simulation_too_it_may_be_said_anywhere(kind: type[Player]) -> None:
+    """Who waits is answered, and the others are told."""
+    system = System.simulated()
+    leaving, other = system.spawn(kind), system.spawn(Player)
+    leaving.tell(Fail("x") if kind is LeavesAtFailure else Say("x"))
+    waiting = [leaving.stop(block=False), leaving.ask(Say("x"), block=False)]
+    dispatcher = system.dispatcher
+    assert isinstance(dispatcher, Simulation)
+    with pytest.raises(SystemExit):
+        dispatcher.run()
+    dispatcher.run()
+    assert all(reply.done() for reply in waiting)
+    assert (leaving.is_alive(), other.is_alive(), system.actors()) == (False, False, [])
+
+
 @pytest.mark.parametrize("loop_kind", LOOPS)
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
 def test_on_a_loop_it_goes_on_its_way_when_the_actors_know(loop_kind: str, kind: type[BaseException]) -> None:
@@ -297,6 +315,23 @@ def test_on_a_loop_it_goes_on_its_way_when_the_actors_know(loop_kind: str, kind:
             asked.get()
     finally:
         loop.close()
+
+
+class Odd(BaseException):
+    """Neither an error nor the end of the program."""
+
+
+def test_what_a_loop_lets_nobody_out_with_stays_inside(loop_stage: Stage) -> None:
+    """Pykka's rule holds, all are stopped; the loop's own handler of errors has nothing to do with it."""
+    loop, complaints = loop_stage.system.dispatcher.loop, list[Any]()  # type: ignore[attr-defined]
+    loop.set_exception_handler(lambda _, context: complaints.append(context))
+    other, leaving = loop_stage.spawn(Player), loop_stage.spawn(Player)
+    with pytest.raises(pykka.ActorDeadError, match="was ended by Odd"):
+        leaving.ask(do(leave(Odd)))
+    loop_stage.until(lambda: loop_stage.system.actors() == [])
+    assert not other.is_alive()
+    assert loop_stage.spawn(Player).ask(Say("after all")) == "heard after all"
+    assert complaints == []
 
 
 # The end of what runs them -------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import threading
 import tracemalloc
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pykka
@@ -31,6 +32,7 @@ from stage.players import (
 from stage.ports import Place
 
 from callboard.actors.base import Actor, ActorRef, MailboxFull, Overflow, Supervision
+from callboard.actors.messages import Expired
 from callboard.runtime.dispatcher import MESSAGES_A_TURN, tell_if_alive
 from callboard.runtime.reply import Reply
 from callboard.runtime.stats import TURN_BUCKETS, Tally
@@ -163,6 +165,24 @@ def test_it_is_never_too_full_to_be_stopped(stage: Stage) -> None:
     assert stopped.get() is True
 
 
+class ChoosyWaiting(Choosy):
+    handlers = {**Choosy.handlers, Expired: "on_expired"}
+
+    def on_expired(self, message: Expired) -> None:
+        self.heard += message.names
+
+
+def test_it_is_never_too_full_for_a_deadline(stage: Stage) -> None:
+    """That comes once; and an owner who refused his would cost all others theirs, since one actor tells all."""
+    heard: list[str] = []
+    waiting = stage.spawn(ChoosyWaiting, heard)
+    stage.is_heard(waiting)
+    with stage.held(waiting):
+        fill(waiting, 5)
+        waiting.tell(Expired(("soon", "now")))
+    stage.until(lambda: heard[-2:] == ["soon", "now"])
+
+
 class ChoosySleeper(Choosy):
     may_sleep = True
 
@@ -260,6 +280,33 @@ def test_there_is_room_when_nobody_is_there(stage: Stage) -> None:
     assert patient.room().done()
     with pytest.raises(pykka.ActorDeadError):
         patient.tell(Say("x"))
+
+
+def test_there_is_room_when_nobody_is_left_to_read() -> None:
+    """What ran the actor has ended before it could."""
+    with System.simulated() as system:
+        patient = system.spawn(Patient)
+        fill(patient, 8)
+        room = patient.room()
+        assert not room.done()
+        patient.actor_inbox.abandon()
+        assert room.done()
+        assert system.stats().dead_letters == 8
+
+
+def test_room_that_comes_while_somebody_asks_for_it_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mailbox was full when he looked, and is empty when he sits down to wait."""
+    with System.simulated() as system:
+        patient = system.spawn(Patient)
+        fill(patient, 8)
+
+        @contextmanager
+        def drain_first() -> Iterator[None]:
+            system.dispatcher.run()  # type: ignore[attr-defined]
+            yield
+
+        monkeypatch.setattr("callboard.runtime.mailbox._making", drain_first())
+        assert patient.room().done()
 
 
 def test_several_threads_may_wait_for_room(real_stage: Stage) -> None:

@@ -13,6 +13,7 @@ from stage.players import PATIENCE_S, REAL, SIMULATIONS, Player, Say, Stage, do,
 
 from callboard.actors.base import ActorFailed, ActorRef, ChildAsleep, Supervision
 from callboard.runtime.mailbox import SharedMailbox
+from callboard.runtime.simulation import Simulation
 from callboard.runtime.system import System
 
 stage = stage_fixture(*REAL, *SIMULATIONS)
@@ -91,6 +92,30 @@ def test_a_sleeper_is_not_in_memory_and_comes_back_with_its_state(stage: Stage) 
     assert [(one.actors, one.asleep) for one in stage.system.stats().classes] == [(1, 0)]
 
 
+class Luggage:
+    """What a sleeper leaves: something that can be looked for in memory."""
+
+
+def test_what_was_left_is_handed_over_and_not_kept(stage: Stage) -> None:
+    kept: list[weakref.ref[Luggage]] = []
+
+    class Traveller(Sleeper):
+        def on_leave(self, error: Exception | None) -> Any:
+            luggage = Luggage()
+            kept.append(weakref.ref(luggage))
+            return luggage
+
+        def on_return(self, kept: Any) -> None:
+            assert isinstance(kept, Luggage)
+
+    traveller = stage.spawn(Traveller)
+    with no_garbage_collector():
+        put_to_sleep(stage, traveller)
+        assert kept[0]() is not None
+        assert traveller.ask(Say("x")) == "1"
+        stage.until(lambda: kept[0]() is None)
+
+
 def test_every_kind_of_message_wakes(stage: Stage) -> None:
     sleeper = stage.spawn(Sleeper)
     put_to_sleep(stage, sleeper)
@@ -145,6 +170,17 @@ def test_nothing_is_lost_while_an_actor_dozes(real_stage: Stage) -> None:
         thread.join()
     assert len(set(answers)) == 4 * 150, "no two were the same message"
     assert dozer.ask(Say("last")) == str(2 * 4 * 150 + 1)
+
+
+def test_a_turn_without_a_message_wakes_nobody() -> None:
+    """A mailbox that was queued twice has one."""
+    dispatcher = Simulation()
+    heard: list[Any] = []
+    sleeper = System(dispatcher).spawn(Sleeper, heard)
+    sleeper.ask(do(lambda one: one.sleep()))
+    dispatcher.ready(sleeper.actor_inbox)
+    dispatcher.run()
+    assert heard == ["start", "asleep"]
 
 
 def test_only_who_may_sleep_sleeps(stage: Stage) -> None:

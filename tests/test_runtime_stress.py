@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import random
 import threading
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
@@ -19,7 +20,10 @@ from stage.players import PATIENCE_S, REAL, Player, Say, Stage, stage_fixture
 
 from callboard.actors.base import Actor, ActorRef
 from callboard.runtime.flag import Flag
+from callboard.runtime.mailbox import Mailbox, SharedMailbox
 from callboard.runtime.reply import Reply
+from callboard.runtime.simulation import Simulation
+from callboard.runtime.system import System
 
 stage = stage_fixture(*REAL)
 
@@ -176,8 +180,53 @@ def test_all_who_wait_for_the_end_hear_of_it(monkeypatch: pytest.MonkeyPatch) ->
     assert heard == [True] * 3
 
 
+def test_an_end_that_comes_while_one_begins_to_wait_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    flag = Flag()
+
+    def event_after_the_end() -> threading.Event:
+        flag.set()
+        return threading.Event()
+
+    monkeypatch.setattr("callboard.runtime.flag.threading", SimpleNamespace(Event=event_after_the_end))
+    assert flag.wait(0.01)
+
+
 def test_an_actor_has_one_name_whoever_asks_first(stage: Stage) -> None:
     for _ in range(50):
         ref, names = stage.spawn(Player), list[str]()
         at_once(*[lambda ref=ref, names=names: names.append(ref.actor_urn)] * 4)
         assert len(set(names)) == 1
+
+
+class Interrupted(deque[Any]):
+    """A queue at which another thread puts something just after somebody has looked and found nothing."""
+
+    def __init__(self, looks: int, interrupt: Callable[[], object]) -> None:
+        super().__init__()
+        self._looks = looks
+        self._interrupt = interrupt
+
+    def __bool__(self) -> bool:
+        is_empty = len(self) == 0
+        self._looks -= is_empty
+        if is_empty and self._looks == 0:
+            self._interrupt()
+        return not is_empty
+
+
+@pytest.mark.parametrize("mailbox_class", [Mailbox, SharedMailbox])
+@pytest.mark.parametrize("looks", [1, 2, 3, 4])
+def test_a_message_that_comes_while_a_turn_ends_is_not_forgotten(mailbox_class: type[Mailbox], looks: int) -> None:
+    """Whenever it comes between the last look and the end: one of the two sides takes note of it."""
+    dispatcher = Simulation()
+    dispatcher.new_mailbox = partial(mailbox_class, dispatcher)  # type: ignore[method-assign]
+    heard: list[str] = []
+    ref = System(dispatcher).spawn(Player, heard)
+    dispatcher.run()
+    ref.actor_inbox.queue = Interrupted(looks, lambda: ref.tell(Say("interruption")))
+    for number in range(4):
+        ref.tell(Say(number))
+        dispatcher.run()
+        assert len(ref.actor_inbox.queue) == 0
+    assert heard[1:].count("interruption") == 1
+    assert [one for one in heard[1:] if one != "interruption"] == ["0", "1", "2", "3"]

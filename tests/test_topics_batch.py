@@ -83,7 +83,6 @@ REFUSED: dict[str, tuple[bytes | None, ErrorCode]] = {
     # Ours: Kafka says UNKNOWN_SERVER_ERROR.
     "an unknown codec": (sent(attributes=5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     "a control batch": (sent(attributes=CONTROL_BIT), ErrorCode.INVALID_RECORD),
-    "a transactional batch": (sent(attributes=TRANSACTIONAL_BIT), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
     "no records": (sent(0, timestamps=[1], claimed=0, last_delta=0), ErrorCode.INVALID_RECORD),
     "a negative count": (sent(claimed=-1), ErrorCode.INVALID_RECORD),
     "a negative delta": (sent(last_delta=-1), ErrorCode.INVALID_RECORD),

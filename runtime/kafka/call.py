@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...actors.errors import CoordinatorError, ErrorCode
-from ...actors.messages import GroupRequest
+from ...actors.messages import GroupRequest, TxnOffsetCommit
 from ...actors.refusal import refusal
+from ...actors.transaction_messages import TransactionRequest
 
 if TYPE_CHECKING:
     from ..node import Node
@@ -42,7 +43,7 @@ class Call:
         self.request = request
         self.payload: bytes | None = None
         self._encode: Encoder
-        self._message: GroupRequest
+        self._message: GroupRequest | TransactionRequest
 
     @property
     def node(self) -> Node:
@@ -86,6 +87,12 @@ class Call:
         self._message = message
         self._encode = encode
         self.connection.node.groups.post(message, self)
+
+    def ask_transactions(self, message: TransactionRequest | TxnOffsetCommit, encode: Encoder) -> None:
+        """The same for what concerns a transaction."""
+        self._message = message
+        self._encode = encode
+        self.connection.node.transactions.post(message, self)
 
     def set(self, value: Any = None) -> None:
         """The group's answer."""

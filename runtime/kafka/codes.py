@@ -25,6 +25,13 @@ def kafka_error(code: ErrorCode) -> Any:
     return import_module("kio.schema.errors").ErrorCode(int(code))
 
 
+def producer_error(code: ErrorCode, knows_fenced: bool) -> Any:
+    """The same for producers: versions before KIP-588 hear of a fenced one by the code that they know."""
+    if code is ErrorCode.PRODUCER_FENCED and not knows_fenced:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    return kafka_error(code)
+
+
 def milliseconds(value: timedelta) -> int:
     """kio reads times as timedeltas; Kafka's rules speak of milliseconds."""
     return value // ONE_MILLISECOND

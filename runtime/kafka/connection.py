@@ -62,6 +62,7 @@ class Connection(asyncio.Protocol):
         self._is_unread = False  # the client does not take its answers
         self._is_stopping = False
         self._is_refused = False  # what came is no request: the connection ends behind the answers to those before
+        self._is_gone = False  # the client hung up
         self._is_closed = False
 
     # From the socket -------------------------------------------------------------------------------------------------
@@ -73,10 +74,20 @@ class Connection(asyncio.Protocol):
         self.node.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """What is parked stays: the member lives on until its session ends, as in Kafka."""
-        self._is_closed = True
-        self._forget_waiting()
-        self.node.connections.discard(self)
+        """What is parked stays: the member lives on until its session ends, as in Kafka.
+
+        What came behind it stays too, and is taken when that is answered: a consumer that closes in the middle of a
+        rebalance sends its LeaveGroup behind its JoinGroup and hangs up.
+        """
+        self._is_gone = True
+        self._end_if_gone()
+
+    def _end_if_gone(self) -> None:
+        """Until then it is one of the node's connections, so that a stop does not leave its requests half done."""
+        if self._is_gone and not self._calls:
+            self._is_closed = True
+            self._forget_waiting()
+            self.node.connections.discard(self)
 
     def data_received(self, data: bytes) -> None:
         if self._is_refused:
@@ -210,7 +221,7 @@ class Connection(asyncio.Protocol):
         while calls and (payload := calls[0].payload) is not None:
             payloads.append(payload)
             calls.popleft()
-        if payloads and not self._is_closed:
+        if payloads and not (self._is_closed or self._is_gone):
             self._transport.write(payloads[0] if len(payloads) == 1 else b"".join(payloads))
         if self._is_alone and not calls and not (self._is_unread and self._frames):
             self._is_alone = False
@@ -221,6 +232,8 @@ class Connection(asyncio.Protocol):
         elif self._is_paused and self._has_room():
             self._is_paused = False
             self._read_on()
+        if self._is_gone:
+            self._end_if_gone()
 
     def _take_waiting(self) -> None:
         """Requests that waited for the ones before them, up to one that still has to wait: that one is filed again."""
@@ -257,13 +270,13 @@ class Connection(asyncio.Protocol):
             self._read_on()
 
     def _pause(self) -> None:
-        if not self._is_paused and not self._is_closed:
+        if not (self._is_paused or self._is_closed or self._is_gone):
             self._is_paused = True
             self._transport.pause_reading()
 
     def _read_on(self) -> None:
         """Read again, unless there is another reason not to."""
-        if not (self._is_paused or self._is_unread or self._is_stopping or self._is_closed):
+        if not (self._is_paused or self._is_unread or self._is_stopping or self._is_closed or self._is_gone):
             self._transport.resume_reading()
 
     def _forget_waiting(self) -> None:

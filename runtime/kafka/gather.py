@@ -7,8 +7,12 @@ from typing import Any
 
 from ...actors.errors import ErrorCode
 from ...actors.messages import GroupRequest
+from ...actors.ports import ReplyTo
 from ...actors.refusal import refusal
+from ...actors.transaction_messages import TransactionRequest
 from .call import Call
+
+Message = GroupRequest | TransactionRequest
 
 
 class Part:
@@ -16,7 +20,7 @@ class Part:
 
     __slots__ = ("_gather", "_index", "_message")
 
-    def __init__(self, gather: Gather, index: int, message: GroupRequest) -> None:
+    def __init__(self, gather: Gather, index: int, message: Message) -> None:
         self._gather = gather
         self._index = index
         self._message = message
@@ -31,8 +35,16 @@ class Part:
 class Gather:
     """Collects the answers in the order of the messages, then answers the call."""
 
-    def __init__(self, call: Call, messages: Sequence[GroupRequest], encode: Callable[[list[Any]], bytes]) -> None:
+    def __init__(
+        self,
+        call: Call,
+        messages: Sequence[Message],
+        encode: Callable[[list[Any]], bytes],
+        post: Callable[[Any, ReplyTo], None] | None = None,
+    ) -> None:
+        """``post`` sends a part; None: to its group."""
         self._call = call
+        self._post: Callable[[Any, ReplyTo], None] = post or call.node.groups.post
         self._messages = messages
         self._encode = encode
         self._answers: list[Any] = [None] * len(messages)
@@ -42,7 +54,7 @@ class Gather:
         if not self._messages:
             self._call.reply_bytes(self._encode([]))
         for index, message in enumerate(self._messages):
-            self._call.node.groups.post(message, Part(self, index, message))
+            self._post(message, Part(self, index, message))
 
     def got(self, index: int, answer: Any) -> None:
         self._answers[index] = answer

@@ -8,13 +8,13 @@
     12     4  partition leader epoch      0: one leader, for ever
     16     1  magic                       2
     17     4  CRC-32C from byte 21 on     so offset and epoch may change without it
-    21     2  attributes                  0: bits 0-2 codec, 3 log append time, 4 transactional, 5 control
+    21     2  attributes                  bits 0-2 codec (0), 3 log append time (0), 4 transactional, 5 control
     23     4  last offset delta
     27     8  base timestamp              of the first record, create time
     35     8  max timestamp
-    43     8  producer id                 -1
-    51     2  producer epoch              -1
-    53     4  base sequence               0, as the coordinator writes it; readers ignore it
+    43     8  producer id                 -1, or the transaction's
+    51     2  producer epoch              -1, or the transaction's
+    53     4  base sequence               0, as the coordinator writes it, -1 in a control batch; readers ignore it
     57     4  number of records
     61        records: length, attributes int8, timestamp delta, offset delta, key, value, headers (all varints)
 """
@@ -40,6 +40,7 @@ _CODEC_BITS = 0x07
 _LOG_APPEND_TIME_BIT = 0x08
 _TRANSACTIONAL_BIT = 0x10
 _CONTROL_BIT = 0x20
+_CONTROL = _TRANSACTIONAL_BIT | _CONTROL_BIT
 
 _PREFIX = Struct(">qi")
 _OUTSIDE_CRC = Struct(">qiibI")
@@ -66,10 +67,29 @@ def frame_record(timestamp_delta_ms: int, offset_delta: int, key: bytes, value: 
     return encode_length(len(body)) + body
 
 
-def encode_batch(base_offset: int, base_timestamp_ms: int, max_timestamp_ms: int, records: Sequence[bytes]) -> bytes:
+class Producer(NamedTuple):
+    """Whose transaction a batch belongs to; a control batch ends it."""
+
+    producer_id: int
+    epoch: int
+    is_control: bool = False
+
+
+def encode_batch(
+    base_offset: int,
+    base_timestamp_ms: int,
+    max_timestamp_ms: int,
+    records: Sequence[bytes],
+    producer: Producer | None = None,
+) -> bytes:
     """A batch of framed records. Their offset deltas must be 0, 1, 2, ..."""
     count = len(records)
-    inside = _INSIDE_CRC.pack(0, count - 1, base_timestamp_ms, max_timestamp_ms, -1, -1, 0, count)
+    if producer is None:
+        inside = _INSIDE_CRC.pack(0, count - 1, base_timestamp_ms, max_timestamp_ms, -1, -1, 0, count)
+    else:
+        attributes, sequence = (_CONTROL, -1) if producer.is_control else (_TRANSACTIONAL_BIT, 0)
+        of = producer.producer_id, producer.epoch, sequence
+        inside = _INSIDE_CRC.pack(attributes, count - 1, base_timestamp_ms, max_timestamp_ms, *of, count)
     checked = inside + b"".join(records)
     length = len(checked) + CRC_FROM - PREFIX_BYTES
     return _OUTSIDE_CRC.pack(base_offset, length, LEADER_EPOCH, MAGIC, crc32c(checked)) + checked
@@ -94,11 +114,22 @@ class Batch(NamedTuple):
     record_count: int
     data: bytes | memoryview
     source: str
+    producer_id: int
+    producer_epoch: int
 
     @property
     def is_plain(self) -> bool:
         """Neither part of a transaction nor a control batch."""
         return not self.attributes & (_TRANSACTIONAL_BIT | _CONTROL_BIT)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & _TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it ends a transaction and holds no data."""
+        return bool(self.attributes & _CONTROL_BIT)
 
     def records(self) -> Iterator[tuple[int, int, bytes | None, bytes | None]]:
         """Offset, timestamp in ms, key and value of each record, decoded as they are asked for.
@@ -157,7 +188,9 @@ def read_batch(data: memoryview, at: int = 0, position: int | None = None, sourc
         raise DamagedBatch(where, f"cut off: {left} bytes are left of {size or 'a header'}", source)
     if size < HEADER_BYTES:
         raise DamagedBatch(where, f"its length says {size} bytes, expected at least {HEADER_BYTES}", source)
-    base, _, _, magic, crc, attributes, last_delta, base_ms, max_ms, _, _, _, count = _HEADER.unpack_from(data, at)
+    base, _, _, magic, crc, attributes, last_delta, base_ms, max_ms, producer, epoch, _, count = _HEADER.unpack_from(
+        data, at
+    )
     if magic != MAGIC:
         raise DamagedBatch(where, f"magic {magic}, expected {MAGIC}", source)
     found = crc32c(data[at + CRC_FROM : at + size])
@@ -166,7 +199,8 @@ def read_batch(data: memoryview, at: int = 0, position: int | None = None, sourc
     if base < 0 or last_delta < 0 or count < 0:
         raise DamagedBatch(where, f"base offset {base}, last offset delta {last_delta}, {count} records", source)
     body = data[at : at + size]
-    return Batch(where, size, base, base + last_delta, attributes, base_ms, max_ms, count, body, source)
+    last = base + last_delta
+    return Batch(where, size, base, last, attributes, base_ms, max_ms, count, body, source, producer, epoch)
 
 
 def read_batches(data: bytes | memoryview, source: str = "buffer") -> Iterator[Batch]:

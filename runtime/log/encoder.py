@@ -10,10 +10,12 @@ from __future__ import annotations
 from struct import Struct
 from struct import error as StructError
 
-from ...actors.records import OffsetRecord, Record
+from ...actors.records import MarkerRecord, OffsetRecord, PendingOffsetRecord, Record, TransactionRecord
 from .batch import frame_record
-from .errors import UnwritableRecord
-from .records import MAX_STRING_BYTES, encode, encode_key
+from .errors import NeedsOwnBatch, UnwritableRecord
+from .fields import MAX_STRING_BYTES
+from .records import encode, encode_key
+from .transaction_records import encode_marker, encode_transaction
 from .varint import SMALL, encode_length
 
 KEY_TABLE_LIMIT = 16384  # about 5 MB; when it is full it starts again, which costs less than keeping an order
@@ -34,14 +36,21 @@ class RecordEncoder:
         self._keys: dict[tuple[str, str, int], bytes] = {}
 
     def frame(self, record: Record, offset_delta: int) -> bytes:
-        """The record as it lies in a batch, timestamp delta 0. UnwritableRecord when a field does not fit."""
-        value = record.value
-        if type(record) is not OffsetRecord or value is None or value[4] != -1:
-            return frame_record(0, offset_delta, *encode(record))
+        """The record as it lies in a batch, timestamp delta 0. UnwritableRecord when a field does not fit.
+
+        NeedsOwnBatch for a record of a transaction, see ``frame_in_transaction``.
+        """
+        if type(record) is not OffsetRecord or (value := record.value) is None or value[4] != -1:
+            return frame_record(0, offset_delta, *_encode(record))
         try:
             return self._frame_offset(record, offset_delta)
         except (StructError, UnicodeEncodeError) as error:
             raise UnwritableRecord(f"{record!r}: {error}") from error
+
+    def frame_in_transaction(self, record: PendingOffsetRecord | MarkerRecord, offset_delta: int) -> bytes:
+        """The same for what lies in a batch of its transaction alone."""
+        pair = encode_marker(record) if isinstance(record, MarkerRecord) else encode(record)
+        return frame_record(0, offset_delta, *pair)
 
     def _frame_offset(self, record: OffsetRecord, offset_delta: int) -> bytes:
         group, topic, partition, value = record
@@ -64,6 +73,14 @@ class RecordEncoder:
         key = encode_key(record)
         framed = self._keys[record[:3]] = encode_length(len(key)) + key
         return framed
+
+
+def _encode(record: Record) -> tuple[bytes, bytes | None]:
+    if isinstance(record, TransactionRecord):
+        return encode_transaction(record)
+    if isinstance(record, PendingOffsetRecord | MarkerRecord):
+        raise NeedsOwnBatch
+    return encode(record)
 
 
 def _with_metadata(offset: int, leader_epoch: int, metadata: bytes, commit_timestamp_ms: int) -> bytes:

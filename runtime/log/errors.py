@@ -36,3 +36,7 @@ class UnsupportedCompression(ValueError):
 
 class UnwritableRecord(ValueError):
     """A record whose values do not fit Kafka's schema: a string of more than 32767 bytes, a number too large."""
+
+
+class NeedsOwnBatch(ValueError):
+    """A record that cannot share a batch with others: it belongs to a transaction, or ends one."""

@@ -24,7 +24,7 @@ from .disk import Disk, read_file, write_all
 FORMAT = 1
 INFO_NAME = "callboard.json"
 LOCK_NAME = ".lock"
-DEFAULT_PARTITIONS = 50  # Kafka's offsets.topic.num.partitions
+DEFAULT_PARTITIONS = 50  # Kafka's offsets.topic.num.partitions and transaction.state.log.num.partitions
 
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 
@@ -36,6 +36,11 @@ class FolderInfo(NamedTuple):
 
     cluster_id: str
     offsets_partitions: int
+    transactions_partitions: int  # 0 in the file of a version before there were transactions
+
+
+COUNTS = ("offsets_partitions", "transactions_partitions")
+"""What is fixed when a folder is made: which partition something lies in depends on their number."""
 
 
 def random_cluster_id() -> str:
@@ -48,14 +53,15 @@ def random_cluster_id() -> str:
 class DataFolder:
     """An open data folder. Making one creates or checks and locks it; ``close`` unlocks it.
 
-    ``offsets_partitions`` counts only when the folder is new: afterwards the stored number wins, as in Kafka, because
-    a group's partition depends on it. StartError when the folder cannot be used.
+    ``offsets_partitions`` and ``transactions_partitions`` count only when the folder is new: afterwards the stored
+    numbers win, as in Kafka, because a group's partition depends on them. StartError when the folder cannot be used.
     """
 
     def __init__(
         self,
         path: Path,
         offsets_partitions: int = DEFAULT_PARTITIONS,
+        transactions_partitions: int = DEFAULT_PARTITIONS,
         *,
         disk: Disk | None = None,
         new_cluster_id: Callable[[], str] = random_cluster_id,
@@ -68,7 +74,10 @@ class DataFolder:
             self._read_info()
             self._make()
             self._lock()
-            info = self._read_info() or self._write_info(FolderInfo(new_cluster_id(), offsets_partitions))
+            asked = FolderInfo(new_cluster_id(), offsets_partitions, transactions_partitions)
+            info = self._read_info() or self._write_info(asked)
+            if not info.transactions_partitions:
+                info = self._write_info(info._replace(transactions_partitions=transactions_partitions))
         except OSError as error:
             self.close()
             raise StartError(
@@ -78,14 +87,19 @@ class DataFolder:
         except StartError:
             self.close()
             raise
-        self.cluster_id, self.offsets_partitions = info
-        if info.offsets_partitions != offsets_partitions:
-            log.warning(
-                "stored number of offsets partitions wins",
-                stored=info.offsets_partitions,
-                setting=offsets_partitions,
-                folder=str(path),
-            )
+        self.cluster_id, self.offsets_partitions, self.transactions_partitions = info
+        self._tell_of_counts(info, asked)
+
+    def _tell_of_counts(self, info: FolderInfo, asked: FolderInfo) -> None:
+        for name, stored, setting in zip(COUNTS, info[1:], asked[1:], strict=True):
+            if stored != setting:
+                log.warning(
+                    "stored number of partitions wins",
+                    number=name,
+                    stored=stored,
+                    setting=setting,
+                    folder=str(self.path),
+                )
 
     def close(self) -> None:
         """Let another process have the folder. A second call does nothing."""
@@ -156,13 +170,15 @@ def parse_info(path: Path, data: bytes) -> FolderInfo:
         )
     if type(found) is not int or not _is_complete(fields):
         raise StartError(f"{path}: found {str(fields)[:200]}, expected {_expected()}; {_advice()}")
-    return FolderInfo(fields["cluster_id"], fields["offsets_partitions"])
+    return FolderInfo(fields["cluster_id"], fields["offsets_partitions"], fields.get("transactions_partitions", 0))
 
 
 def _is_complete(fields: dict[str, Any]) -> bool:
     cluster_id, partitions = fields.get("cluster_id"), fields.get("offsets_partitions")
+    transactions = fields.get("transactions_partitions", 0)
     known_id = isinstance(cluster_id, str) and _CLUSTER_ID.fullmatch(cluster_id) is not None
-    return fields["format"] == FORMAT and known_id and type(partitions) is int and partitions > 0
+    known_counts = type(partitions) is int and partitions > 0 and type(transactions) is int and transactions >= 0
+    return fields["format"] == FORMAT and known_id and known_counts
 
 
 def _expected() -> str:

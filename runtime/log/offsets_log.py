@@ -22,7 +22,10 @@ from .writer import RoundWriter, Settings, SyncPolicy
 
 
 class OffsetsLog:
-    """All offsets partitions of one data folder, opened and closed once; ``append`` and ``close`` on one thread.
+    """All partitions of one data folder, opened and closed once; ``append`` and ``close`` on one thread.
+
+    Partition numbers from ``first_transactions_partition`` on are those of ``__transaction_state``, the others are of
+    ``__consumer_offsets``.
 
     ``sync``: ``done`` is called after a sync ("always"), or after a write that is synced within ``flush_interval_ms``
     ("interval") or when the system likes ("none"). Sizes are bytes; Kafka's names and defaults.
@@ -33,6 +36,7 @@ class OffsetsLog:
         folder: Path,
         partitions: int,
         *,
+        transactions_partitions: int = 0,
         sync: SyncPolicy = "always",
         segment_bytes: int = 104857600,
         max_message_bytes: int = 1048588,
@@ -44,10 +48,11 @@ class OffsetsLog:
     ) -> None:
         self._disk = disk or Disk()
         self._folder = folder
-        self._partitions = Partitions(self._disk, folder, partitions, segment_bytes)
+        self.first_transactions_partition = partitions
+        self._partitions = Partitions(self._disk, folder, partitions, segment_bytes, transactions_partitions)
         settings = Settings(sync, flush_interval_ms / 1000, checkpoint_bytes, checkpoint_interval_ms / 1000)
         self._writer = RoundWriter(self._disk, folder, self._partitions, settings, clock)
-        self._end_offsets = [0] * partitions
+        self._end_offsets = [0] * len(self._partitions)
         self._encoder = RoundEncoder(self._end_offsets, max_message_bytes)
         self._is_open = False
 
@@ -87,8 +92,15 @@ class OffsetsLog:
         return self._writer.call_settled(read) if self._is_open else read()
 
     def partitions_with_data(self) -> list[int]:
-        """The partitions that hold, or are about to hold, at least one record."""
-        return [number for number, end_offset in enumerate(self._end_offsets) if end_offset > 0]
+        """The offsets partitions that hold, or are about to hold, at least one record."""
+        return [number for number in self._with_data() if number < self.first_transactions_partition]
+
+    def transactions_with_data(self) -> list[int]:
+        """The same for the partitions of transactions."""
+        return [number for number in self._with_data() if number >= self.first_transactions_partition]
+
+    def _with_data(self) -> Iterator[int]:
+        return (number for number, end_offset in enumerate(self._end_offsets) if end_offset > 0)
 
     def end_offset(self, partition: int) -> int:
         """The offset that the partition's next record will get."""

@@ -1,4 +1,4 @@
-"""One offsets partition on disk: a folder of segments, ``__consumer_offsets-N/%020d.log``, appended and rolled.
+"""One partition on disk: a folder of segments, ``__consumer_offsets-N/%020d.log``, appended and rolled.
 
 Appends are not synced: the journal holds what is not. The folder is made when the first batch arrives, so an empty
 log starts without fifty folders. A roll syncs and closes the old segment before the next one is created, so "there is
@@ -8,25 +8,30 @@ a segment with a higher base" means "this one is complete", which compaction rel
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import structlog
 
 from ...actors.records import Record
-from .batch import offsets_of
+from .batch import Batch, offsets_of
 from .disk import Disk, write_all
-from .records import decode
 from .segment import read_tail, scan, segment_base, segment_name
+from .transaction_records import decode_batch, decode_transactions
 
 TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
+
+Decode = Callable[[Batch], Iterator[tuple[int, int, Record]]]
+
+DECODERS: Mapping[str, Decode] = {TOPIC: decode_batch, TRANSACTIONS_TOPIC: decode_transactions}
 
 log = structlog.get_logger()
 
 
-def folder_name(number: int) -> str:
-    return f"{TOPIC}-{number}"
+def folder_name(number: int, topic: str = TOPIC) -> str:
+    return f"{topic}-{number}"
 
 
 class SyncJob(NamedTuple):
@@ -47,9 +52,13 @@ class SyncJob(NamedTuple):
 class Partition:
     """Used by one thread at a time; only the iterator that ``read`` gives may be consumed in another."""
 
-    def __init__(self, disk: Disk, root: Path, number: int, segment_bytes: int) -> None:
+    def __init__(
+        self, disk: Disk, root: Path, number: int, segment_bytes: int, topic: str = TOPIC, first: int = 0
+    ) -> None:
+        """``number`` counts through all topics of the log; the partition's own is ``number - first``."""
         self.number = number
-        self.folder = root / folder_name(number)
+        self.folder = root / folder_name(number - first, topic)
+        self._decode = DECODERS[topic]
         self.end_offset = 0
         self._disk = disk
         self._segment_bytes = segment_bytes
@@ -110,8 +119,7 @@ class Partition:
     def read(self) -> Iterator[tuple[int, int, Record]]:
         """Offset, timestamp in ms and record of all that was appended before this call, in order.
 
-        Transactional and control batches are passed over and counted in a warning. DamagedBatch, DamagedRecord or
-        UnsupportedCompression end the iteration.
+        DamagedBatch, DamagedRecord or UnsupportedCompression end the iteration.
         """
         return self._read(self._bases.copy(), self._size)
 
@@ -122,16 +130,9 @@ class Partition:
             self._fd = -1
 
     def _read(self, bases: list[int], last_size: int) -> Iterator[tuple[int, int, Record]]:
-        passed_over = 0
         for base in bases:
             for batch in scan(self._disk, self._path(base), last_size if base == bases[-1] else None):
-                if not batch.is_plain:
-                    passed_over += 1
-                    continue
-                for offset, timestamp_ms, key, value in batch.records():
-                    yield offset, timestamp_ms, decode(key, value)
-        if passed_over:
-            log.warning("transactional batches passed over", partition=self.number, batches=passed_over)
+                yield from self._decode(batch)
 
     def _next_segment(self, base_offset: int) -> None:
         if self._bases:

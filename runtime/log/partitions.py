@@ -1,4 +1,6 @@
-"""All offsets partitions of a log together, and what is waiting to be laid into their files.
+"""All partitions of a log together, and what is waiting to be laid into their files.
+
+They are numbered through: first those of ``__consumer_offsets``, then those of ``__transaction_state``.
 
 A round touches up to fifty files. To write them at once would cost more than the round's sync, so the batches of many
 rounds are gathered and each file gets one write for all of its own.
@@ -11,14 +13,20 @@ from pathlib import Path
 
 from ..errors import StartError
 from .disk import Disk
-from .partition import TOPIC, Partition, SyncJob
+from .folder import INFO_NAME
+from .partition import TOPIC, TRANSACTIONS_TOPIC, Partition, SyncJob
+
+SETTINGS = {TOPIC: "offsets_partitions", TRANSACTIONS_TOPIC: "transactions_partitions"}
 
 
 class Partitions(list[Partition]):
-    """The partitions by number."""
+    """The partitions by number. ``count`` are of the offsets topic, ``transactions`` of the transactions topic."""
 
-    def __init__(self, disk: Disk, root: Path, count: int, segment_bytes: int) -> None:
+    def __init__(self, disk: Disk, root: Path, count: int, segment_bytes: int, transactions: int = 0) -> None:
         super().__init__(Partition(disk, root, number, segment_bytes) for number in range(count))
+        for number in range(count, count + transactions):
+            self.append(Partition(disk, root, number, segment_bytes, TRANSACTIONS_TOPIC, count))
+        self._counts = {TOPIC: count, TRANSACTIONS_TOPIC: transactions}
         self._disk = disk
         self._root = root
         self._waiting: list[Sequence[tuple[int, bytes]]] = []
@@ -62,16 +70,14 @@ class Partitions(list[Partition]):
             partition.close()
 
     def _refuse_surplus(self) -> None:
-        surplus = [name for name in self._disk.names(self._root) if self._is_surplus(name)]
-        if surplus:
-            raise StartError(
-                f"{self._root}: found {surplus[0]}, expected partitions 0 to {len(self) - 1} only; a group's partition"
-                " depends on their number, so set offsets_partitions to the number that wrote this folder"
-            )
-
-    def _is_surplus(self, name: str) -> bool:
-        topic, _, number = name.rpartition("-")
-        return topic == TOPIC and number.isdecimal() and int(number) >= len(self)
+        for name in self._disk.names(self._root):
+            topic, _, number = name.rpartition("-")
+            if topic in self._counts and number.isdecimal() and int(number) >= self._counts[topic]:
+                raise StartError(
+                    f"{self._root}: found {name}, expected partitions 0 to {self._counts[topic] - 1} only; what lies"
+                    f" in which depends on their number, so set {SETTINGS[topic]} in {INFO_NAME} to the number that"
+                    " wrote this folder"
+                )
 
 
 def merge_folders(jobs: Iterable[SyncJob]) -> list[SyncJob]:

@@ -14,23 +14,30 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
-import structlog
-
-from ...actors.records import GroupRecord, GroupValue, OffsetRecord, OffsetValue, Record
+from ...actors.records import (
+    GroupRecord,
+    GroupValue,
+    MarkerRecord,
+    OffsetRecord,
+    OffsetValue,
+    PendingOffsetRecord,
+    Record,
+)
 from .batch import Batch, find_batch
 from .disk import Disk, read_at
 from .errors import DamagedBatch, DamagedRecord
 from .folder import INFO_NAME
 from .partition import TOPIC
-from .records import decode
 from .segment import scan, segment_base
+from .transaction_records import decode_record
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
-_FOLDER_NAME = re.compile(rf"{TOPIC}-([0-9]+)")
+OffsetKey = tuple[str, str, int]
+"""Group, topic and partition."""
 
-log = structlog.get_logger()
+_FOLDER_NAME = re.compile(rf"{TOPIC}-([0-9]+)")
 
 
 def partition_folders(data: Path, disk: Disk | None = None) -> dict[int, Path]:
@@ -52,32 +59,25 @@ def read_partition(folder: Path, disk: Disk | None = None) -> Iterator[tuple[int
     """Offset, timestamp in ms and record of all that is in one partition's folder, oldest first.
 
     What was written when the reading of the last segment began is what is read. A batch torn off at its end is where
-    the reading stops: it is being written, or a crash left it. Transactional and control batches are passed over and
-    counted in a warning, as the server does it.
+    the reading stops: it is being written, or a crash left it. Offsets in a transaction come as a
+    ``PendingOffsetRecord``, and count when a ``MarkerRecord`` of their producer says so.
 
     DamagedBatch, which names the file and the byte, for damage anywhere else; UnsupportedCompression for a batch of
     Kafka's that is compressed; FileNotFoundError when there is no such folder.
     """
-    passed_over = 0
     for batch in _batches(disk or Disk(), folder):
-        if batch.is_plain:
-            yield from _records(batch)
-        else:
-            passed_over += 1
-    if passed_over:
-        log.warning("transactional batches passed over", folder=str(folder), batches=passed_over)
+        yield from _records(batch)
 
 
-def live_offsets(folder: Path) -> dict[tuple[str, str, int], tuple[int, OffsetValue]]:
+def live_offsets(folder: Path) -> dict[OffsetKey, tuple[int, OffsetValue]]:
     """What is committed in one partition's folder: for group, topic and partition the newest value and its log offset.
 
-    A tombstone removes its key. Errors as in ``read_partition``.
+    A tombstone removes its key, an open transaction has committed nothing yet. Errors as in ``read_partition``.
     """
-    live: dict[tuple[str, str, int], tuple[int, OffsetValue]] = {}
+    live = _LiveOffsets()
     for log_offset, _, record in read_partition(folder):
-        if isinstance(record, OffsetRecord):
-            _put(live, (record.group_id, record.topic, record.partition), log_offset, record.value)
-    return live
+        live.replay(log_offset, record)
+    return live.found
 
 
 def live_groups(folder: Path) -> dict[str, tuple[int, GroupValue]]:
@@ -96,13 +96,44 @@ def _put(live: dict[Key, tuple[int, Value]], key: Key, log_offset: int, value: V
         live[key] = log_offset, value
 
 
+class _LiveOffsets:
+    """What is committed, and what transactions are about to commit."""
+
+    def __init__(self) -> None:
+        self.found: dict[OffsetKey, tuple[int, OffsetValue]] = {}
+        self._pending: dict[int, dict[OffsetKey, tuple[int, OffsetValue]]] = {}
+
+    def replay(self, log_offset: int, record: Record) -> None:
+        if isinstance(record, MarkerRecord):
+            self._end(record)
+        elif isinstance(record, OffsetRecord | PendingOffsetRecord):
+            self._offset(log_offset, record)
+
+    def _offset(self, log_offset: int, record: OffsetRecord | PendingOffsetRecord) -> None:
+        key = record.group_id, record.topic, record.partition
+        if record.value is not None and isinstance(record, PendingOffsetRecord):
+            self._pending.setdefault(record.producer_id, {})[key] = log_offset, record.value
+            return
+        _put(self.found, key, log_offset, record.value)
+        if record.value is None:
+            for pending in self._pending.values():
+                pending.pop(key, None)
+
+    def _end(self, marker: MarkerRecord) -> None:
+        """What lies later in the log counts, whenever the marker comes."""
+        for key, (log_offset, value) in self._pending.pop(marker.producer_id, {}).items():
+            if marker.committed and (key not in self.found or self.found[key][0] < log_offset):
+                self.found[key] = log_offset, value
+
+
 def _records(batch: Batch) -> Iterator[tuple[int, int, Record]]:
     for offset, timestamp_ms, key, value in batch.records():
         try:
-            record = decode(key, value)
+            record = decode_record(batch, key, value)
         except DamagedRecord as damage:
             raise DamagedBatch(batch.position, f"record at offset {offset}: {damage}", batch.source) from damage
-        yield offset, timestamp_ms, record
+        if record is not None:
+            yield offset, timestamp_ms, record
 
 
 def _batches(disk: Disk, folder: Path) -> Iterator[Batch]:

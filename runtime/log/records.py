@@ -24,28 +24,36 @@ from __future__ import annotations
 from struct import Struct
 from struct import error as StructError
 
-from ...actors.records import GroupRecord, GroupValue, MemberValue, OffsetRecord, OffsetValue, Record, UnknownRecord
+from ...actors.records import (
+    GroupRecord,
+    GroupValue,
+    MemberValue,
+    OffsetRecord,
+    OffsetValue,
+    PendingOffsetRecord,
+    UnknownRecord,
+)
 from .errors import DamagedRecord, UnwritableRecord
-from .varint import decode_unsigned
+from .fields import I16, I32, I64, Reader, bounded, nullable, string
 
 OFFSET_KEY_TYPES = (0, 1)
 GROUP_KEY_TYPE = 2
 NEWEST_VERSION = 4
 FLEXIBLE_VERSION = 4
-MAX_STRING_BYTES = 32767  # a string's length is an int16
 
-_I16 = Struct(">h")
-_I32 = Struct(">i")
-_I64 = Struct(">q")
 _OFFSET_HEAD = Struct(">hqih")
 _OFFSET_EXPIRING_HEAD = Struct(">hqh")
 _TWO_TIMES = Struct(">qq")
 _TIMEOUTS = Struct(">ii")
 _TYPE_AND_LENGTH = Struct(">hh")
-_OFFSET_V3_BYTES = _OFFSET_HEAD.size + _I64.size
+_OFFSET_V3_BYTES = _OFFSET_HEAD.size + I64.size
 
 
-def encode(record: Record) -> tuple[bytes, bytes | None]:
+KeyedRecord = OffsetRecord | GroupRecord | PendingOffsetRecord | UnknownRecord
+"""What has a key and a value of ``__consumer_offsets``; a pending offset has those of an offset."""
+
+
+def encode(record: KeyedRecord) -> tuple[bytes, bytes | None]:
     """A record's key and value; a value of None is a tombstone. UnwritableRecord when a field does not fit."""
     try:
         return encode_key(record), encode_value(record)
@@ -53,7 +61,7 @@ def encode(record: Record) -> tuple[bytes, bytes | None]:
         raise UnwritableRecord(f"{record!r}: {error}") from error
 
 
-def decode(key: bytes | None, value: bytes | None) -> Record:
+def decode(key: bytes | None, value: bytes | None) -> OffsetRecord | GroupRecord | UnknownRecord:
     """The record of a key and a value. DamagedRecord says which of the two is malformed, where and why."""
     if key is None:
         raise DamagedRecord("key", 0, "it is null, expected a key")
@@ -73,41 +81,41 @@ def _usual_offset(key: bytes, value: bytes | None) -> OffsetRecord | None:
     plain = key_type == 1 and version == 3 and len(value) == _OFFSET_V3_BYTES + metadata_bytes
     if not plain or not 6 <= topic_at <= len(key) - 4:
         return None
-    if _I16.unpack_from(key, topic_at - 2)[0] != len(key) - 4 - topic_at:
+    if I16.unpack_from(key, topic_at - 2)[0] != len(key) - 4 - topic_at:
         return None
     try:
         topic, metadata = key[topic_at:-4].decode(), value[_OFFSET_HEAD.size : -8].decode()
         group_id = key[4 : topic_at - 2].decode()
     except UnicodeDecodeError:
         return None
-    (commit_timestamp_ms,) = _I64.unpack_from(value, len(value) - 8)
-    (partition,) = _I32.unpack_from(key, len(key) - 4)
+    (commit_timestamp_ms,) = I64.unpack_from(value, len(value) - 8)
+    (partition,) = I32.unpack_from(key, len(key) - 4)
     return OffsetRecord(
         group_id, topic, partition, OffsetValue(offset, leader_epoch, metadata, commit_timestamp_ms, -1)
     )
 
 
-def _any_record(key: bytes, value: bytes | None) -> Record:
-    reader = _Reader("key", key)
-    key_type = reader.number(_I16)
+def _any_record(key: bytes, value: bytes | None) -> OffsetRecord | GroupRecord | UnknownRecord:
+    reader = Reader("key", key)
+    key_type = reader.number(I16)
     if key_type in OFFSET_KEY_TYPES:
-        group, topic, partition = reader.string(), reader.string(), reader.number(_I32)
+        group, topic, partition = reader.string(), reader.string(), reader.number(I32)
         return OffsetRecord(group, topic, partition, None if value is None else _offset_value(value))
     if key_type == GROUP_KEY_TYPE:
         return GroupRecord(reader.string(), None if value is None else _group_value(value))
     return UnknownRecord(key_type, key, value)
 
 
-def encode_key(record: Record) -> bytes:
+def encode_key(record: KeyedRecord) -> bytes:
     """The key's bytes; a field that does not fit raises what ``encode`` turns into UnwritableRecord."""
-    if isinstance(record, OffsetRecord):
-        return b"\0\1" + _string(record.group_id) + _string(record.topic) + _I32.pack(record.partition)
+    if isinstance(record, OffsetRecord | PendingOffsetRecord):
+        return b"\0\1" + string(record.group_id) + string(record.topic) + I32.pack(record.partition)
     if isinstance(record, GroupRecord):
-        return b"\0\2" + _string(record.group_id)
+        return b"\0\2" + string(record.group_id)
     return record.key
 
 
-def encode_value(record: Record) -> bytes | None:
+def encode_value(record: KeyedRecord) -> bytes | None:
     """The value's bytes, None for a tombstone; errors as in ``encode_key``."""
     value = record.value
     if isinstance(value, OffsetValue):
@@ -118,23 +126,23 @@ def encode_value(record: Record) -> bytes | None:
 
 
 def _encode_offset(value: OffsetValue) -> bytes:
-    metadata = _bounded(value.metadata)
+    metadata = bounded(value.metadata)
     if value.expire_timestamp_ms != -1:
         times = _TWO_TIMES.pack(value.commit_timestamp_ms, value.expire_timestamp_ms)
         return _OFFSET_EXPIRING_HEAD.pack(1, value.offset, len(metadata)) + metadata + times
     head = _OFFSET_HEAD.pack(3, value.offset, value.leader_epoch, len(metadata))
-    return head + metadata + _I64.pack(value.commit_timestamp_ms)
+    return head + metadata + I64.pack(value.commit_timestamp_ms)
 
 
 def _encode_group(value: GroupValue) -> bytes:
     parts = [
         b"\0\3",
-        _string(value.protocol_type),
-        _I32.pack(value.generation),
-        _nullable(value.protocol),
-        _nullable(value.leader),
-        _I64.pack(value.current_state_timestamp_ms),
-        _I32.pack(len(value.members)),
+        string(value.protocol_type),
+        I32.pack(value.generation),
+        nullable(value.protocol),
+        nullable(value.leader),
+        I64.pack(value.current_state_timestamp_ms),
+        I32.pack(len(value.members)),
     ]
     parts.extend(_encode_member(member) for member in value.members)
     return b"".join(parts)
@@ -143,155 +151,52 @@ def _encode_group(value: GroupValue) -> bytes:
 def _encode_member(member: MemberValue) -> bytes:
     return b"".join(
         (
-            _string(member.member_id),
-            _nullable(member.group_instance_id),
-            _string(member.client_id),
-            _string(member.client_host),
+            string(member.member_id),
+            nullable(member.group_instance_id),
+            string(member.client_id),
+            string(member.client_host),
             _TIMEOUTS.pack(member.rebalance_timeout_ms, member.session_timeout_ms),
-            _I32.pack(len(member.subscription)),
+            I32.pack(len(member.subscription)),
             member.subscription,
-            _I32.pack(len(member.assignment)),
+            I32.pack(len(member.assignment)),
             member.assignment,
         )
     )
 
 
-def _bounded(text: str) -> bytes:
-    data = text.encode()
-    if len(data) > MAX_STRING_BYTES:
-        raise UnwritableRecord(f"a string of {len(data)} bytes, expected at most {MAX_STRING_BYTES}: {text[:40]!r}...")
-    return data
-
-
-def _string(text: str) -> bytes:
-    data = _bounded(text)
-    return _I16.pack(len(data)) + data
-
-
-def _nullable(text: str | None) -> bytes:
-    return b"\xff\xff" if text is None else _string(text)
-
-
 def _offset_value(data: bytes) -> OffsetValue:
-    reader = _Reader("value", data)
-    version = reader.version()
-    offset = reader.number(_I64)
-    leader_epoch = reader.number(_I32) if version >= 3 else -1
+    reader = Reader("value", data)
+    version = reader.version(NEWEST_VERSION, FLEXIBLE_VERSION)
+    offset = reader.number(I64)
+    leader_epoch = reader.number(I32) if version >= 3 else -1
     metadata = reader.string()
-    commit_timestamp_ms = reader.number(_I64)
-    expire_timestamp_ms = reader.number(_I64) if version == 1 else -1
+    commit_timestamp_ms = reader.number(I64)
+    expire_timestamp_ms = reader.number(I64) if version == 1 else -1
     reader.tags()
     return OffsetValue(offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms)
 
 
 def _group_value(data: bytes) -> GroupValue:
-    reader = _Reader("value", data)
-    version = reader.version()
-    protocol_type, generation = reader.string(), reader.number(_I32)
+    reader = Reader("value", data)
+    version = reader.version(NEWEST_VERSION, FLEXIBLE_VERSION)
+    protocol_type, generation = reader.string(), reader.number(I32)
     protocol, leader = reader.nullable_string(), reader.nullable_string()
-    timestamp_ms = reader.number(_I64) if version >= 2 else -1
+    timestamp_ms = reader.number(I64) if version >= 2 else -1
     members = tuple(_member(reader, version) for _ in range(reader.count()))
     reader.tags()
     return GroupValue(protocol_type, generation, protocol, leader, timestamp_ms, members)
 
 
-def _member(reader: _Reader, version: int) -> MemberValue:
+def _member(reader: Reader, version: int) -> MemberValue:
     member = MemberValue(
         member_id=reader.string(),
         group_instance_id=reader.nullable_string() if version >= 3 else None,
         client_id=reader.string(),
         client_host=reader.string(),
-        rebalance_timeout_ms=reader.number(_I32) if version >= 1 else -1,
-        session_timeout_ms=reader.number(_I32),
+        rebalance_timeout_ms=reader.number(I32) if version >= 1 else -1,
+        session_timeout_ms=reader.number(I32),
         subscription=reader.raw(),
         assignment=reader.raw(),
     )
     reader.tags()
     return member
-
-
-class _Reader:
-    """Reads fields one after the other; a field that does not fit is a DamagedRecord at its position."""
-
-    __slots__ = ("_at", "_data", "_flexible", "_part")
-
-    def __init__(self, part: str, data: bytes) -> None:
-        self._part = part
-        self._data = data
-        self._at = 0
-        self._flexible = False
-
-    def version(self) -> int:
-        """A value's version, which also says whether it is flexible."""
-        version = self.number(_I16)
-        if not 0 <= version <= NEWEST_VERSION:
-            raise self._damaged(0, f"value version {version}, expected 0 to {NEWEST_VERSION}")
-        self._flexible = version >= FLEXIBLE_VERSION
-        return version
-
-    def number(self, form: Struct) -> int:
-        end = self._at + form.size
-        if end > len(self._data):
-            raise self._damaged(self._at, f"{form.size} bytes expected, {len(self._data) - self._at} left")
-        (number,) = form.unpack_from(self._data, self._at)
-        self._at = end
-        return int(number)
-
-    def string(self) -> str:
-        at = self._at
-        text = self.nullable_string()
-        if text is None:
-            raise self._damaged(at, "a null string where none may be null")
-        return text
-
-    def nullable_string(self) -> str | None:
-        at = self._at
-        length = self._compact_length() if self._flexible else self.number(_I16)
-        if length == -1:
-            return None
-        try:
-            return self._take(at, length).decode()
-        except UnicodeDecodeError as error:
-            raise self._damaged(at, f"a string is not UTF-8: {error.reason}") from None
-
-    def raw(self) -> bytes:
-        at = self._at
-        return self._take(at, self._compact_length() if self._flexible else self.number(_I32))
-
-    def count(self) -> int:
-        """The length of an array."""
-        at = self._at
-        count = self._compact_length() if self._flexible else self.number(_I32)
-        if count < 0:
-            raise self._damaged(at, f"an array of {count} elements")
-        return count
-
-    def tags(self) -> None:
-        """The tagged fields at the end of a flexible structure: none is known, so all are skipped."""
-        if self._flexible:
-            for _ in range(self._varint()):
-                at = self._at
-                self._varint()
-                self._take(at, self._varint())
-
-    def _compact_length(self) -> int:
-        return self._varint() - 1
-
-    def _varint(self) -> int:
-        try:
-            number, self._at = decode_unsigned(self._data, self._at)
-        except ValueError as error:
-            raise self._damaged(self._at, str(error)) from None
-        return number
-
-    def _take(self, field_at: int, length: int) -> bytes:
-        end = self._at + length
-        if length < 0 or end > len(self._data):
-            left = len(self._data) - self._at
-            raise self._damaged(field_at, f"a field of {length} bytes, {left} left")
-        taken = self._data[self._at : end]
-        self._at = end
-        return taken
-
-    def _damaged(self, position: int, reason: str) -> DamagedRecord:
-        return DamagedRecord(self._part, position, reason)

@@ -88,7 +88,7 @@ class Recovery:
         if number not in ends:
             raise StartError(
                 f"{file.path}: found a batch of partition {number}, expected 0 to {len(ends) - 1};"
-                " set offsets_partitions to the number that wrote this folder"
+                " set offsets_partitions and transactions_partitions to the numbers that wrote this folder"
             )
         first, last = offsets_of(batch)
         end = ends[number]

@@ -13,10 +13,10 @@ import structlog
 
 from ...actors.errors import ErrorCode
 from ...actors.ports import Appended, Entry
-from ...actors.records import Record
-from .batch import HEADER_BYTES, encode_batch
+from ...actors.records import MarkerRecord, PendingOffsetRecord, Record
+from .batch import HEADER_BYTES, Producer, encode_batch
 from .encoder import RecordEncoder
-from .errors import UnwritableRecord
+from .errors import NeedsOwnBatch, UnwritableRecord
 from .journal import encode_frame
 
 Done = Callable[[Sequence[Appended]], None]
@@ -66,7 +66,7 @@ class RoundEncoder:
         return self._encode_plain(entries, timestamp_ms, done) or self._encode_each(entries, timestamp_ms, done)
 
     def _encode_plain(self, entries: Sequence[Entry], timestamp_ms: int, done: Done) -> Round | None:
-        """The round if every entry can be written and each partition's fit into one batch: nearly always so."""
+        """The round if all can be written and each partition's fit into one batch: nearly always so."""
         end_offsets, frame = self._end_offsets, self._encoder.frame
         by_partition: dict[int, list[bytes]] = {}
         outcomes: list[Appended] = []
@@ -78,7 +78,7 @@ class RoundEncoder:
                 outcomes.append(Appended(ErrorCode.NONE, end_offsets[partition] + len(framed)))
                 for record in records:
                     framed.append(frame(record, len(framed)))
-        except UnwritableRecord:
+        except (UnwritableRecord, NeedsOwnBatch):
             return None
         room = self._max_message_bytes - HEADER_BYTES
         if any(sum(map(len, framed)) > room for framed in by_partition.values()):
@@ -94,41 +94,88 @@ class RoundEncoder:
         return made
 
     def _encode_each(self, entries: Sequence[Entry], timestamp_ms: int, done: Done) -> Round:
-        """The same entry by entry: what does not fit begins another batch, what cannot be written is refused."""
-        growing: dict[int, _Growing] = {}
-        batches: list[tuple[int, bytes]] = []
-        outcomes: list[Appended] = []
-        for partition, records in entries:
-            batch = growing.get(partition)
-            if batch is None:
-                batch = growing[partition] = _Growing(self._end_offsets[partition])
-            try:
-                framed = self._frame(records, len(batch.records))
-                size = sum(map(len, framed))
-                if batch.size + size > self._max_message_bytes and batch.records:
-                    batches.append((partition, self._finish(partition, batch, timestamp_ms)))
-                    batch = growing[partition] = _Growing(self._end_offsets[partition])
-                    framed = self._frame(records, 0)
-                    size = sum(map(len, framed))
-            except UnwritableRecord as error:
-                log.error("record cannot be written", partition=partition, reason=str(error))
-                outcomes.append(_UNWRITABLE)
-                continue
-            if batch.size + size > self._max_message_bytes:
-                outcomes.append(_TOO_LARGE)
-                continue
-            outcomes.append(Appended(ErrorCode.NONE, batch.base_offset + len(batch.records)))
-            batch.records += framed
-            batch.size += size
-        for partition, batch in growing.items():
-            if batch.records:
-                batches.append((partition, self._finish(partition, batch, timestamp_ms)))
+        """The same entry by entry."""
+        careful = _CarefulRound(self._end_offsets, self._encoder, self._max_message_bytes, timestamp_ms)
+        outcomes = [careful.add(entry) for entry in entries]
+        batches = careful.finish()
         return Round(encode_frame(batches), batches, outcomes, done)
+
+
+class _CarefulRound:
+    """A round of which something does not fit, cannot be written, or belongs to a transaction.
+
+    What does not fit begins another batch, what cannot be written is refused, a transaction has its batches for itself.
+    """
+
+    def __init__(
+        self, end_offsets: list[int], encoder: RecordEncoder, max_message_bytes: int, timestamp_ms: int
+    ) -> None:
+        self._end_offsets = end_offsets
+        self._encoder = encoder
+        self._max_message_bytes = max_message_bytes
+        self._timestamp_ms = timestamp_ms
+        self._growing: dict[int, _Growing] = {}
+        self._batches: list[tuple[int, bytes]] = []
+
+    def add(self, entry: Entry) -> Appended:
+        partition, records = entry
+        try:
+            if records and isinstance(records[0], PendingOffsetRecord | MarkerRecord):
+                return self._add_alone(partition, records[0], records)
+            return self._add(partition, records)
+        except (UnwritableRecord, NeedsOwnBatch) as error:
+            log.error("record cannot be written", partition=partition, reason=str(error))
+            return _UNWRITABLE
+
+    def finish(self) -> list[tuple[int, bytes]]:
+        """The batches of the round, those of a partition in order."""
+        for partition in list(self._growing):
+            self._finish(partition)
+        return self._batches
+
+    def _add(self, partition: int, records: Sequence[Record]) -> Appended:
+        batch = self._growing.get(partition) or self._begin(partition)
+        framed = self._frame(records, len(batch.records))
+        size = sum(map(len, framed))
+        if batch.size + size > self._max_message_bytes and batch.records:
+            self._finish(partition)
+            batch = self._begin(partition)
+            framed = self._frame(records, 0)
+            size = sum(map(len, framed))
+        if batch.size + size > self._max_message_bytes:
+            return _TOO_LARGE
+        base_offset = batch.base_offset + len(batch.records)
+        batch.records += framed
+        batch.size += size
+        return Appended(ErrorCode.NONE, base_offset)
+
+    def _add_alone(
+        self, partition: int, first: PendingOffsetRecord | MarkerRecord, records: Sequence[Record]
+    ) -> Appended:
+        frame = self._encoder.frame_in_transaction
+        framed = [frame(record, delta) for delta, record in enumerate(records) if isinstance(record, type(first))]
+        if HEADER_BYTES + sum(map(len, framed)) > self._max_message_bytes:
+            return _TOO_LARGE
+        self._finish(partition)
+        base_offset = self._end_offsets[partition]
+        producer = Producer(first.producer_id, first.producer_epoch, isinstance(first, MarkerRecord))
+        self._write(partition, base_offset, framed, producer)
+        return Appended(ErrorCode.NONE, base_offset)
 
     def _frame(self, records: Sequence[Record], offset_delta: int) -> list[bytes]:
         frame = self._encoder.frame
         return [frame(record, delta) for delta, record in enumerate(records, offset_delta)]
 
-    def _finish(self, partition: int, batch: _Growing, timestamp_ms: int) -> bytes:
-        self._end_offsets[partition] += len(batch.records)
-        return encode_batch(batch.base_offset, timestamp_ms, timestamp_ms, batch.records)
+    def _begin(self, partition: int) -> _Growing:
+        batch = self._growing[partition] = _Growing(self._end_offsets[partition])
+        return batch
+
+    def _finish(self, partition: int) -> None:
+        batch = self._growing.pop(partition, None)
+        if batch is not None and batch.records:
+            self._write(partition, batch.base_offset, batch.records, None)
+
+    def _write(self, partition: int, base_offset: int, framed: list[bytes], producer: Producer | None) -> None:
+        data = encode_batch(base_offset, self._timestamp_ms, self._timestamp_ms, framed, producer)
+        self._batches.append((partition, data))
+        self._end_offsets[partition] += len(framed)

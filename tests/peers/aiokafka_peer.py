@@ -138,6 +138,49 @@ class AiokafkaBackstage(Backstage):
         return [done.offset for done in await asyncio.gather(*sent)]
 
 
+class AiokafkaTransactor(Backstage):
+    """A transactional producer."""
+
+    def __init__(self, options: SimpleNamespace) -> None:
+        self._topic, self._group = options.topic, options.group
+        self._loop = Loop()
+        self._producer: Any = self._loop.run(_made_transactor(options))
+        self._is_started = False
+
+    def init(self) -> None:
+        self._loop.run(self._producer.start())
+        self._is_started = True
+
+    def begin(self) -> None:
+        self._loop.run(self._producer.begin_transaction())
+
+    def send(self, partition: int, value: str) -> None:
+        self._loop.run(self._producer.send_and_wait(self._topic, partition=partition, value=value.encode()))
+
+    def send_offsets(self, offsets: list[tuple[int, int]]) -> None:
+        parts = {TopicPartition(self._topic, partition): offset for partition, offset in offsets}
+        self._loop.run(self._producer.send_offsets_to_transaction(parts, self._group))
+
+    def commit(self) -> None:
+        self._loop.run(self._producer.commit_transaction())
+
+    def abort(self) -> None:
+        self._loop.run(self._producer.abort_transaction())
+
+    def close(self) -> None:
+        if self._is_started:
+            self._loop.run(self._producer.stop())
+        self._loop.close()
+
+
+async def _made_transactor(options: SimpleNamespace) -> Any:
+    return AIOKafkaProducer(
+        bootstrap_servers=options.bootstrap,
+        transactional_id=options.transactional_id,
+        transaction_timeout_ms=options.timeout_ms,
+    )
+
+
 async def _started_consumer(options: SimpleNamespace) -> Any:
     consumer = AIOKafkaConsumer(
         bootstrap_servers=options.bootstrap,
@@ -148,6 +191,7 @@ async def _started_consumer(options: SimpleNamespace) -> Any:
         heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
         auto_offset_reset=options.reset,
         enable_auto_commit=False,
+        isolation_level=options.isolation,
         fetch_max_wait_ms=100,
         # The one strategy that all three libraries know, so that they can share a group.
         partition_assignment_strategy=(RoundRobinPartitionAssignor,),
@@ -174,4 +218,4 @@ def _member(member: Any) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    play({"member": AiokafkaMember, "backstage": AiokafkaBackstage})
+    play({"member": AiokafkaMember, "backstage": AiokafkaBackstage, "transactor": AiokafkaTransactor})

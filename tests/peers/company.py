@@ -16,6 +16,7 @@ PARTITIONS = frozenset(range(PARTITIONS_PER_TOPIC))
 
 # No test with this timeout expects anybody to be expelled, however slow the machine is.
 PATIENT_SESSION_TIMEOUT_MS = 45_000
+PATIENT_TRANSACTION_TIMEOUT_MS = 60_000
 
 
 class Company:
@@ -44,6 +45,7 @@ class Company:
         session_timeout_ms: int = PATIENT_SESSION_TIMEOUT_MS,
         reset: str = "earliest",
         instance: str | None = None,
+        isolation: str = "read_uncommitted",
     ) -> Member:
         """A consumer that is subscribed to the topic. ``reset`` is ``earliest`` or ``none`` (an error)."""
         member = Member(
@@ -58,9 +60,26 @@ class Company:
             session_timeout_ms=session_timeout_ms,
             reset=reset,
             instance=instance,
+            isolation=isolation,
         )
         self._closing.callback(member.finish)
         return member
+
+    def transactor(self, library: str, timeout_ms: int = PATIENT_TRANSACTION_TIMEOUT_MS) -> Peer:
+        """A producer with a transactional id, which is the group's name: one after the other is the same to Kafka."""
+        peer = Peer(
+            library,
+            "transactor",
+            f"transactor-{library}-{next(self._numbers)}",
+            self._folder,
+            bootstrap=self._bootstrap,
+            transactional_id=self.group,
+            timeout_ms=timeout_ms,
+            group=self.group,
+            topic=self.topic,
+        )
+        self._closing.callback(peer.finish)
+        return peer
 
     def produce(self, producer: Peer, records: Iterable[Record]) -> list[int]:
         """Send records and return their offsets."""

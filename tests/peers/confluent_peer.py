@@ -104,6 +104,46 @@ class ConfluentBackstage(Backstage):
         self._producer.flush(ANSWER_TIMEOUT_S)
 
 
+class ConfluentTransactor(Backstage):
+    """A transactional producer. Its consumer is there for the group's metadata only."""
+
+    def __init__(self, options: SimpleNamespace) -> None:
+        self._topic = options.topic
+        self._consumer = Consumer({"bootstrap.servers": options.bootstrap, "group.id": options.group})
+        settings = {
+            "bootstrap.servers": options.bootstrap,
+            "transactional.id": options.transactional_id,
+            "transaction.timeout.ms": options.timeout_ms,
+            "reconnect.backoff.max.ms": 500,
+            "error_cb": _on_client_error,
+        }
+        self._producer = Producer(settings)
+
+    def init(self) -> None:
+        self._producer.init_transactions(ANSWER_TIMEOUT_S)
+
+    def begin(self) -> None:
+        self._producer.begin_transaction()
+
+    def send(self, partition: int, value: str) -> None:
+        self._producer.produce(self._topic, partition=partition, value=value.encode())
+        self._producer.flush(ANSWER_TIMEOUT_S)
+
+    def send_offsets(self, offsets: list[tuple[int, int]]) -> None:
+        parts = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets]
+        metadata = self._consumer.consumer_group_metadata()
+        self._producer.send_offsets_to_transaction(parts, metadata, ANSWER_TIMEOUT_S)
+
+    def commit(self) -> None:
+        self._producer.commit_transaction(ANSWER_TIMEOUT_S)
+
+    def abort(self) -> None:
+        self._producer.abort_transaction(ANSWER_TIMEOUT_S)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
 def _consumer_settings(options: SimpleNamespace) -> dict[str, Any]:
     settings = {
         "bootstrap.servers": options.bootstrap,
@@ -113,6 +153,7 @@ def _consumer_settings(options: SimpleNamespace) -> dict[str, Any]:
         "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
         "auto.offset.reset": RESETS[options.reset],
         "enable.auto.commit": False,
+        "isolation.level": options.isolation,
         "fetch.wait.max.ms": 100,
         "reconnect.backoff.max.ms": 500,
         # The one strategy that all three libraries know, so that they can share a group.
@@ -169,4 +210,4 @@ def _bytes(data: Any) -> bytes | None:
 
 
 if __name__ == "__main__":
-    play({"member": ConfluentMember, "backstage": ConfluentBackstage})
+    play({"member": ConfluentMember, "backstage": ConfluentBackstage, "transactor": ConfluentTransactor})

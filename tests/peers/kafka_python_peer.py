@@ -126,6 +126,43 @@ class KafkaPythonBackstage(Backstage):
         self._admin.close()
 
 
+class KafkaPythonTransactor(Backstage):
+    """A transactional producer."""
+
+    def __init__(self, options: SimpleNamespace) -> None:
+        self._topic, self._group = options.topic, options.group
+        self._producer = KafkaProducer(
+            bootstrap_servers=options.bootstrap,
+            transactional_id=options.transactional_id,
+            transaction_timeout_ms=options.timeout_ms,
+            reconnect_backoff_max_ms=500,
+        )
+
+    def init(self) -> None:
+        self._producer.init_transactions()
+
+    def begin(self) -> None:
+        self._producer.begin_transaction()
+
+    def send(self, partition: int, value: str) -> None:
+        self._producer.send(self._topic, partition=partition, value=value.encode()).get(ANSWER_TIMEOUT_S)
+
+    def send_offsets(self, offsets: list[tuple[int, int]]) -> None:
+        parts = {
+            TopicPartition(self._topic, partition): OffsetAndMetadata(offset, "", -1) for partition, offset in offsets
+        }
+        self._producer.send_offsets_to_transaction(parts, self._group)
+
+    def commit(self) -> None:
+        self._producer.commit_transaction()
+
+    def abort(self) -> None:
+        self._producer.abort_transaction()
+
+    def close(self) -> None:
+        self._producer.close(timeout=ANSWER_TIMEOUT_S)
+
+
 def _consumer_settings(options: SimpleNamespace) -> dict[str, Any]:
     return {
         "bootstrap_servers": options.bootstrap,
@@ -136,6 +173,7 @@ def _consumer_settings(options: SimpleNamespace) -> dict[str, Any]:
         "heartbeat_interval_ms": HEARTBEAT_INTERVAL_MS,
         "auto_offset_reset": options.reset,
         "enable_auto_commit": False,
+        "isolation_level": options.isolation,
         "fetch_max_wait_ms": 100,
         "reconnect_backoff_max_ms": 500,
         # The one strategy that all three libraries know, so that they can share a group.
@@ -150,4 +188,4 @@ def _member(member: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    play({"member": KafkaPythonMember, "backstage": KafkaPythonBackstage})
+    play({"member": KafkaPythonMember, "backstage": KafkaPythonBackstage, "transactor": KafkaPythonTransactor})

@@ -46,17 +46,17 @@ class Record:
         return cls(event["partition"], _unhex(event["key"]), _unhex(event["value"]), headers)
 
 
-class Peer:
-    """One client process. ``ask`` runs a method of the library's side (see ``script.py``) and returns its result."""
+class Speaker:
+    """A process that prints its events as JSON lines. ``kind_field`` is where an event says what it is."""
 
-    def __init__(self, library: str, role: str, name: str, folder: Path, **options: Any) -> None:
+    kind_field = "event"
+
+    def __init__(self, name: str, folder: Path, command: list[str]) -> None:
         self.name = name
         self._events_file = folder / f"{name}.jsonl"
         self._stderr_file = folder / f"{name}.stderr.txt"
-        self._numbers = count(1)
         self._events: list[Event] = []
         self._read_to = 0
-        command = [sys.executable, "-m", f"{__package__}.{library}_peer", role, json.dumps(options)]
         with self._events_file.open("wb") as stdout, self._stderr_file.open("wb") as stderr:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=stdout, stderr=stderr, env=client_environment()
@@ -70,7 +70,51 @@ class Peer:
         whole = fresh[: fresh.rfind(b"\n") + 1]
         self._read_to += len(whole)
         self._events += [json.loads(line) for line in whole.splitlines()]
-        return [event for event in self._events if kind is None or event["event"] == kind]
+        return [event for event in self._events if kind is None or event[self.kind_field] == kind]
+
+    def kill(self) -> None:
+        """End it as a crash does: no LeaveGroup, its sockets closed by the system."""
+        self._process.kill()
+        self._process.wait()
+        self._release()
+
+    def finish(self) -> None:
+        """After a test, however it went: show what was said (pytest prints it only on failure) and be gone."""
+        if self._process.poll() is None:
+            self.kill()
+        self._release()
+        shown = "\n".join(str(event)[:300] for event in self.events()[-SHOWN_EVENTS:])
+        print(f"--- {self.name} said last ---\n{shown}\n{self._words()}")
+
+    def check_alive(self) -> None:
+        code = self._process.poll()
+        assert code is None, f"{self.name} ended with {code}\n{self._words()}"
+
+    def _end(self, *expected: int) -> None:
+        """Wait until it has ended by itself, with one of these exit codes."""
+        try:
+            code = self._process.wait(CLOSE_DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} did not close within {CLOSE_DEADLINE_S} s") from None
+        assert code in expected, f"{self.name} ended with {code}\n{self._words()}"
+
+    def _words(self) -> str:
+        return self._stderr_file.read_text(errors="replace")[-SHOWN_CHARS:]
+
+    def _release(self) -> None:
+        # What it did not read any more before it ended is nobody's loss.
+        with suppress(BrokenPipeError):
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+
+
+class Peer(Speaker):
+    """One client process. ``ask`` runs a method of the library's side (see ``script.py``) and returns its result."""
+
+    def __init__(self, library: str, role: str, name: str, folder: Path, **options: Any) -> None:
+        self._numbers = count(1)
+        command = [sys.executable, "-m", f"{__package__}.{library}_peer", role, json.dumps(options)]
+        super().__init__(name, folder, command)
 
     def ask(self, do: str, **arguments: Any) -> Any:
         """Run a command there; return its result; raise AssertionError with the library's words where it failed."""
@@ -85,41 +129,16 @@ class Peer:
         answers = wait_until(lambda: self._answers(number), bool, f"{self.name}'s answer to {do}")
         return answers[0]
 
-    def kill(self) -> None:
-        """End it as a crash does: no LeaveGroup, its sockets closed by the system."""
-        self._process.kill()
-        self._process.wait()
-        self._release()
-
     def close(self) -> None:
         """Let it say goodbye and end, as a program does that stops in order."""
         self._release()
-        try:
-            code = self._process.wait(CLOSE_DEADLINE_S)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"{self.name} did not close within {CLOSE_DEADLINE_S} s") from None
-        assert code == 0, f"{self.name} ended with {code}\n{self._words()}"
-
-    def finish(self) -> None:
-        """After a test, however it went: show what was said (pytest prints it only on failure) and be gone."""
-        if self._process.poll() is None:
-            self.kill()
-        self._release()
-        shown = "\n".join(str(event)[:300] for event in self.events()[-SHOWN_EVENTS:])
-        print(f"--- {self.name} said last ---\n{shown}\n{self._words()}")
+        self._end(0)
 
     def _answers(self, number: int) -> list[Event]:
         found = [event for event in self.events("answer") if event["id"] == number]
         if not found:
             self.check_alive()
         return found
-
-    def check_alive(self) -> None:
-        code = self._process.poll()
-        assert code is None, f"{self.name} ended with {code}\n{self._words()}"
-
-    def _words(self) -> str:
-        return self._stderr_file.read_text(errors="replace")[-SHOWN_CHARS:]
 
     def _tell(self, line: str) -> None:
         assert self._process.stdin is not None
@@ -130,12 +149,6 @@ class Peer:
             self._process.wait()
             self.check_alive()
             raise
-
-    def _release(self) -> None:
-        # What it did not read any more before it ended is nobody's loss.
-        with suppress(BrokenPipeError):
-            assert self._process.stdin is not None
-            self._process.stdin.close()
 
 
 class Member(Peer):

@@ -46,6 +46,11 @@ APIS = {
     15: ("describe_groups", 0, 6),
     16: ("list_groups", 0, 5),
     18: ("api_versions", 0, 4),
+    22: ("init_producer_id", 0, 5),
+    24: ("add_partitions_to_txn", 0, 5),
+    25: ("add_offsets_to_txn", 0, 4),
+    26: ("end_txn", 0, 5),
+    28: ("txn_offset_commit", 0, 5),
     42: ("delete_groups", 0, 2),
 }
 API_VERSIONS = 18

@@ -11,11 +11,13 @@ import uuid
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from pprint import pformat
 from types import TracebackType
 from typing import Any
 
+from peers.waiting import wait_until
 from peers.wire import Hangup, Wire, decode, encode
 
 Address = tuple[str, int]
@@ -47,6 +49,7 @@ class Side:
         self.address = address
         self._members: dict[str, str] = {}
         self._topics: dict[uuid.UUID, str] = {}
+        self._producers: dict[int, str] = {}
 
     def common(self, answer: Any) -> Any:
         """The answer with common names, and with its lists sorted: no order of theirs is promised."""
@@ -64,6 +67,8 @@ class Side:
             return self._members.setdefault(value, f"<member {len(self._members) + 1}>")
         if field == "topic_id" and value:
             return self._topics.setdefault(value, f"<topic {len(self._topics) + 1}>")
+        if field == "producer_id" and value >= 0:
+            return self._producers.setdefault(value, f"<producer {len(self._producers) + 1}>")
         if (field in NODE_FIELDS or field in NODE_LIST_FIELDS) and value >= 0:
             return "<node>"
         if field == "port" and value == self.address[1]:
@@ -98,6 +103,18 @@ class Line:
         """Both answers as they are, not compared: for waiting until both are where they should be."""
         self.send(name, version, **values)
         return Twin(*(decode(name, version, wire.receive()) for wire in self._wires))
+
+    def ask_until(self, accept: Callable[[Answer], object], name: str, version: int, **values: Any) -> Twin:
+        """Ask each side again and again until ``accept`` takes its answer; fail where those differ; return both."""
+
+        def ask(side: int) -> Answer:
+            wire = self._wires[side]
+            wire.send(encode(name, version, _of_side(values, side)))
+            return _receive(wire, lambda payload: decode(name, version, payload))
+
+        answers = Twin(*(wait_until(partial(ask, side), accept, f"an answer to {name}") for side in (0, 1)))
+        self.compare(f"{name} v{version}", answers)
+        return answers
 
     def send_raw(self, payload: bytes, what: str, read: Callable[[bytes], Answer]) -> Twin:
         """Send a payload that no schema would write; a closed connection is an answer too."""

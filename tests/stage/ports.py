@@ -10,7 +10,8 @@ from typing import Any
 from callboard.actors.errors import ErrorCode
 from callboard.actors.offsets import GroupData
 from callboard.actors.ports import Appended, Entry
-from callboard.actors.records import Record, UnknownRecord
+from callboard.actors.records import Record, TransactionRecord, UnknownRecord
+from callboard.runtime.loading import Loading
 
 WALL_MS = 1_700_000_000_000  # the wall clock when a test's monotonic clock stands at 0
 
@@ -50,6 +51,8 @@ class GroupRules:
         self.group_max_size = 2**31 - 1
         self.offset_metadata_max_bytes = 4096
         self.offsets_topic_num_partitions = 50
+        self.offsets_retention_minutes = 10_080
+        self.offsets_retention_check_interval_ms = 600_000
 
 
 class Place:
@@ -123,11 +126,12 @@ class HandLog:
 
     def groups(self) -> dict[str, GroupData]:
         """What a loader finds: the durable records of each group, replayed."""
-        groups: dict[str, GroupData] = {}
-        for _partition, record in self.durable:
+        partitions: dict[int, Loading] = {}
+        for partition, record in self.durable:
             assert not isinstance(record, UnknownRecord)
-            groups.setdefault(record.group_id, GroupData()).replay(record)
-        return groups
+            if not isinstance(record, TransactionRecord):
+                partitions.setdefault(partition, Loading({})).replay(record)
+        return {group_id: data for one in partitions.values() for group_id, data in one.groups.items()}
 
     def _outcome(self, entry: Entry, error: ErrorCode) -> Appended:
         if error is not ErrorCode.NONE:

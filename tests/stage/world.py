@@ -78,6 +78,13 @@ class World:
         self.directory.groups[group_id].tell(message)
         self.run()
 
+    @property
+    def deadlines(self) -> int:
+        """How many deadlines groups have filed; the coordinator has one more, for its sweep."""
+        timer = self.timer.actor_inbox.actor
+        assert isinstance(timer, TimerActor)
+        return len(timer._timers) - 1
+
     # The log ---------------------------------------------------------------------------------------------------------
 
     def run(self) -> None:

@@ -44,7 +44,16 @@ APIS: tuple[Api, ...] = (
     Api(19, "create_topics", 2, 7),
     Api(20, "delete_topics", 1, 6),
     Api(22, "init_producer_id", 0, 5),
+    Api(24, "add_partitions_to_txn", 0, 5),
+    Api(25, "add_offsets_to_txn", 0, 4),
+    Api(26, "end_txn", 0, 5),
+    Api(28, "txn_offset_commit", 0, 5),
+    Api(32, "describe_configs", 1, 4),
+    Api(33, "alter_configs", 0, 2),
+    Api(37, "create_partitions", 0, 3),
     Api(42, "delete_groups", 0, 2),
+    Api(44, "incremental_alter_configs", 0, 1),
+    Api(47, "offset_delete", 0, 0),
     Api(60, "describe_cluster", 0, 2),
 )
 

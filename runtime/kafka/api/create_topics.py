@@ -14,49 +14,11 @@ from ....actors.errors import CoordinatorError, ErrorCode
 from ...config import PARTITIONS_MAX
 from ..call import Call
 from ..codes import NO_THROTTLE, kafka_error
+from ..topics.settings import NAMES as TOPIC_NAMES
 from ..topics.topic import Topic
 
 BY_DEFAULT = -1
 REPLICAS = 1
-
-# What a topic of Kafka 4.3 can be configured with (org.apache.kafka.common.config.TopicConfig).
-TOPIC_SETTINGS = frozenset(
-    [
-        "cleanup.policy",
-        "compression.gzip.level",
-        "compression.lz4.level",
-        "compression.type",
-        "compression.zstd.level",
-        "delete.retention.ms",
-        "file.delete.delay.ms",
-        "flush.messages",
-        "flush.ms",
-        "follower.replication.throttled.replicas",
-        "index.interval.bytes",
-        "leader.replication.throttled.replicas",
-        "local.retention.bytes",
-        "local.retention.ms",
-        "max.compaction.lag.ms",
-        "max.message.bytes",
-        "message.timestamp.after.max.ms",
-        "message.timestamp.before.max.ms",
-        "message.timestamp.type",
-        "min.cleanable.dirty.ratio",
-        "min.compaction.lag.ms",
-        "min.insync.replicas",
-        "preallocate",
-        "remote.log.copy.disable",
-        "remote.log.delete.on.disable",
-        "remote.storage.enable",
-        "retention.bytes",
-        "retention.ms",
-        "segment.bytes",
-        "segment.index.bytes",
-        "segment.jitter.ms",
-        "segment.ms",
-        "unclean.leader.election.enable",
-    ]
-)
 
 Outcome = Topic | CoordinatorError | int
 """The topic that was made, why it was not, or the partitions it would have had."""
@@ -118,7 +80,7 @@ def check(call: Call, topic: Any, times: int, partitions: int) -> int:
 
 def check_settings(configs: Iterable[Any]) -> None:
     for config in configs:
-        if config.name not in TOPIC_SETTINGS:
+        if config.name not in TOPIC_NAMES:
             raise CoordinatorError(ErrorCode.INVALID_CONFIG, f"unknown topic setting {config.name!r}")
         if config.value is None:
             raise CoordinatorError(ErrorCode.INVALID_CONFIG, f"no value for topic setting {config.name!r}")

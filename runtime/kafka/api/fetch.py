@@ -2,7 +2,7 @@
 
 A request that finds too little waits in ``waiters`` of its partitions and with a timer, and is answered by whichever
 comes first, once. There are no fetch sessions: every answer says so with session id 0, and clients then ask in full.
-There are no transactions either, so everything up to the end is stable.
+Who reads committed records only is given none from the first open transaction on, and the list of aborted ones.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ....actors.errors import CoordinatorError, ErrorCode
+from ...log.batch import offsets_of, read_size
 from ..call import Call
 from ..codes import NO_THROTTLE, kafka_error
 from ..topics.partition_log import PartitionLog
-from .list_offsets import NO_EPOCH, epoch_error
+from ..topics.topic import GONE
+from .list_offsets import NO_EPOCH, READ_COMMITTED, epoch_error
 
 MAX_BYTES = 57_671_680  # Kafka's fetch.max.bytes: what one answer carries at most, whatever is asked
 BY_ID_SINCE = 13
 NO_SESSION = 0
 FULL_FETCH_EPOCHS = (0, -1)  # open a session, or do without one
-READ_COMMITTED = 1
 NO_OFFSET = -1
 
 
@@ -38,21 +39,23 @@ class Part(NamedTuple):
     error: ErrorCode
     log: PartitionLog | None = None
     records: bytes = b""
+    offset: int = NO_OFFSET
 
 
 class Room:
     """What one answer may still carry. As long as it is empty, a batch larger than the limits goes in (KIP-74)."""
 
-    __slots__ = ("_is_empty", "_left_bytes")
+    __slots__ = ("_is_empty", "_left_bytes", "_only_stable")
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, only_stable: bool) -> None:
         self._left_bytes = min(max(max_bytes, 0), MAX_BYTES)
+        self._only_stable = only_stable
         self._is_empty = True
 
     def fill(self, log: PartitionLog, offset: int, max_bytes: int) -> bytes:
         """Read a partition. Raises CoordinatorError as ``PartitionLog.read`` does."""
         limit = min(max(max_bytes, 0), self._left_bytes)
-        records = log.read(offset, limit, oversized=self._is_empty)
+        records = log.read(offset, limit, oversized=self._is_empty, only_stable=self._only_stable)
         self._is_empty = self._is_empty and not records
         self._left_bytes -= len(records)
         return records
@@ -90,8 +93,16 @@ class Fetch:
     def appended(self, size_bytes: int) -> None:
         """A partition took a batch of this size, or is gone."""
         self._missing_bytes -= size_bytes
-        if self._missing_bytes <= 0:
+        if self._missing_bytes <= 0 and not self._is_undecided(size_bytes):
             self.finish()
+
+    def _is_undecided(self, size_bytes: int) -> bool:
+        """Whether what came does not count yet, for who reads committed records only: a transaction is open."""
+        request = self._call.request
+        if request.isolation_level != READ_COMMITTED or size_bytes == GONE:
+            return False
+        found = sum(len(part.records) for _, parts in self.read() for part in parts)
+        return found < int(request.min_bytes)
 
     def finish(self) -> None:
         """The wait is over. Nobody calls again: the timer and the waiters are let go first."""
@@ -102,8 +113,9 @@ class Fetch:
 
     def read(self) -> list[tuple[Any, list[Part]]]:
         """Each topic of the request with its partitions, read up to the limits."""
-        room = Room(self._call.request.max_bytes)
-        return [(asked, self.read_topic(asked, room)) for asked in self._call.request.topics]
+        request = self._call.request
+        room = Room(request.max_bytes, only_stable=request.isolation_level == READ_COMMITTED)
+        return [(asked, self.read_topic(asked, room)) for asked in request.topics]
 
     def read_topic(self, asked: Any, room: Room) -> list[Part]:
         topics = self._call.node.topics
@@ -138,7 +150,28 @@ def read_log(log: PartitionLog, wanted: Any, room: Room) -> Part:
         records = room.fill(log, wanted.fetch_offset, wanted.partition_max_bytes)
     except CoordinatorError as refusal:
         return Part(wanted.partition, refusal.code)
-    return Part(wanted.partition, ErrorCode.NONE, log, records)
+    return Part(wanted.partition, ErrorCode.NONE, log, records, wanted.fetch_offset)
+
+
+def aborted_transactions(call: Call, part: Part) -> tuple[Any, ...] | None:
+    """For who reads committed records only: which of those that he is given were aborted."""
+    if call.request.isolation_level != READ_COMMITTED:
+        return None
+    if part.log is None or not part.records:
+        return ()
+    return tuple(
+        call.make("AbortedTransaction", producer_id=one.producer_id, first_offset=one.first_offset)
+        for one in part.log.transactions.aborted(part.offset, end_of(part.records))
+    )
+
+
+def end_of(records: bytes) -> int:
+    """The offset behind the last of whole batches."""
+    at = end = 0
+    while at < len(records):
+        end = offsets_of(memoryview(records)[at:])[1] + 1
+        at += read_size(records, at) or len(records)
+    return end
 
 
 def partition_data(call: Call, part: Part) -> Any:
@@ -148,9 +181,9 @@ def partition_data(call: Call, part: Part) -> Any:
         partition_index=part.partition,
         error_code=kafka_error(part.error),
         high_watermark=end_offset,
-        last_stable_offset=end_offset,
+        last_stable_offset=part.log.stable_end if part.log else NO_OFFSET,
         log_start_offset=part.log.start_offset if part.log else NO_OFFSET,
-        aborted_transactions=() if call.request.isolation_level == READ_COMMITTED else None,
+        aborted_transactions=aborted_transactions(call, part),
         records=part.records,  # no bytes where there is nothing, never null: so does Kafka
     )
 

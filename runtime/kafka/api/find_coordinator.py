@@ -1,4 +1,4 @@
-"""FindCoordinator (key 10): this node, for every group."""
+"""FindCoordinator (key 10): this node, for every group and every transactional id."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from ..codes import NO_THROTTLE
 
 GROUP, TRANSACTION = 0, 1  # key types of KIP-98; others (share groups, KIP-932) are not served
 
-REFUSED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-"""There is no transaction coordinator. Of all errors this one ends the clients' search at once, with a clear text."""
-
 
 def handle(call: Call) -> None:
     key_type = getattr(call.request, "key_type", GROUP)
-    error = {GROUP: ErrorCode.NONE, TRANSACTION: REFUSED}.get(key_type, ErrorCode.INVALID_REQUEST)
+    error = ErrorCode.NONE if key_type in (GROUP, TRANSACTION) else ErrorCode.INVALID_REQUEST
     if call.version >= 4:
         coordinators = tuple(_coordinator(call, key, error) for key in call.request.coordinator_keys)
         call.reply(call.make("FindCoordinatorResponse", throttle_time=NO_THROTTLE, coordinators=coordinators))
@@ -45,8 +42,6 @@ def _text(error: ErrorCode) -> str:
     """Kafka's constant texts: v1-v3 say NONE for success."""
     if error is ErrorCode.NONE:
         return "NONE"
-    if error is REFUSED:
-        return "Transactional Id authorization failed."
     return (
         "This most likely occurs because of a request being malformed by the client library or the message was sent to "
         "an incompatible broker. See the broker logs for more details."

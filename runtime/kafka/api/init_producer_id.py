@@ -1,47 +1,43 @@
-"""InitProducerId (22): a number for an idempotent producer, never given twice.
-
-Transactions are not served: a transactional id is refused with a code that ends the producer. Every "not available"
-would be asked again for ever.
-"""
+"""InitProducerId (22): an id that was never given before, or a transactional id's own with its next epoch."""
 
 from __future__ import annotations
 
 from ....actors.errors import CoordinatorError, ErrorCode
+from ....actors.transaction_messages import InitProducerId, ProducerGiven
 from ..call import Call
-from ..codes import NO_THROTTLE, kafka_error
+from ..codes import NO_THROTTLE, milliseconds, producer_error
 
 NO_PRODUCER = -1
+FENCED_FROM = 4
 
 
 def handle(call: Call) -> None:
-    error, producer_id = ErrorCode.NONE, NO_PRODUCER
-    try:
-        check(call)
-        producer_id = call.node.topics.new_producer_id()
-    except CoordinatorError as refusal:
-        error = refusal.code
-    call.reply(
-        call.make(
-            "InitProducerIdResponse",
-            throttle_time=NO_THROTTLE,
-            error_code=kafka_error(error),
-            producer_id=producer_id,
-            producer_epoch=NO_PRODUCER if error else 0,
-        )
-    )
-
-
-def check(call: Call) -> None:
-    """Raise CoordinatorError unless a new id may be given. A producer that wants its epoch raised gets a new id too."""
     request = call.request
-    if request.transactional_id:
-        raise CoordinatorError(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            f"transactional id {request.transactional_id!r}: topics here take no transactions",
-        )
-    producer_id = getattr(request, "producer_id", NO_PRODUCER)
+    producer_id = int(getattr(request, "producer_id", NO_PRODUCER))
     epoch = getattr(request, "producer_epoch", NO_PRODUCER)
     if request.transactional_id == "" or (producer_id == NO_PRODUCER) != (epoch == NO_PRODUCER):
-        raise CoordinatorError(
-            ErrorCode.INVALID_REQUEST, "expected no transactional id, and a producer id and epoch or neither"
-        )
+        call.reply_bytes(encode(call, ProducerGiven(ErrorCode.INVALID_REQUEST)))
+    elif request.transactional_id is None:
+        call.reply_bytes(encode(call, new_producer(call)))
+    else:
+        timeout_ms = milliseconds(request.transaction_timeout)
+        call.ask_transactions(InitProducerId(request.transactional_id, timeout_ms, producer_id, epoch), encode)
+
+
+def new_producer(call: Call) -> ProducerGiven:
+    """For one without transactions. If it wants its epoch raised it gets a new id too."""
+    try:
+        return ProducerGiven(ErrorCode.NONE, call.node.topics.new_producer_id(), 0)
+    except CoordinatorError as refusal:
+        return ProducerGiven(refusal.code)
+
+
+def encode(call: Call, answer: ProducerGiven) -> bytes:
+    response = call.make(
+        "InitProducerIdResponse",
+        throttle_time=NO_THROTTLE,
+        error_code=producer_error(answer.error, call.version >= FENCED_FROM),
+        producer_id=answer.producer_id,
+        producer_epoch=answer.producer_epoch,
+    )
+    return call.schema.write(response)

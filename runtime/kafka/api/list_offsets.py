@@ -23,6 +23,7 @@ EARLIEST_LOCAL = -4
 SINCE_VERSION = {LATEST: 0, EARLIEST: 0, NEWEST: 7, EARLIEST_LOCAL: 8, -5: 9, -6: 11}
 NO_EPOCH = -1
 NO_TIMESTAMP = -1
+READ_COMMITTED = 1
 
 
 def handle(call: Call) -> None:
@@ -42,11 +43,12 @@ def answers(call: Call, asked: Any) -> list[Any]:
     topic = call.node.topics.get(asked.name)
     times = Counter(partition.partition_index for partition in asked.partitions)
     once = {partition.partition_index: partition for partition in asked.partitions}
+    only_stable = getattr(call.request, "isolation_level", 0) == READ_COMMITTED
     found = []
     for index, partition in once.items():
         log = topic.partition(index) if topic else None
         error = ErrorCode.INVALID_REQUEST if times[index] > 1 else refusal(log, partition, call.version)
-        place = None if error or log is None else locate(log, partition.timestamp)
+        place = None if error or log is None else locate(log, partition.timestamp, only_stable)
         found.append(answer(call, index, error, place))
     return found
 
@@ -66,10 +68,19 @@ def epoch_error(epoch: int) -> ErrorCode:
     return ErrorCode.UNKNOWN_LEADER_EPOCH if epoch > LEADER_EPOCH else ErrorCode.FENCED_LEADER_EPOCH
 
 
-def locate(log: PartitionLog, timestamp: int) -> Located | None:
-    """The place that is asked for. Beginning and end are places without a time; None when there is no such place."""
+def locate(log: PartitionLog, timestamp: int, only_stable: bool = False) -> Located | None:
+    """The place that is asked for. Beginning and end are places without a time; None when there is no such place.
+
+    ``only_stable``: for who reads committed records only the log ends before the first open transaction.
+    """
+    end_offset = log.stable_end if only_stable else log.end_offset
+    found = search(log, timestamp, end_offset)
+    return found if found is None or found.offset <= end_offset else None
+
+
+def search(log: PartitionLog, timestamp: int, end_offset: int) -> Located | None:
     if timestamp == LATEST:
-        return Located(NO_TIMESTAMP, log.end_offset)
+        return Located(NO_TIMESTAMP, end_offset)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return Located(NO_TIMESTAMP, log.start_offset)
     if timestamp == NEWEST:

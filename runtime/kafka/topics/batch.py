@@ -34,6 +34,10 @@ class SentBatch(NamedTuple):
     producer_epoch: int
     base_sequence: int
 
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & _TRANSACTIONAL_BIT)
+
     def placed_at(self, base_offset: int) -> bytes:
         """The batch as the log keeps it: offset and leader epoch lie outside the checksum."""
         head = _PLACE.pack(base_offset, len(self.data) - PREFIX_BYTES, LEADER_EPOCH)
@@ -69,6 +73,14 @@ def check_batch(records: bytes | None, max_bytes: int) -> SentBatch:
     if producer_id >= 0 and sequence < 0:
         raise _invalid(f"sequence {sequence} of producer {producer_id}: expected 0 or more")
     return SentBatch(records, attributes, count, producer_id, epoch, sequence)
+
+
+def transaction_of(records: bytes | None) -> tuple[int, int] | None:
+    """Producer id and epoch of a batch that was not checked yet; None when it is in no transaction."""
+    if records is None or len(records) < HEADER_BYTES:
+        return None
+    _, _, _, _, _, attributes, _, _, _, producer_id, epoch, _, _ = _HEADER.unpack_from(records)
+    return (producer_id, epoch) if attributes & _TRANSACTIONAL_BIT else None
 
 
 def describe(batch: bytes) -> Stored:
@@ -108,10 +120,6 @@ def _check_attributes(attributes: int) -> None:
         )
     if attributes & _CONTROL_BIT:
         raise _invalid("a control batch: only the broker writes those")
-    if attributes & _TRANSACTIONAL_BIT:
-        raise CoordinatorError(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch: topics here take no transactions"
-        )
 
 
 def _check_count(count: int, last_delta: int, plain_bytes: int | None) -> None:

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.ports import Random
+from ....actors.records import MarkerRecord
 from ...config import OFFSETS_TOPIC, PARTITIONS_MAX
 from ...errors import StartError
 from .ends import EndOffsets, free_run
@@ -163,6 +164,38 @@ class TopicCatalogue:
         for topic in topics:
             topic.close()
 
+    def check_growable(self, topic: Topic, partitions: int) -> None:
+        """Raise CoordinatorError unless a topic may have so many partitions."""
+        if topic.name not in self._rows:
+            raise CoordinatorError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"topic {topic.name!r} is the coordinator's own; its partitions were fixed when the data were made",
+            )
+        if partitions > PARTITIONS_MAX:
+            raise CoordinatorError(
+                ErrorCode.POLICY_VIOLATION, f"{partitions} partitions: expected at most {PARTITIONS_MAX}"
+            )
+
+    def grow(self, topic: Topic, partitions: int) -> None:
+        """Give a growable topic more partitions, durably. Raises CoordinatorError; then it is as it was.
+
+        The ends of a topic lie side by side, so they move to a place that is long enough.
+        """
+        old, have = self._rows[topic.name], len(topic.partitions)
+        first = free_run(((row.first_slot, row.partitions) for row in self._rows.values()), partitions)
+        try:
+            self._ends.reserve(first, partitions)
+            for index, log in enumerate(topic.partitions):
+                self._ends.store(first + index, log.end_offset)
+            self._ends.sync()
+            self._rows[topic.name] = old._replace(partitions=partitions, first_slot=first)
+            self._save()
+        except OSError as error:
+            self._rows[topic.name] = old
+            raise storage_error(error) from error
+        added = [PartitionLog(self._settings.message_max_bytes) for _ in range(partitions - have)]
+        topic.grow(added, partial(self._keep_end, first))
+
     def raise_end(self, name: str, partition: int, offset: int) -> None:
         """At start, for each committed offset: no partition ends below it, whatever a power loss took back.
 
@@ -183,6 +216,17 @@ class TopicCatalogue:
                 raise storage_error(error) from error
         self._next_producer_id += 1
         return self._next_producer_id - 1
+
+    def keep_producer_ids_above(self, producer_id: int) -> None:
+        """At start: ids up to this one are in use, whatever ``topics.json`` says (it may be new)."""
+        self._next_producer_id = max(self._next_producer_id, producer_id + 1)
+        self._reserved_producer_id = max(self._reserved_producer_id, self._next_producer_id)
+
+    def end_transaction(self, topic: str, partition: int, marker: MarkerRecord, timestamp_ms: int) -> None:
+        """See ``actors.ports.TransactionTopics``. The topic may have been deleted meanwhile."""
+        found = self._topics.get(topic)
+        if found is not None and not found.is_internal and found.partition(partition) is not None:
+            found.end_transaction(partition, marker, timestamp_ms)
 
     def sync(self) -> None:
         """Make the end offsets survive a power loss. Blocks; any thread may call it. Raises OSError."""

@@ -11,10 +11,13 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from ....actors.errors import CoordinatorError, ErrorCode
-from ...log.batch import read_batch
+from ....actors.records import MarkerRecord
+from ...log.batch import Producer, encode_batch, frame_record, read_batch
 from ...log.errors import DamagedBatch
+from ...log.transaction_records import encode_marker
 from .batch import check_batch, describe
 from .producers import Producers
+from .transactions import PartitionTransactions
 
 Waiter = Callable[[int], None]
 """Called with the bytes of each batch that the partition takes. It may remove itself."""
@@ -33,11 +36,15 @@ class PartitionLog:
     ``waiters`` are those who want to hear of appends; whoever appends calls them.
     """
 
-    __slots__ = ("_bases", "_batches", "_head", "_max_bytes", "_producers", "end_offset", "size_bytes", "waiters")
+    __slots__ = (
+        *("_bases", "_batches", "_head", "_max_bytes", "_producers"),
+        *("end_offset", "size_bytes", "transactions", "waiters"),
+    )
 
     def __init__(self, message_max_bytes: int, end_offset: int = 0) -> None:
         self._max_bytes = message_max_bytes
         self._producers = Producers()
+        self.transactions = PartitionTransactions()
         self._bases: list[int] = []
         self._batches: list[bytes] = []
         self._head = 0  # what lies before is dropped; the lists are cut when half of them is
@@ -59,29 +66,51 @@ class PartitionLog:
         if known is not None:
             return known
         base_offset = self.end_offset
-        self._bases.append(base_offset)
-        self._batches.append(batch.placed_at(base_offset))
         self._producers.stored(batch, base_offset)
-        self.size_bytes += len(batch.data)
-        self.end_offset = base_offset + batch.record_count
+        if batch.is_transactional:
+            self.transactions.wrote(batch.producer_id, base_offset)
+        self._store(batch.placed_at(base_offset), batch.record_count)
         return base_offset
 
-    def read(self, offset: int, max_bytes: int, oversized: bool = True) -> bytes:
+    def end_transaction(self, marker: MarkerRecord, timestamp_ms: int) -> None:
+        """Store a control batch, which is one offset long and no consumer shows."""
+        record = frame_record(0, 0, *encode_marker(marker))
+        producer = Producer(marker.producer_id, marker.producer_epoch, is_control=True)
+        self.transactions.ended(marker.producer_id, marker.committed, self.end_offset)
+        self._store(encode_batch(self.end_offset, timestamp_ms, timestamp_ms, [record], producer), 1)
+
+    def _store(self, data: bytes, record_count: int) -> None:
+        self._bases.append(self.end_offset)
+        self._batches.append(data)
+        self.size_bytes += len(data)
+        self.end_offset += record_count
+
+    @property
+    def stable_end(self) -> int:
+        """Up to where all transactions are decided; the end if none is open."""
+        return self.transactions.stable_end(self.end_offset)
+
+    def read(self, offset: int, max_bytes: int, oversized: bool = True, *, only_stable: bool = False) -> bytes:
         """Whole batches of at most ``max_bytes``, the first being the one that contains ``offset``.
 
-        The first is given even if it is larger when ``oversized`` (KIP-74: a consumer must get on). Empty at the end.
+        ``only_stable``: none from the first open transaction on. The first batch is given even if it is larger when
+        ``oversized`` (KIP-74: a consumer must get on). Empty at the end.
         Raises CoordinatorError (OFFSET_OUT_OF_RANGE) outside of the log.
         """
         if not self.start_offset <= offset <= self.end_offset:
             raise CoordinatorError(
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset}: expected {self.start_offset} to {self.end_offset}"
             )
-        if offset == self.end_offset:
+        end_offset = self.stable_end if only_stable else self.end_offset
+        if offset >= end_offset:
             return b""
         first = last = bisect_right(self._bases, offset, lo=self._head) - 1
         left = max_bytes
-        while last < len(self._batches) and (len(self._batches[last]) <= left or (oversized and last == first)):
-            left -= len(self._batches[last])
+        while last < len(self._bases) and self._bases[last] < end_offset:
+            size = len(self._batches[last])
+            if size > left and not (oversized and last == first):
+                break
+            left -= size
             last += 1
         return b"".join(self._batches[first:last])
 
@@ -91,6 +120,7 @@ class PartitionLog:
         self._batches[self._head] = b""
         self._head += 1
         self.size_bytes -= size
+        self.transactions.forget(self.start_offset)
         if self._head * 2 > len(self._bases):
             del self._bases[: self._head], self._batches[: self._head]
             self._head = 0

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
+from ....actors.records import MarkerRecord
 from .partition_log import PartitionLog
 
 KeepEnd = Callable[[int, int], None]
@@ -53,13 +54,24 @@ class Topic:
         log = self.partitions[index]
         held = log.size_bytes
         base_offset = log.append(records)
-        added = log.size_bytes - held
+        self._has_grown(index, log.size_bytes - held)
+        return base_offset
+
+    def end_transaction(self, index: int, marker: MarkerRecord, timestamp_ms: int) -> None:
+        """Put a marker behind a producer's records in an existing partition."""
+        log = self.partitions[index]
+        held = log.size_bytes
+        log.end_transaction(marker, timestamp_ms)
+        self._has_grown(index, log.size_bytes - held)
+
+    def _has_grown(self, index: int, added: int) -> None:
+        """By so many bytes; by none if what came was known."""
+        log = self.partitions[index]
         if added:
             self._keep_end(index, log.end_offset)
             self._make_room(log, added)
             for waiter in tuple(log.waiters):
                 waiter(added)
-        return base_offset
 
     def _make_room(self, newest: PartitionLog, added: int) -> None:
         self.held_bytes += added
@@ -67,6 +79,11 @@ class Topic:
             # The new batch does not count for its partition, so the partition that is chosen has an older one.
             biggest = max(self.partitions, key=lambda log: log.size_bytes - (added if log is newest else 0))
             self.held_bytes -= biggest.drop_oldest()
+
+    def grow(self, added: Sequence[PartitionLog], keep_end: KeepEnd) -> None:
+        """Take more partitions, behind those that are there; from now on all their ends are kept by ``keep_end``."""
+        self.partitions.extend(added)
+        self._keep_end = keep_end
 
     def raise_end(self, index: int, offset: int) -> None:
         """Let an existing partition without records begin and end at ``offset``, if it ended before."""

@@ -1,0 +1,23 @@
+"""AddOffsetsToTxn (25): the offsets of a group are to be part of a transaction."""
+
+from __future__ import annotations
+
+from ....actors.errors import ErrorCode
+from ....actors.transaction_messages import AddOffsets
+from ..call import Call
+from ..codes import NO_THROTTLE, producer_error
+
+FENCED_FROM = 2
+
+
+def handle(call: Call) -> None:
+    request = call.request
+    message = AddOffsets(
+        request.transactional_id, int(request.producer_id), request.producer_epoch, str(request.group_id)
+    )
+    call.ask_transactions(message, encode)
+
+
+def encode(call: Call, error: ErrorCode) -> bytes:
+    told = producer_error(error, call.version >= FENCED_FROM)
+    return call.schema.write(call.make("AddOffsetsToTxnResponse", throttle_time=NO_THROTTLE, error_code=told))

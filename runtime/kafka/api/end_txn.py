@@ -1,0 +1,33 @@
+"""EndTxn (26): commit or abort. Answered when that is durable; since version 5 with the next epoch (KIP-890)."""
+
+from __future__ import annotations
+
+from ....actors.transaction_messages import EndTransaction, ProducerGiven
+from ..call import Call
+from ..codes import NO_THROTTLE, producer_error
+
+FENCED_FROM = 2
+NEXT_EPOCH_FROM = 5
+
+
+def handle(call: Call) -> None:
+    request = call.request
+    message = EndTransaction(
+        request.transactional_id,
+        int(request.producer_id),
+        request.producer_epoch,
+        request.committed,
+        raises_epoch=call.version >= NEXT_EPOCH_FROM,
+    )
+    call.ask_transactions(message, encode)
+
+
+def encode(call: Call, answer: ProducerGiven) -> bytes:
+    response = call.make(
+        "EndTxnResponse",
+        throttle_time=NO_THROTTLE,
+        error_code=producer_error(answer.error, call.version >= FENCED_FROM),
+        producer_id=answer.producer_id,
+        producer_epoch=answer.producer_epoch,
+    )
+    return call.schema.write(response)

@@ -1,0 +1,151 @@
+"""IncrementalAlterConfigs (44): change settings of this broker, or of all, one by one. At once, and durably.
+
+Only what groups look up each time can be changed (``config.DYNAMIC``); everything else is refused with Kafka's words
+for a setting that cannot be changed while the server runs. Kafka takes names that it does not know, and forgets them;
+we refuse them, because nobody would notice a misspelt one. A topic's settings are the server's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ....actors.errors import CoordinatorError, ErrorCode
+from ....actors.messages import SettingsChanged
+from ...config import Setting
+from ...dynamic import BadValue, Table, find_dynamic, parse
+from ..call import Call
+from ..codes import NO_THROTTLE, kafka_error
+from ..topics.settings import NAMES as TOPIC_NAMES
+from .describe_configs import BROKER, BROKER_LOGGER, TOPIC
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+OPERATIONS = ("set", "delete", "append", "subtract")
+
+Change = Callable[[Table, Sequence[Any]], dict[str, int | bool]]
+"""Makes of the values that a resource has, and of what is asked, the values that it is to have."""
+
+
+def handle(call: Call) -> None:
+    alter(call, changed, "IncrementalAlterConfigsResponse")
+
+
+def alter(call: Call, change: Change, response: str) -> None:
+    """Each resource for itself; used by AlterConfigs (33) too."""
+    resources = call.request.resources
+    times = Counter((one.resource_type, one.resource_name) for one in resources)
+    answers = []
+    for one in resources:
+        refusal: CoordinatorError | None = None
+        try:
+            if times[one.resource_type, one.resource_name] > 1:
+                raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            alter_one(call, one, change)
+        except CoordinatorError as error:
+            refusal = error
+        answers.append(answer(call, one, refusal))
+    call.reply(call.make(response, throttle_time=NO_THROTTLE, responses=tuple(answers)))
+
+
+def answer(call: Call, resource: Any, refusal: CoordinatorError | None) -> Any:
+    return call.make(
+        "AlterConfigsResourceResponse",
+        error_code=kafka_error(refusal.code if refusal else ErrorCode.NONE),
+        error_message=str(refusal) if refusal else None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
+def alter_one(call: Call, resource: Any, change: Change) -> None:
+    """Change one resource. Raises CoordinatorError with Kafka's code."""
+    check_values(resource.configs)
+    if resource.resource_type == TOPIC:
+        refuse_topic(call, resource)
+    elif resource.resource_type == BROKER_LOGGER:
+        raise CoordinatorError(ErrorCode.INVALID_CONFIG, "there are no loggers whose levels could be changed")
+    elif resource.resource_type != BROKER:
+        raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
+    else:
+        alter_broker(call, resource, change)
+
+
+def check_values(configs: Sequence[Any]) -> None:
+    """Raise CoordinatorError for what no resource takes: a name twice, no value where there must be one."""
+    if len({one.name for one in configs}) < len(configs):
+        raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    missing = [one.name for one in configs if one.value is None and getattr(one, "config_operation", SET) != DELETE]
+    if missing:
+        raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(missing)}")
+    for one in configs:
+        operation = getattr(one, "config_operation", SET)
+        if not 0 <= operation < len(OPERATIONS):
+            raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {operation}")
+
+
+def refuse_topic(call: Call, resource: Any) -> None:
+    """Kafka's refusals first; and a topic in memory has no settings of its own."""
+    name = resource.resource_name
+    if call.node.topics.get(name) is None:
+        raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    for config in resource.configs:
+        if config.name not in TOPIC_NAMES:
+            raise CoordinatorError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {config.name}")
+    if resource.configs:
+        raise CoordinatorError(
+            ErrorCode.POLICY_VIOLATION, "topics lie in memory here and have the server's settings, none of their own"
+        )
+
+
+def alter_broker(call: Call, resource: Any, change: Change) -> None:
+    configs, name = call.node.configs, resource.resource_name
+    if name:
+        check_node(call, name)
+    try:
+        mine = change(configs.broker if name else configs.all_brokers, resource.configs)
+        tables = (mine, configs.all_brokers) if name else (configs.broker, mine)
+        configs.change(*tables, only_check=call.request.validate_only)
+    except BadValue as error:
+        raise CoordinatorError(ErrorCode.INVALID_REQUEST, str(error)) from error
+    except OSError as error:
+        raise CoordinatorError(
+            ErrorCode.KAFKA_STORAGE_ERROR, f"the settings cannot be written: {error.strerror}"
+        ) from error
+    if not call.request.validate_only:
+        call.node.groups.coordinator.tell(SettingsChanged())
+
+
+def check_node(call: Call, name: str) -> None:
+    try:
+        node_id = int(name)
+    except ValueError:
+        raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}") from None
+    if node_id != call.node.node_id:
+        raise CoordinatorError(
+            ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {call.node.node_id}, but received {name}"
+        )
+
+
+def changed(table: Table, asked: Sequence[Any]) -> dict[str, int | bool]:
+    """The values with what is asked done to them. Raises BadValue and CoordinatorError."""
+    values = dict(table)
+    for one in asked:
+        if one.config_operation in (APPEND, SUBTRACT):
+            raise CoordinatorError(
+                ErrorCode.INVALID_CONFIG,
+                f"Config value {OPERATIONS[one.config_operation]} is not allowed for config key: {one.name}",
+            )
+        setting = dynamic_setting(one.name)
+        if one.config_operation == DELETE:
+            values.pop(setting.name, None)
+        else:
+            values[setting.name] = parse(setting, one.value)
+    return values
+
+
+def dynamic_setting(name: str) -> Setting:
+    setting = find_dynamic(name)
+    if setting is None:
+        raise BadValue(f"Cannot update these configs dynamically: [{name}]")
+    return setting

@@ -1,0 +1,156 @@
+"""Kafka's own ConsumerGroupCommand, pointed at our server and at a real Kafka: it prints the same for both.
+
+Skipped where there is no Java or no Maven, as all tests of this folder are.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from peers.waiting import wait_until
+
+from callboard.runtime.groups.reset import read_offsets
+
+from .asking import commit_values, fetch_all, join_values, leave, metadata_values, sync_values
+from .kafka import RealKafka, jars
+from .twins import Address, Line, Twin, Twins
+
+COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+DEADLINE_S = 120.0
+RECORDS = 10
+# What a run has for itself: the ids of members, and where the server listens.
+OWN = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<=127\.0\.0\.1:)\d+")
+
+Addresses = tuple[Address, Address]
+
+
+@pytest.fixture(scope="module")
+def addresses(real_kafka: RealKafka, our_address: Address) -> Addresses:
+    return our_address, (real_kafka.host, real_kafka.port)
+
+
+@pytest.fixture(scope="module")
+def line(addresses: Addresses) -> Iterator[Line]:
+    with Twins(*addresses) as twins:
+        yield twins.line()
+
+
+@pytest.fixture(scope="module")
+def member(addresses: Addresses, line: Line) -> Twin:
+    """On both: a topic with records, the group "idle" with offsets and the group "shop" with one member."""
+    for topic in ("orders", "refunds"):
+        create(line, topic)
+    for host, port in addresses:
+        fill(f"{host}:{port}")
+    commit(line, "idle", "orders", 3)
+    commit(line, "idle", "refunds", 5)
+    commit(line, "shop", "refunds", 5)
+    return enrol(line, "shop")
+
+
+def create(line: Line, topic: str) -> None:
+    new = {"name": topic, "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
+    line.ask("create_topics", 4, topics=[new], timeout=30_000, validate_only=False)
+    wait_until(lambda: line.look("metadata", 9, **metadata_values([{"name": topic}])), _has_leaders, "the new topic")
+
+
+def _has_leaders(metadata: Twin) -> bool:
+    topics = (metadata.ours["topics"][0], metadata.theirs["topics"][0])
+    return [part["error_code"] for topic in topics for part in topic["partitions"]] == ["NONE"] * 4
+
+
+def fill(bootstrap: str) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for topic in ("orders", "refunds"):
+        for number in range(2 * RECORDS):
+            producer.produce(topic, b"x", partition=number % 2)
+    assert producer.flush(DEADLINE_S) == 0
+
+
+def commit(line: Line, group: str, topic: str, offset: int) -> None:
+    values = commit_values(group, topic)
+    one = {"partition_index": 0, "committed_offset": offset, "committed_metadata": "", "committed_leader_epoch": -1}
+    values["topics"][0]["partitions"] = [one]
+    line.ask("offset_commit", 8, **values)
+    fetch_all(line, group)
+
+
+def enrol(line: Line, group: str) -> Twin:
+    """A member that subscribes to orders and is assigned all of it."""
+    subscription = struct.pack(">hih6si", 0, 1, 6, b"orders", -1)
+    offered = [{"name": "range", "metadata": subscription}]
+    member = line.ask("join_group", 3, **join_values(group, protocols=offered))["member_id"]
+    assignment = struct.pack(">hih6siiii", 0, 1, 6, b"orders", 2, 0, 1, -1)
+    line.ask("sync_group", 3, **sync_values(group, member, [{"member_id": member, "assignment": assignment}]))
+    return member
+
+
+def call(address: Address, arguments: str) -> subprocess.CompletedProcess[str]:
+    bootstrap = ["--bootstrap-server", f"{address[0]}:{address[1]}"]
+    java = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars()}/*", COMMAND, *bootstrap]
+    return subprocess.run([*java, *arguments.split()], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+
+
+def run(address: Address, arguments: str) -> list[str]:
+    """What the command prints, without what a run has for itself; its lines sorted, since it has no order."""
+    done = call(address, arguments)
+    lines = (OWN.sub("<own>", line) for line in (done.stdout + done.stderr).splitlines())
+    told = [" ".join(line.split()) for line in lines if not line.startswith("\tat ")]
+    return sorted([f"exit code {done.returncode}", *filter(None, told)])
+
+
+# In this order: what changes something comes behind what looks at it.
+STEPS = {
+    "--list": "shop",
+    "--list --state": "shop Stable",
+    "--list --state EMPTY": "idle Empty",
+    "--list --type classic": "idle Classic",
+    "--describe --group shop": "orders 1",
+    "--describe --group shop --offsets --verbose": "LEADER-EPOCH",
+    "--describe --group shop --members --verbose": "orders:0,1",
+    "--describe --all-groups --state": "shop 127.0.0.1:<own> (1) range Stable 1",
+    "--describe --group idle": "Consumer group 'idle' has no active members.",
+    "--describe --group nobody": "Group nobody not found.",
+    "--reset-offsets --group idle --topic orders:0,1 --to-latest --dry-run": f"idle orders 1 {RECORDS}",
+    "--reset-offsets --group idle --all-topics --shift-by -4 --execute": "idle refunds 0 1",
+    "--reset-offsets --group shop --all-topics --to-earliest --execute": "but the current state is Stable.",
+    "--delete-offsets --group shop --topic orders": "actively subscribed to it.",
+    "--delete-offsets --group shop --topic refunds": "refunds 0 Successful",
+    "--delete-offsets --group idle --topic refunds:0": "refunds 0 Successful",
+    "--delete --group shop": "The group is not empty.",
+    "--delete --group idle --group nobody": "Group 'nobody' could not be deleted",
+    "--list --state Stable": "shop Stable",
+}
+
+
+def test_the_command_cannot_tell_us_from_kafka(addresses: Addresses, line: Line, member: Twin) -> None:
+    """Each step prints the same for both, and what it should."""
+    ours, theirs = addresses
+    for arguments, expected in STEPS.items():
+        told = run(ours, arguments)
+        assert any(expected in one for one in told), f"{arguments}: {told}"
+        assert told == run(theirs, arguments), arguments
+        for group in ("idle", "shop"):
+            fetch_all(line, group)
+        line.ask("heartbeat", 3, group_id="shop", generation_id=1, member_id=member, group_instance_id=None)
+    leave(line, 3, "shop", member)
+
+
+def test_what_is_exported_comes_back(addresses: Addresses, line: Line, member: Twin, tmp_path: Path) -> None:
+    """--export writes a file that --from-file reads, and so does ``callboard groups reset``."""
+    assert member
+    commit(line, "exported", "orders", 3)
+    for address in addresses:
+        file = tmp_path / "offsets.csv"
+        exported = call(address, "--reset-offsets --group exported --all-topics --to-latest --dry-run --export")
+        file.write_text(exported.stdout)
+        assert read_offsets(file) == {("orders", 0): RECORDS}
+        told = run(address, f"--reset-offsets --group exported --from-file {file} --execute")
+        assert f"exported orders 0 {RECORDS}" in told
+    fetch_all(line, "exported")

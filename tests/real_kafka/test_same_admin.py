@@ -1,0 +1,183 @@
+"""Settings and partitions, asked of our server and of a real Kafka: the same answers where both have the setting.
+
+Kafka's group settings cannot be changed while it runs, ours can; so what is compared is everything else: shapes,
+defaults, types, sources, refusals.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from peers.waiting import wait_until
+
+from .asking import metadata_values
+from .kafka import TEST_SETTINGS
+from .twins import Line, Twin, Twins
+
+TOPIC, BROKER = 2, 4
+SET, DELETE, APPEND, SUBTRACT = range(4)
+# What our topics, which lie in memory, have differently, or Kafka sets by itself for every cluster.
+OTHER_TOPIC_SETTINGS = {"retention.bytes", "min.insync.replicas"}
+# Some Kafka may change and we look at only once; and each has an address of its own.
+OTHER_BROKER_SETTINGS = {"message.max.bytes", "log.flush.interval.ms", "advertised.listeners"}
+
+
+@pytest.fixture
+def line(twins: Twins) -> Line:
+    return twins.line()
+
+
+@pytest.fixture
+def topic(line: Line) -> str:
+    """A topic with two partitions that both servers have and show."""
+    name = f"topic-{uuid.uuid4().hex[:8]}"
+    new = {"name": name, "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
+    line.ask("create_topics", 4, topics=[new], timeout=30_000, validate_only=False)
+    is_shown(line, name, 2)
+    return name
+
+
+def is_shown(line: Line, topic: str, partitions: int) -> None:
+    asked = metadata_values([{"name": topic}])
+
+    def counts() -> list[int]:
+        answers = line.look("metadata", 9, **asked)
+        return [len(side["topics"][0]["partitions"]) for side in (answers.ours, answers.theirs)]
+
+    wait_until(counts, lambda found: found == [partitions] * 2, "the topic's partitions")
+
+
+# DescribeConfigs -----------------------------------------------------------------------------------------------------
+
+
+def describe(line: Line, version: int, resource_type: int, name: Any, keys: list[str] | None = None) -> Twin:
+    """Both answers as they are; the documentation is each one's own."""
+    asked = {"resource_type": resource_type, "resource_name": name, "configuration_keys": keys}
+    answers = line.look(
+        "describe_configs", version, resources=[asked], include_synonyms=True, include_documentation=False
+    )
+    return Twin(*({**side, "results": list(side["results"])} for side in (answers.ours, answers.theirs)))
+
+
+def compare_common(line: Line, answers: Twin, without: set[str]) -> int:
+    """Compare the settings that both have; returns how many."""
+    tables = [{one["name"]: one for one in side["results"][0]["configs"]} for side in (answers.ours, answers.theirs)]
+    common = (tables[0].keys() & tables[1].keys()) - without
+    line.compare("settings", Twin(*({name: table[name] for name in common} for table in tables)))
+    return len(common)
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+def test_describe_a_topic(line: Line, topic: str, version: int) -> None:
+    """All that Kafka has for a topic, with its defaults, types and synonyms."""
+    answers = describe(line, version, TOPIC, topic)
+    names = [{one["name"] for one in side["results"][0]["configs"]} for side in (answers.ours, answers.theirs)]
+    assert names[0] == names[1]
+    assert compare_common(line, answers, OTHER_TOPIC_SETTINGS) == len(names[0]) - len(OTHER_TOPIC_SETTINGS)
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+def test_describe_the_broker(line: Line, version: int) -> None:
+    """What cannot be changed in either; what a test's server is started with comes from its file."""
+    answers = describe(line, version, BROKER, "1")
+    changeable = {one["name"] for one in answers.ours["results"][0]["configs"] if not one["read_only"]}
+    unlike = changeable | OTHER_BROKER_SETTINGS | set(TEST_SETTINGS) | {"num.partitions"}
+    assert compare_common(line, answers, unlike) >= 7
+
+
+@pytest.mark.parametrize(
+    ("resource_type", "name"),
+    [(BROKER, "9"), (BROKER, "x"), (TOPIC, "never-made"), (TOPIC, ""), (TOPIC, "a b"), (77, "x")],
+)
+def test_describe_what_is_not_there(line: Line, resource_type: int, name: str) -> None:
+    line.compare("describe", describe(line, 4, resource_type, name))
+
+
+def test_describe_some(line: Line, topic: str) -> None:
+    """Unknown names are left out; an empty list asks for all."""
+    line.compare("describe", describe(line, 4, TOPIC, topic, ["cleanup.policy", "no.such.thing"]))
+    line.compare("describe", describe(line, 4, BROKER, "1", ["no.such.thing"]))
+    answers = describe(line, 4, TOPIC, topic, [])
+    assert len(answers.ours["results"][0]["configs"]) == len(answers.theirs["results"][0]["configs"])
+
+
+# Changes -------------------------------------------------------------------------------------------------------------
+
+
+def change(resource_type: int, name: str, *configs: tuple[str, int, str | None]) -> dict[str, Any]:
+    made = [{"name": key, "config_operation": operation, "value": value} for key, operation, value in configs]
+    return {"resource_type": resource_type, "resource_name": name, "configs": made}
+
+
+REFUSED = [
+    change(BROKER, "1", ("socket.request.max.bytes", SET, "5")),
+    change(BROKER, "1", ("offsets.topic.num.partitions", SET, "5")),
+    change(BROKER, "", ("offsets.topic.num.partitions", SET, "5")),
+    change(BROKER, "9", ("message.max.bytes", SET, "5")),
+    change(BROKER, "x", ("message.max.bytes", SET, "5")),
+    change(BROKER, "1", ("message.max.bytes", SET, None)),
+    change(BROKER, "1", ("message.max.bytes", APPEND, "5")),
+    change(BROKER, "1", ("message.max.bytes", SUBTRACT, "5")),
+    change(BROKER, "1", ("message.max.bytes", 7, "5")),
+    change(BROKER, "1", ("message.max.bytes", SET, "5"), ("message.max.bytes", DELETE, None)),
+    change(BROKER, "1"),
+    change(TOPIC, "never-made", ("retention.ms", SET, "5")),
+    change(77, "x", ("retention.ms", SET, "5")),
+]
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("asked", REFUSED, ids=str)
+def test_changes_that_are_refused(line: Line, version: int, asked: dict[str, Any]) -> None:
+    line.ask("incremental_alter_configs", version, resources=[asked], validate_only=False)
+
+
+@pytest.mark.parametrize("version", range(3))
+@pytest.mark.parametrize("asked", [one for one in REFUSED if "'config_operation': 0" in str(one)], ids=str)
+def test_old_changes_that_are_refused(line: Line, version: int, asked: dict[str, Any]) -> None:
+    line.ask("alter_configs", version, resources=[asked], validate_only=False)
+
+
+def test_a_resource_that_stands_there_twice(line: Line) -> None:
+    line.ask("incremental_alter_configs", 1, resources=[change(BROKER, "1"), change(BROKER, "1")], validate_only=False)
+    line.ask("incremental_alter_configs", 1, resources=[change(BROKER, "1"), change(BROKER, "")], validate_only=False)
+    line.ask("incremental_alter_configs", 1, resources=[], validate_only=False)
+
+
+def test_a_setting_that_topics_do_not_have(line: Line, topic: str) -> None:
+    line.ask("incremental_alter_configs", 1, resources=[change(TOPIC, topic, ("nope", SET, "5"))], validate_only=False)
+    line.ask("incremental_alter_configs", 1, resources=[change(TOPIC, topic)], validate_only=False)
+
+
+# CreatePartitions ----------------------------------------------------------------------------------------------------
+
+
+def grow(line: Line, version: int, *topics: tuple[str, int, list[Any] | None], only_check: bool = False) -> None:
+    asked = [{"name": name, "count": count, "assignments": assignments} for name, count, assignments in topics]
+    line.ask("create_partitions", version, topics=asked, timeout=30_000, validate_only=only_check)
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_more_partitions(line: Line, topic: str, version: int) -> None:
+    brokers: tuple[list[int], ...] = ([1], [55], [])
+    here, nowhere, none = ({"broker_ids": ids} for ids in brokers)
+    grow(line, version, (topic, 3, None), only_check=True)
+    is_shown(line, topic, 2)
+    for count in (2, 1, 0, -1):
+        grow(line, version, (topic, count, None))
+    for assignments in ([], [here], [here, here, here], [here, nowhere], [none, here]):
+        grow(line, version, (topic, 4, assignments))
+    grow(line, version, ("never-made", 3, None), ("", 3, None))
+    grow(line, version, (topic, 4, None), (topic, 5, None))
+    grow(line, version, (topic, 4, [here, here]))
+    is_shown(line, topic, 4)
+    grow(line, version, (topic, 5, None), ("never-made", 2, None))
+    is_shown(line, topic, 5)
+    line.ask("list_offsets", 7, replica_id=-1, isolation_level=0, topics=[ends_of(topic)])
+
+
+def ends_of(topic: str) -> dict[str, Any]:
+    parts = [{"partition_index": index, "current_leader_epoch": -1, "timestamp": -1} for index in (0, 4, 5)]
+    return {"name": topic, "partitions": parts}

@@ -1,0 +1,325 @@
+"""Settings that change while the server runs: at once, durably, and never to what makes no sense."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from door import Client, Door, committing, joining, offsets, on_a_loop, open_door
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callboard.runtime.config import BY_NAME, DYNAMIC, SETTINGS, Settings
+from callboard.runtime.dynamic import FILE_NAME, BadValue, DynamicSettings, Source, find_dynamic, kafka_name, parse
+from callboard.runtime.errors import StartError
+
+TOPIC, BROKER = 2, 4
+SET, DELETE = 0, 1
+MAX_SIZE = BY_NAME["group_max_size"]
+
+
+def opened(folder: Path, **static: Any) -> DynamicSettings:
+    configs = DynamicSettings(Settings(**static))
+    configs.load(folder)
+    return configs
+
+
+# Where a value comes from --------------------------------------------------------------------------------------------
+
+
+def test_the_broker_wins_over_all_brokers_over_the_command_line_over_the_default(tmp_path: Path) -> None:
+    configs = opened(tmp_path, group_max_size=7)
+    settings = configs.settings
+    assert (settings.group_max_size, [one.value for one in configs.synonyms(MAX_SIZE)]) == (7, ["7", "2147483647"])
+    configs.change({}, {"group_max_size": 8})
+    assert settings.group_max_size == 8
+    configs.change({"group_max_size": 9}, {"group_max_size": 8})
+    assert settings.group_max_size == 9, "whoever holds the settings sees the change"
+    assert [(one.value, one.source) for one in configs.synonyms(MAX_SIZE)] == [
+        ("9", Source.BROKER),
+        ("8", Source.ALL_BROKERS),
+        ("7", Source.STATIC),
+        ("2147483647", Source.DEFAULT),
+    ]
+    configs.change({}, {})
+    assert settings.group_max_size == 7
+
+
+def test_changes_survive_a_restart_and_another_command_line(tmp_path: Path) -> None:
+    opened(tmp_path).change({"group_max_size": 9}, {"offsets_retention_minutes": 5})
+    again = opened(tmp_path, group_max_size=100, offsets_retention_minutes=100, num_partitions=3).settings
+    assert (again.group_max_size, again.offsets_retention_minutes, again.num_partitions) == (9, 5, 3)
+
+
+def test_a_refused_change_changes_nothing(tmp_path: Path) -> None:
+    """Neither in memory nor in the file. Alone each is fine: two contradict each other."""
+    configs = opened(tmp_path)
+    configs.change({"group_min_session_timeout_ms": 5000}, {})
+    before = (tmp_path / FILE_NAME).read_bytes()
+    with pytest.raises(BadValue, match="group_min_session_timeout_ms=5000 is above group_max_session_timeout_ms=4000"):
+        configs.change(configs.broker, {"group_max_session_timeout_ms": 4000})
+    assert configs.settings.group_max_session_timeout_ms == 1_800_000
+    assert (tmp_path / FILE_NAME).read_bytes() == before
+
+
+def test_a_change_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
+    configs = opened(tmp_path)
+    (tmp_path / f"{FILE_NAME}.tmp").mkdir()
+    with pytest.raises(OSError):
+        configs.change({"group_max_size": 9}, {})
+    assert configs.settings.group_max_size == MAX_SIZE.default
+    assert configs.broker == {}
+
+
+def test_a_check_writes_nothing(tmp_path: Path) -> None:
+    configs = opened(tmp_path)
+    configs.change({"group_max_size": 9}, {}, only_check=True)
+    assert configs.settings.group_max_size == MAX_SIZE.default
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("", "make no sense"),
+        ("{}", "'version'"),
+        ('{"version": 2, "broker": {}, "default": {}}', "has version 2: expected at most 1"),
+        ('{"version": "x", "broker": {}, "default": {}}', "version 'x', expected 1"),
+        ('{"version": 1, "broker": []}', "make no sense"),
+        ('{"version": 1, "broker": {}, "default": {"group_max_sise": 3}}', "'group_max_sise' is no setting"),
+        ('{"version": 1, "broker": {"num_partitions": 3}, "default": {}}', "'num_partitions' is no setting"),
+        ('{"version": 1, "broker": {"group_max_size": "3"}, "default": {}}', "group_max_size is '3', expected a whole"),
+        ('{"version": 1, "broker": {"group_max_size": true}, "default": {}}', "group_max_size is true, expected"),
+        ('{"version": 1, "broker": {"group_max_size": 0}, "default": {}}', "must be at least 1"),
+        ('{"version": 1, "broker": {"group_min_session_timeout_ms": 2000000}, "default": {}}', "is above group_max"),
+    ],
+)
+def test_a_file_that_makes_no_sense_stops_the_start(tmp_path: Path, content: str, says: str) -> None:
+    (tmp_path / FILE_NAME).write_text(content)
+    with pytest.raises(StartError) as caught:
+        opened(tmp_path)
+    assert str(tmp_path / FILE_NAME) in str(caught.value)
+    assert says in str(caught.value)
+
+
+def test_a_file_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).mkdir()
+    with pytest.raises(StartError, match="cannot read the changed settings"):
+        opened(tmp_path)
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+def test_every_setting_is_found_by_kafkas_name_if_it_may_change(setting: Any) -> None:
+    assert find_dynamic(kafka_name(setting.name)) == (setting if setting.name in DYNAMIC else None)
+
+
+@given(st.text(max_size=30) | st.integers().map(str))
+def test_values_are_numbers_in_their_range(text: str) -> None:
+    try:
+        value = parse(MAX_SIZE, text)
+    except BadValue as error:
+        assert str(error).startswith(f"invalid value {text[:80]} for configuration group.max.size: ")
+    else:
+        assert value == int(text)
+        assert 1 <= value <= 2**31 - 1
+
+
+# Through the front door ----------------------------------------------------------------------------------------------
+
+
+async def alter(client: Client, name: str, *changes: tuple[str, int, str | None]) -> str:
+    configs = [{"name": key, "config_operation": operation, "value": value} for key, operation, value in changes]
+    resource = {"resource_type": BROKER, "resource_name": name, "configs": configs}
+    answer = await client.ask("incremental_alter_configs", resources=[resource], validate_only=False)
+    [one] = answer["responses"]
+    code: str = one["error_code"]
+    return code
+
+
+async def described(client: Client, resource_type: int, name: str, *keys: str) -> dict[str, dict[str, Any]]:
+    resource = {"resource_type": resource_type, "resource_name": name, "configuration_keys": list(keys) or None}
+    answer = await client.ask(
+        "describe_configs", resources=[resource], include_synonyms=True, include_documentation=True
+    )
+    [result] = answer["results"]
+    assert result["error_code"] == "NONE"
+    return {one["name"]: one for one in result["configs"]}
+
+
+@on_a_loop
+async def test_a_change_holds_at_once_and_after_a_restart(tmp_path: Path) -> None:
+    async with open_door(tmp_path) as door:
+        client = await door.connect()
+        assert await alter(client, "1", ("group.min.session.timeout.ms", SET, "30001")) == "NONE"
+        assert (await client.ask("join_group", **joining("g")))["error_code"] == "INVALID_SESSION_TIMEOUT"
+        await door.restart()
+        client = await door.connect()
+        assert (await client.ask("join_group", **joining("g")))["error_code"] == "INVALID_SESSION_TIMEOUT"
+        assert await alter(client, "", ("group.min.session.timeout.ms", SET, "30000")) == "NONE"
+        assert (await client.ask("join_group", **joining("g")))["error_code"] == "INVALID_SESSION_TIMEOUT"
+        assert await alter(client, "1", ("group.min.session.timeout.ms", DELETE, None)) == "NONE"
+        assert (await client.ask("join_group", **joining("g")))["error_code"] == "MEMBER_ID_REQUIRED"
+        assert json.loads((tmp_path / FILE_NAME).read_text()) == {
+            "version": 1,
+            "broker": {},
+            "default": {"group_min_session_timeout_ms": 30000},
+        }
+
+
+@on_a_loop
+async def test_the_next_sweep_does_not_wait_for_the_old_interval(tmp_path: Path) -> None:
+    """An empty group without offsets goes with the next sweep: soon, and not in ten minutes."""
+    async with open_door(tmp_path) as door:
+        client = await door.connect()
+        await client.ask("offset_commit", 8, **committing("g"))
+        place = [{"name": "t", "partitions": [{"partition_index": 0}]}]
+        await client.ask("offset_delete", group_id="g", topics=place)
+        assert await listed(client) == ["g"]
+        assert await alter(client, "1", ("offsets.retention.check.interval.ms", SET, "20")) == "NONE"
+        while await listed(client):
+            pass
+        assert await offsets(client, "g") == {}
+
+
+async def listed(client: Client) -> list[str]:
+    answer = await client.ask("list_groups", states_filter=[], types_filter=[])
+    return [one["group_id"] for one in answer["groups"]]
+
+
+@on_a_loop
+async def test_settings_are_described(tmp_path: Path) -> None:
+    """All of them, with Kafka's names, where they come from, whether they change, and what they are for."""
+    async with open_door(tmp_path, num_partitions=5) as door:
+        client = await door.connect()
+        await alter(client, "", ("group.max.size", SET, "8"))
+        await alter(client, "1", ("group.max.size", SET, "9"))
+        found = await described(client, BROKER, "1")
+        assert found.keys() == {"node.id", "advertised.listeners", *(kafka_name(setting.name) for setting in SETTINGS)}
+        for setting in SETTINGS:
+            one = found[kafka_name(setting.name)]
+            assert one["documentation"] == setting.doc
+            assert one["read_only"] is not setting.is_dynamic
+            assert one["synonyms"][-1]["value"] == str(setting.default).lower()
+        size = found["group.max.size"]
+        assert (size["value"], size["config_source"], size["config_type"]) == ("9", Source.BROKER, 3)
+        assert [one["value"] for one in size["synonyms"]] == ["9", "8", "2147483647"]
+        partitions = found["num.partitions"]
+        assert (partitions["value"], partitions["config_source"], partitions["read_only"]) == ("5", Source.STATIC, True)
+        for_all = await described(client, BROKER, "")
+        assert {name: one["value"] for name, one in for_all.items()} == {"group.max.size": "8"}
+        assert list(await described(client, BROKER, "1", "group.max.size", "no.such")) == ["group.max.size"]
+
+
+@on_a_loop
+async def test_a_topics_settings_are_the_servers(tmp_path: Path) -> None:
+    async with open_door(tmp_path, topic_retention_bytes=1000, message_max_bytes=77) as door:
+        client = await door.connect()
+        found = await described(client, TOPIC, "t")
+        assert len(found) == 33
+        kept = found["retention.bytes"]
+        assert (kept["value"], kept["config_source"]) == ("1000", Source.STATIC)
+        assert [one["name"] for one in kept["synonyms"]] == ["topic.retention.bytes"] * 2
+        assert (found["max.message.bytes"]["value"], found["cleanup.policy"]["value"]) == ("77", "delete")
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "code"),
+    [
+        ("1", ("num.partitions", SET, "3"), "INVALID_REQUEST"),
+        ("1", ("no.such.thing", SET, "3"), "INVALID_REQUEST"),
+        ("1", ("group.max.size", SET, "x"), "INVALID_REQUEST"),
+        ("1", ("group.max.size", SET, "0"), "INVALID_REQUEST"),
+        ("1", ("group.max.size", SET, None), "INVALID_REQUEST"),
+        ("1", ("group.max.size", 2, "1"), "INVALID_CONFIG"),
+        ("1", ("group.max.size", 9, "1"), "INVALID_REQUEST"),
+        ("1", ("group.max.session.timeout.ms", SET, "5999"), "INVALID_REQUEST"),
+        ("2", ("group.max.size", SET, "3"), "INVALID_REQUEST"),
+        ("one", ("group.max.size", SET, "3"), "INVALID_REQUEST"),
+    ],
+)
+@on_a_loop
+async def test_what_is_refused(tmp_path: Path, name: str, change: tuple[str, int, str | None], code: str) -> None:
+    async with open_door(tmp_path) as door:
+        client = await door.connect()
+        assert await alter(client, name, change) == code
+        before = Settings(group_initial_rebalance_delay_ms=0, offsets_topic_num_partitions=4)
+        assert asdict(door.node.settings) == asdict(before)
+        assert not (tmp_path / FILE_NAME).exists()
+
+
+@on_a_loop
+async def test_the_old_request_replaces_everything(tmp_path: Path) -> None:
+    async with open_door(tmp_path) as door:
+        client = await door.connect()
+        await alter(client, "1", ("group.max.size", SET, "9"))
+        configs = [{"name": "offsets.retention.minutes", "value": "5"}]
+        resource = {"resource_type": BROKER, "resource_name": "1", "configs": configs}
+        for validate_only in (True, False):
+            assert door.node.settings.group_max_size == 9
+            answer = await client.ask("alter_configs", resources=[resource], validate_only=validate_only)
+            assert answer["responses"][0]["error_code"] == "NONE"
+        assert door.node.settings.group_max_size == MAX_SIZE.default
+        assert door.node.settings.offsets_retention_minutes == 5
+
+
+# Partitions ----------------------------------------------------------------------------------------------------------
+
+
+async def grow(client: Client, topic: str, count: int) -> str:
+    asked = {"name": topic, "count": count, "assignments": None}
+    answer = await client.ask("create_partitions", topics=[asked], timeout=1000, validate_only=False)
+    code: str = answer["results"][0]["error_code"]
+    return code
+
+
+@on_a_loop
+async def test_more_partitions_are_there_at_once_and_after_a_restart(tmp_path: Path) -> None:
+    """And those that were there end where they ended, though their ends have moved in the file."""
+    async with open_door(tmp_path) as door:
+        client = await door.connect()
+        raise_ends(door)
+        assert await grow(client, "t", 5) == "NONE"
+        await client.ask("offset_commit", 8, **committing("g", topics=commits(4)))
+        assert await offsets(client, "g") == {("t", 4): 42}
+        assert ends(door) == [7, 8, 9, 0, 0]
+        assert await grow(client, "u", 600) == "NONE"
+        await door.restart()
+        assert ends(door) == [7, 8, 9, 0, 42], "a committed offset was once read"
+        client = await door.connect()
+        assert await grow(client, "t", 5) == "INVALID_PARTITIONS"
+        assert await grow(client, "t", 6) == "NONE"
+        assert await grow(client, "t", 10_001) == "POLICY_VIOLATION"
+        assert await grow(client, "__consumer_offsets", 100) == "INVALID_TOPIC_EXCEPTION"
+
+
+def raise_ends(door: Door) -> None:
+    for partition in range(3):
+        door.node.topics.raise_end("t", partition, 7 + partition)
+
+
+def ends(door: Door) -> list[int]:
+    topic = door.node.topics.get("t")
+    assert topic is not None
+    return [log.end_offset for log in topic.partitions]
+
+
+def commits(partition: int) -> list[dict[str, Any]]:
+    one = {"partition_index": partition, "committed_offset": 42, "committed_metadata": "", "committed_leader_epoch": -1}
+    return [{"name": "t", "partitions": [one]}]
+
+
+@on_a_loop
+async def test_a_topic_whose_growth_cannot_be_kept_stays_as_it_was(tmp_path: Path) -> None:
+    async with open_door(tmp_path) as door:
+        client = await door.connect()
+        raise_ends(door)
+        (tmp_path / "topics.json.tmp").mkdir()
+        assert await grow(client, "t", 5) == "KAFKA_STORAGE_ERROR"
+        assert ends(door) == [7, 8, 9]
+        (tmp_path / "topics.json.tmp").rmdir()
+        await door.restart()
+        assert ends(door) == [7, 8, 9]
+        assert await grow(await door.connect(), "t", 5) == "NONE"

@@ -1,0 +1,351 @@
+"""``callboard groups`` as a person and a script meet it: what it prints, what it changes, how it ends."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import pty
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from groups_program import DEADLINE_S, Done, Program, assigned, committed, filled_server, program_at
+from hypothesis import given
+from hypothesis import strategies as st
+from peers.server import ServerProcess
+
+from callboard.runtime.client.assignment import read_assignment
+from callboard.runtime.client.cluster import Cluster, Group
+from callboard.runtime.client.wire import APIS
+from callboard.runtime.groups.report import in_words
+from callboard.runtime.kafka.api import APIS as SERVED
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with filled_server(tmp_path_factory.mktemp("groups")) as server:
+        yield server
+
+
+@pytest.fixture
+def callboard(server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> Iterator[Program]:
+    with program_at(server, capsys) as program:
+        yield program
+
+
+# list ----------------------------------------------------------------------------------------------------------------
+
+
+def test_list(callboard: Program) -> None:
+    callboard.commit("simple", orders_0=5)
+    callboard.enrol("shop", assigned(orders=[0]))
+    assert callboard("list").lines == [
+        ["group", "state", "type", "protocol", "type"],
+        ["shop", "Stable", "classic", "consumer"],
+        ["simple", "Empty", "classic", "-"],
+    ]
+    assert callboard("list", "--json").json == [
+        {"group": "shop", "state": "Stable", "type": "classic", "protocol_type": "consumer"},
+        {"group": "simple", "state": "Empty", "type": "classic", "protocol_type": ""},
+    ]
+
+
+def test_list_by_state(callboard: Program) -> None:
+    """In any case; a state that does not exist is refused before anything is asked."""
+    callboard.commit("simple", orders_0=5)
+    callboard.enrol("shop", assigned())
+    assert [line["group"] for line in callboard("list", "--state", "STABLE", "--json").json] == ["shop"]
+    both = callboard("list", "--state", "stable", "--state", "empty", "--json").json
+    assert [line["group"] for line in both] == ["shop", "simple"]
+    refused = callboard.at("nowhere.invalid:1", "list", "--state", "stabel")
+    assert (refused.code, refused.out) == (2, "")
+    assert "unknown state 'stabel': did you mean 'Stable'?" in refused.err
+
+
+def test_no_groups_are_no_error(callboard: Program) -> None:
+    """A script finds nothing on standard output, a person a word on the other."""
+    assert callboard("list") == Done(0, "", f"callboard: no groups on {callboard.server.bootstrap}\n")
+    assert callboard("list", "--json").json == []
+    callboard.commit("simple", orders_0=5)
+    assert "no groups in this state" in callboard("list", "--state", "stable").err
+
+
+# describe, offsets ---------------------------------------------------------------------------------------------------
+
+
+def test_describe(callboard: Program) -> None:
+    callboard.commit("shop", orders_0=58, refunds_0=10)
+    member = callboard.enrol("shop", assigned(orders=[0, 1]))
+    done = callboard("describe", "shop")
+    facts, members, offsets = done.out.split("\n\n")
+    assert facts.splitlines() == [
+        "group        shop",
+        "state        Stable",
+        "protocol     range (consumer)",
+        f"coordinator  {callboard.server.bootstrap}",
+        "members      1",
+        "lag          42 records in 2 of 3 partitions",
+    ]
+    assert members.splitlines()[1].split() == [member, "wire", "127.0.0.1", "seat", "2", "42", "orders:0-1"]
+    assert [line.split() for line in offsets.splitlines()[1:]] == [
+        ["orders", "0", "58", "100", "42", member, "wire"],
+        ["orders", "1", "-", "100", "-", member, "wire"],
+        ["refunds", "0", "10", "10", "0", "-", "-"],
+    ]
+
+
+def test_numbers_stand_below_each_other(callboard: Program) -> None:
+    callboard.commit("simple", orders_0=5, orders_1=98)
+    header, *rows = callboard("offsets", "simple").out.splitlines()
+    ends = {len(row.rstrip()) and row.index("100") + 3 for row in rows}
+    assert ends == {header.index("end") + 3}
+    assert all(line == line.rstrip() for line in (header, *rows))
+
+
+def test_describe_as_json(callboard: Program) -> None:
+    callboard.commit("shop", orders_0=58)
+    member = callboard.enrol("shop", assigned(orders=[0]))
+    described = callboard("describe", "shop", "--json").json
+    [seat] = described.pop("members")
+    assert seat["assigned"] == [{"topic": "orders", "partition": 0}]
+    assert (seat["member"], seat["instance"], seat["partitions"], seat["lag"]) == (member, "seat", 1, 42)
+    [offset] = described.pop("offsets")
+    assert offset == {
+        "topic": "orders",
+        "partition": 0,
+        "committed": 58,
+        "end": 100,
+        "lag": 42,
+        "member": member,
+        "client": "wire",
+    }
+    assert described == {
+        "group": "shop",
+        "state": "Stable",
+        "protocol_type": "consumer",
+        "protocol": "range",
+        "coordinator": callboard.server.bootstrap,
+        "lag": 42,
+    }
+
+
+def test_an_assignment_that_makes_no_sense_is_unknown(callboard: Program) -> None:
+    callboard.enrol("shop", b"\x09")
+    assert callboard("describe", "shop", "--json").json["members"][0]["assigned"] is None
+    assert "-" in callboard("describe", "shop").out
+
+
+def test_offsets(callboard: Program) -> None:
+    callboard.commit("simple", orders_0=5, refunds_0=3)
+    assert callboard("offsets", "simple").lines[1:] == [
+        ["orders", "0", "5", "100", "95", "-", "orders's"],
+        ["refunds", "0", "3", "10", "7", "-", "refunds's"],
+    ]
+    assert list(csv.reader(io.StringIO(callboard("offsets", "simple", "--csv").out))) == [
+        ["orders", "0", "5"],
+        ["refunds", "0", "3"],
+    ]
+    assert callboard("offsets", "simple", "--json").json[0]["lag"] == 95
+
+
+@pytest.mark.parametrize("command", ["describe", "offsets", "delete"])
+def test_a_group_that_is_not_there(callboard: Program, command: str) -> None:
+    done = callboard(command, "nobody")
+    assert done == Done(1, "", "callboard: group 'nobody': there is no such group (GROUP_ID_NOT_FOUND)\n")
+
+
+def test_a_group_of_a_newer_protocol_is_named(callboard: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other servers list groups that DescribeGroups calls dead: a word more than that nobody is there."""
+    newer = [Group("new", "Stable", "consumer", "consumer")]
+    monkeypatch.setattr(Cluster, "groups", lambda _self: newer)
+    done = callboard("describe", "new")
+    one_line(done, "group 'new' is of type consumer, and only those of type classic can be described")
+
+
+def test_a_group_without_offsets(callboard: Program) -> None:
+    callboard.enrol("shop", assigned())
+    assert callboard("offsets", "shop") == Done(0, "", "callboard: group 'shop' has no offsets\n")
+    assert "lag          -\n" in callboard("describe", "shop").out
+
+
+# delete --------------------------------------------------------------------------------------------------------------
+
+
+def test_delete(callboard: Program) -> None:
+    """Each for itself: one that is refused does not spare the others."""
+    callboard.commit("one", orders_0=5)
+    callboard.commit("two", orders_0=5)
+    callboard.enrol("shop", assigned())
+    done = callboard("delete", "one", "shop", "nobody", "two")
+    assert (done.code, done.out) == (1, "group 'one' deleted\ngroup 'two' deleted\n")
+    assert sorted(done.err.splitlines()) == [
+        "callboard: group 'nobody': there is no such group (GROUP_ID_NOT_FOUND)",
+        "callboard: group 'shop': the group has members; stop its consumers first (NON_EMPTY_GROUP)",
+    ]
+    assert [line["group"] for line in callboard("list", "--json").json] == ["shop"]
+
+
+def test_delete_offsets(callboard: Program) -> None:
+    callboard.commit("simple", orders_0=5, orders_1=6, refunds_0=3)
+    assert callboard("delete", "simple", "--offsets", "orders:1").out == "1 offset of group 'simple' deleted\n"
+    assert committed(callboard) == {"orders_0": 5, "refunds_0": 3}
+    deleted = callboard("delete", "simple", "--offsets", "orders", "--offsets", "refunds", "--json").json
+    assert deleted["deleted"] == [{"topic": "orders", "partition": 0}, {"topic": "refunds", "partition": 0}]
+    assert callboard("offsets", "simple").err == "callboard: group 'simple' has no offsets\n"
+    assert "has no offsets for topic 'orders'" in callboard("delete", "simple", "--offsets", "orders").err
+    assert callboard("delete", "nobody", "--offsets", "orders").code == 1
+    assert callboard("delete", "simple", "other", "--offsets", "orders").code == 2
+
+
+def test_offsets_that_are_needed_are_not_deleted(callboard: Program) -> None:
+    callboard.commit("shop", orders_0=5, refunds_0=3)
+    callboard.enrol("shop", assigned(orders=[0]))
+    done = callboard("delete", "shop", "--offsets", "orders", "--offsets", "refunds")
+    assert (done.code, done.out) == (1, "1 offset of group 'shop' deleted\n")
+    assert "1 of 2 refused, orders:0 first: the group's members subscribe to this topic" in done.err
+    assert committed(callboard, "shop") == {"orders_0": 5}
+
+
+# The server ----------------------------------------------------------------------------------------------------------
+
+
+def one_line(done: Done, *says: str) -> None:
+    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1), done
+    assert all(one in done.err for one in says), done.err
+
+
+def test_a_server_that_is_away(callboard: Program) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    one_line(callboard.at(f"127.0.0.1:{port}", "list"), f"cannot reach 127.0.0.1:{port}: ", "refused", "--bootstrap")
+    one_line(callboard.at("nowhere.invalid:9092", "list"), "cannot reach nowhere.invalid:9092: ")
+
+
+@contextmanager
+def pretender(answer: bytes) -> Iterator[str]:
+    """Something that listens and is no Kafka: it sends ``answer`` and closes; with nothing to say it stays silent."""
+
+    def serve() -> None:
+        try:
+            peer, _ = listening.accept()
+        except OSError:
+            return
+        with peer:
+            peer.recv(1000)
+            if answer:
+                peer.sendall(answer)
+            else:
+                over.wait(DEADLINE_S)
+
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+        over.set()
+    thread.join(DEADLINE_S)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak Kafka's protocol"),
+        (b"\0\0", "closed the connection"),
+        (b"\0\0\0\4\0\0\0\7", "cannot be read"),
+        (b"\0\0\0\6\0\0\0\1\0\0", "cannot be read"),
+    ],
+)
+def test_a_server_that_is_no_kafka(callboard: Program, answer: bytes, says: str) -> None:
+    with pretender(answer) as address:
+        one_line(callboard.at(address, "list"), address, says)
+
+
+def test_a_server_that_says_nothing(callboard: Program) -> None:
+    with pretender(b"") as address:
+        one_line(callboard.at(address, "list", "--timeout", "0.2"), "no answer within 0.2 s")
+
+
+@pytest.mark.parametrize("address", ["9092", "host", "host:99999", "host:0"])
+def test_an_address_that_is_none(callboard: Program, address: str) -> None:
+    done = callboard.at(address, "list")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert address in done.err
+
+
+def test_the_client_asks_in_versions_that_kafka_has() -> None:
+    """What it can write is served here too, so these tests would notice a version that does not work."""
+    served = {api.key: api for api in SERVED}
+    for name, known in APIS.items():
+        api = served[known.key]
+        assert name == api.name
+        assert api.min_version <= known.max_version <= api.max_version
+
+
+# As a program --------------------------------------------------------------------------------------------------------
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "callboard", "groups", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+
+
+def test_the_exit_codes_of_the_program(callboard: Program) -> None:
+    at = ["-b", callboard.server.bootstrap]
+    assert run("list", *at).returncode == 0
+    failed = run("describe", "nobody", *at)
+    assert (failed.returncode, failed.stdout, failed.stderr.count("\n")) == (1, "", 1)
+    wrong = run("reset", "nobody", *at)
+    assert (wrong.returncode, wrong.stdout, wrong.stderr.count("\n")) == (2, "", 1)
+    assert run("lisst").returncode == 2
+    help_ = run("--help")
+    assert all(command in help_.stdout for command in ("list", "describe", "offsets", "reset", "delete"))
+
+
+def test_a_terminal_gets_a_table_with_grouped_numbers(callboard: Program) -> None:
+    callboard.commit("simple", orders_0=5)
+    callboard.commit("simple", refunds_0=123_456)
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "callboard", "groups", "offsets", "simple", "-b", callboard.server.bootstrap]
+    with subprocess.Popen(command, stdout=theirs, env={**os.environ, "COLUMNS": "100", "TERM": "xterm"}) as process:
+        os.close(theirs)
+        shown = b""
+        try:
+            while part := os.read(ours, 4096):
+                shown += part
+        except OSError:  # the terminal's other end is closed
+            pass
+        os.close(ours)
+        assert process.wait(DEADLINE_S) == 0
+    assert "123,456" in shown.decode()
+    assert "─" in shown.decode()
+
+
+# Small parts ---------------------------------------------------------------------------------------------------------
+
+
+@given(st.dictionaries(st.text("abc", min_size=1), st.lists(st.integers(0, 2**31 - 1), max_size=5, unique=True)))
+def test_assignments_are_read(topics: dict[str, list[int]]) -> None:
+    expected = sorted((topic, partition) for topic, partitions in topics.items() for partition in partitions)
+    assert read_assignment(assigned(**topics)) == tuple(expected)
+
+
+@given(st.binary(max_size=60))
+def test_other_bytes_are_no_assignment(data: bytes) -> None:
+    found = read_assignment(data)
+    assert found is None or found == () or all(isinstance(partition, int) for _, partition in found)
+
+
+@pytest.mark.parametrize("size", range(1, len(assigned(orders=[1, 2])) - 4))
+def test_an_assignment_that_is_cut_off_is_unknown(size: int) -> None:
+    assert read_assignment(assigned(orders=[1, 2])[:size]) is None
+
+
+def test_partitions_in_words() -> None:
+    places = [("b", 3), ("a", 0), ("a", 1), ("a", 2), ("a", 7), ("b", 1)]
+    assert in_words(places) == "a:0-2,7 b:1,3"
+    assert in_words([]) == ""

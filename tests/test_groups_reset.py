@@ -1,0 +1,183 @@
+"""``callboard groups reset``: where offsets go, that nothing is written before it is said, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from groups_program import START_MS, Done, Program, assigned, committed, filled_server, program_at
+from hypothesis import given
+from hypothesis import strategies as st
+from peers.server import ServerProcess
+
+from callboard.runtime.client.cluster import Offset
+from callboard.runtime.groups.reset import Bounds, Target, Way, parse_datetime, parse_topic, plan
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with filled_server(tmp_path_factory.mktemp("groups")) as server:
+        yield server
+
+
+@pytest.fixture
+def callboard(server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> Iterator[Program]:
+    with program_at(server, capsys) as program:
+        yield program
+
+
+def after(done: Done) -> dict[tuple[str, int], int]:
+    return {(one["topic"], one["partition"]): one["after"] for one in done.json["offsets"]}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--to-earliest"], {("orders", 0): 0, ("orders", 1): 0}),
+        (["--to-latest"], {("orders", 0): 100, ("orders", 1): 100}),
+        (["--to-offset", "7"], {("orders", 0): 7, ("orders", 1): 7}),
+        (["--to-offset", "1000"], {("orders", 0): 100, ("orders", 1): 100}),
+        (["--shift-by", "-3"], {("orders", 0): 2, ("orders", 1): 95}),
+        (["--shift-by", "10"], {("orders", 0): 15, ("orders", 1): 100}),
+        (["--to-datetime", "2026-01-01T00:00:30"], {("orders", 0): 30, ("orders", 1): 30}),
+        (["--to-datetime", "2026-01-01T02:00:30+02:00"], {("orders", 0): 30, ("orders", 1): 30}),
+        (["--to-datetime", "2030-01-01"], {("orders", 0): 100, ("orders", 1): 100}),
+    ],
+    ids=lambda one: " ".join(one) if isinstance(one, list) else "",
+)
+def test_reset(callboard: Program, options: list[str], expected: dict[tuple[str, int], int]) -> None:
+    """Nothing is written before --execute says so; then what was shown is."""
+    callboard.commit("simple", orders_0=5, orders_1=98, refunds_0=3)
+    before = committed(callboard)
+    dry = callboard("reset", "simple", "--topic", "orders", *options, "--json")
+    assert after(dry) == expected
+    assert dry.json["executed"] is False
+    assert committed(callboard) == before
+    wet = callboard("reset", "simple", "--topic", "orders", *options, "--execute", "--json")
+    assert (after(wet), wet.json["executed"]) == (expected, True)
+    assert committed(callboard) == {**{f"{topic}_{one}": to for (topic, one), to in expected.items()}, "refunds_0": 3}
+
+
+def test_reset_says_what_it_did(callboard: Program) -> None:
+    callboard.commit("simple", orders_0=5)
+    dry = callboard("reset", "simple", "--topic", "orders:0", "--to-offset", "1000")
+    header, row, last = dry.out.splitlines()
+    assert header.split() == ["topic", "partition", "before", "after", "change", "note"]
+    assert row.split(maxsplit=5) == ["orders", "0", "5", "100", "95", "1000 is behind the end"]
+    assert last == "dry run: 1 offset of group 'simple' would be written; --execute writes them"
+    wet = callboard("reset", "simple", "--topic", "orders:0", "--to-latest", "--execute")
+    assert wet.out.splitlines()[-1] == "1 offset of group 'simple' written"
+
+
+def test_reset_of_some_partitions_and_of_all_topics(callboard: Program) -> None:
+    callboard.commit("simple", orders_0=5, refunds_0=3)
+    some = callboard("reset", "simple", "--topic", "refunds", "--topic", "orders:1,0,1", "--to-latest", "--json")
+    assert list(after(some)) == [("orders", 0), ("orders", 1), ("refunds", 0)]
+    whole = callboard("reset", "simple", "--all-topics", "--to-latest", "--json")
+    assert after(whole) == {("orders", 0): 100, ("refunds", 0): 10}
+
+
+def test_offsets_go_out_to_a_file_and_come_back_from_it(callboard: Program, tmp_path: Path) -> None:
+    callboard.commit("simple", orders_0=5, refunds_0=3)
+    file = tmp_path / "offsets.csv"
+    file.write_text(callboard("offsets", "simple", "--csv").out)
+    callboard("reset", "simple", "--all-topics", "--to-latest", "--execute")
+    assert committed(callboard) == {"orders_0": 100, "refunds_0": 10}
+    assert callboard("reset", "simple", "--from-file", str(file), "--execute").code == 0
+    assert committed(callboard) == {"orders_0": 5, "refunds_0": 3}
+
+
+def test_a_group_with_members_is_not_reset(callboard: Program) -> None:
+    callboard.commit("shop", orders_0=5)
+    callboard.enrol("shop", assigned(orders=[0]))
+    for execute in ([], ["--execute"]):
+        done = callboard("reset", "shop", "--topic", "orders", "--to-earliest", *execute)
+        assert done == Done(
+            1,
+            "",
+            "callboard: group 'shop' is Stable with 1 member: stop its consumers first, "
+            "they would overwrite what is reset\n",
+        )
+    assert committed(callboard, "shop") == {"orders_0": 5}
+
+
+def test_a_group_is_made_only_where_that_is_meant(callboard: Program) -> None:
+    refused = callboard("reset", "nobdy", "--topic", "orders", "--to-latest", "--execute")
+    assert (refused.code, refused.err.count("\n")) == (1, 1)
+    assert "there is no such group (GROUP_ID_NOT_FOUND); --create makes it" in refused.err
+    assert callboard("list", "--json").json == []
+    callboard("reset", "new", "--topic", "orders", "--to-latest", "--execute", "--create")
+    assert committed(callboard, "new") == {"orders_0": 100, "orders_1": 100}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--topic", "orders"], "expected exactly one of --to-earliest"),
+        (["--topic", "orders", "--to-earliest", "--to-offset", "3"], "not --to-earliest and --to-offset"),
+        (["--to-earliest"], "expected what to reset: --topic"),
+        (["--topic", "orders", "--all-topics", "--to-latest"], "expected what to reset: --topic"),
+        (["--topic", "orders:", "--to-latest"], "bad topic 'orders:': expected TOPIC or TOPIC:PARTITION"),
+        (["--topic", "orders:x", "--to-latest"], "bad topic 'orders:x'"),
+        (["--topic", "orders", "--to-datetime", "yesterday"], "bad --to-datetime 'yesterday': expected ISO 8601"),
+        (["--from-file", "/nowhere/at.all"], "cannot read '/nowhere/at.all': No such file"),
+    ],
+    ids=lambda one: " ".join(one) if isinstance(one, list) else "",
+)
+def test_a_command_line_that_makes_no_sense(callboard: Program, options: list[str], says: str) -> None:
+    """Exit code 2, and nothing was asked: nobody is there who could answer."""
+    done = callboard.at("127.0.0.1:1", "reset", "simple", *options)
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert says in done.err
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("", "has no lines of topic,partition,offset"),
+        ("orders,0,1\norders,0\n", "line 2 of "),
+        ("orders,zero,1\n", "expected topic,partition,offset, as in orders,0,42"),
+        ("g,orders,0,1\n", "is 'g,orders,0,1'"),
+    ],
+)
+def test_a_file_that_makes_no_sense(callboard: Program, tmp_path: Path, content: str, says: str) -> None:
+    file = tmp_path / "offsets.csv"
+    file.write_text(content)
+    done = callboard("reset", "simple", "--from-file", str(file))
+    assert done.code == 2
+    assert says in done.err
+
+
+def test_what_is_not_there_cannot_be_reset(callboard: Program) -> None:
+    callboard.commit("simple", orders_0=5)
+    unknown = callboard("reset", "simple", "--topic", "nowhere", "--to-latest")
+    assert unknown == Done(
+        1, "", "callboard: topic 'nowhere': there is no such topic or partition (UNKNOWN_TOPIC_OR_PARTITION)\n"
+    )
+    assert "partition orders:7 does not exist" in callboard("reset", "simple", "--topic", "orders:7", "--to-latest").err
+    unread = callboard("reset", "simple", "--topic", "orders:1", "--shift-by", "1")
+    assert "the group has no offset for orders:1 that could be shifted" in unread.err
+
+
+@given(
+    before=st.none() | st.integers(0, 200),
+    low=st.integers(0, 50),
+    size=st.integers(0, 100),
+    target=st.builds(Target, st.sampled_from([Way.EARLIEST, Way.LATEST, Way.OFFSET]), st.integers(-(2**63), 2**63 - 1)),
+)
+def test_no_plan_leads_out_of_the_partition(before: int | None, low: int, size: int, target: Target) -> None:
+    committed = {} if before is None else {("t", 0): Offset(before, -1, "")}
+    [step] = plan([("t", 0)], committed, Bounds({("t", 0): low}, {("t", 0): low + size}), target)
+    assert low <= step.after <= low + size
+    assert step.before == before
+
+
+def test_times_without_a_zone_are_utc() -> None:
+    assert parse_datetime("2026-01-01") == parse_datetime("2026-01-01T01:00:00+01:00") == START_MS
+    assert parse_datetime("2026-01-01T00:00:00.250Z") == START_MS + 250
+
+
+def test_topics_are_read() -> None:
+    assert parse_topic("orders") == ("orders", None)
+    assert parse_topic("orders:3,0,3") == ("orders", (3, 0))

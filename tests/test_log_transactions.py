@@ -1,0 +1,232 @@
+"""Transactions in the log: Kafka's bytes, batches for each transaction alone, and two topics in one journal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from log_helpers import LazyDisk, append, entry, kafka_python_batches, offset
+
+from callboard.actors.errors import ErrorCode
+from callboard.actors.ports import Entry
+from callboard.actors.records import (
+    MarkerRecord,
+    OffsetRecord,
+    OffsetValue,
+    PendingOffsetRecord,
+    Record,
+    TransactionRecord,
+    TransactionValue,
+    UnknownRecord,
+)
+from callboard.runtime.errors import StartError
+from callboard.runtime.log.batch import Producer, encode_batch, frame_record, read_batches
+from callboard.runtime.log.errors import DamagedRecord, UnwritableRecord
+from callboard.runtime.log.fields import MAX_STRING_BYTES
+from callboard.runtime.log.offsets_log import OffsetsLog
+from callboard.runtime.log.transaction_records import (
+    decode_batch,
+    decode_transaction,
+    encode_marker,
+    encode_transaction,
+)
+
+T0 = 0x1A1FE236636
+# What Kafka 4.3.1 has written for a transaction of librdkafka's; its times, as they were, are filled in below.
+FROM_KAFKA = {
+    "empty": (
+        TransactionValue(0, 0, 60000, 0, frozenset(), 0x1A1FE2365CC, -1, 0),
+        "0001000000000000000000000000ea600000000001a1fe2365ccffffffffffffffff0100080000000000000000",
+    ),
+    "ongoing": (
+        TransactionValue(0, 0, 60000, 1, frozenset({("__consumer_offsets", 3)}), T0, T0, 0),
+        "0001000000000000000000000000ea600102135f5f636f6e73756d65725f6f6666736574730200000003000000"
+        "01a1fe236636000001a1fe2366360100080000000000000000",
+    ),
+    "complete": (
+        TransactionValue(0, 1, 60000, 4, frozenset(), 0x1A1FE23688C, 0x1A1FE23687D, 0),
+        "0001000000000000000000010000ea600401000001a1fe23688c000001a1fe23687d0100080000000000000000",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FROM_KAFKA)
+def test_values_are_kafkas_byte_for_byte(name: str) -> None:
+    value, expected = FROM_KAFKA[name]
+    record = TransactionRecord("tx", value)
+    assert encode_transaction(record) == (bytes.fromhex("000000027478"), bytes.fromhex(expected))
+    assert decode_transaction(bytes.fromhex("000000027478"), bytes.fromhex(expected)) == record
+
+
+@pytest.mark.parametrize(
+    ("committed", "key", "value"), [(True, "00000001", "000000000000"), (False, "00000000", "000000000000")]
+)
+def test_markers_are_kafkas_byte_for_byte(committed: bool, key: str, value: str) -> None:
+    marker = MarkerRecord(7, 3, committed)
+    assert encode_marker(marker) == (bytes.fromhex(key), bytes.fromhex(value))
+    data = encode_batch(9, 5, 5, [frame_record(0, 0, *encode_marker(marker))], Producer(7, 3, is_control=True))
+    [batch] = read_batches(data)
+    assert list(decode_batch(batch)) == [(9, 5, marker)]
+    assert (batch.attributes, data[53:57]) == (0x30, b"\xff\xff\xff\xff")
+
+
+int64 = st.integers(-1, 2**63 - 1)
+int16 = st.integers(-1, 2**15 - 1)
+places = st.frozensets(st.tuples(st.text(max_size=9), st.integers(0, 2**31 - 1)), max_size=9)
+
+
+@given(
+    st.text(max_size=20),
+    st.builds(
+        TransactionValue,
+        producer_id=int64,
+        producer_epoch=int16,
+        timeout_ms=st.integers(0, 2**31 - 1),
+        state=st.integers(1, 7),
+        partitions=places,
+        last_update_timestamp_ms=int64,
+        start_timestamp_ms=int64,
+        previous_producer_id=int64,
+        next_producer_id=int64,
+        client_version=st.sampled_from([0, 1, 2]),
+    )
+    | st.none(),
+)
+def test_what_is_written_is_read_back(name: str, value: TransactionValue | None) -> None:
+    record = TransactionRecord(name, value)
+    assert decode_transaction(*encode_transaction(record)) == record
+
+
+def test_version_0_is_read_as_kafka_wrote_it_before_4() -> None:
+    value = "0000000000000000002a00030000ea600100000001000174000000020000000000000005"
+    value += "00000000000000ff00000000000000fe"
+    found = decode_transaction(bytes.fromhex("000000027478"), bytes.fromhex(value))
+    expected = TransactionValue(42, 3, 60000, 1, frozenset({("t", 0), ("t", 5)}), 255, 254)
+    assert found == TransactionRecord("tx", expected)
+
+
+@pytest.mark.parametrize(("key", "value"), [("0001000178", None), ("0000000178", "0009ff")])
+def test_unknown_versions_are_kept_unread(key: str, value: str | None) -> None:
+    found = decode_transaction(bytes.fromhex(key), None if value is None else bytes.fromhex(value))
+    assert isinstance(found, UnknownRecord)
+
+
+@pytest.mark.parametrize("cut", range(2, 45))
+def test_a_value_that_is_cut_off_is_told(cut: int) -> None:
+    with pytest.raises(DamagedRecord, match="damaged record value at byte"):
+        decode_transaction(bytes.fromhex("000000027478"), bytes.fromhex(FROM_KAFKA["empty"][1])[:cut])
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        TransactionRecord("x" * (MAX_STRING_BYTES + 1), None),
+        TransactionRecord("x", TransactionValue(2**63, 0, 0, 0)),
+        TransactionRecord("\ud800", None),
+    ],
+)
+def test_what_does_not_fit_is_refused(record: TransactionRecord) -> None:
+    with pytest.raises(UnwritableRecord):
+        encode_transaction(record)
+
+
+# In the log ----------------------------------------------------------------------------------------------------------
+
+
+def pending(value: int, producer_id: int = 9, partition: int = 0) -> PendingOffsetRecord:
+    return PendingOffsetRecord("g", "t", partition, OffsetValue(value, -1, "", 5), producer_id, 2)
+
+
+def opened(root: Path, transactions: int = 3, **options: int) -> OffsetsLog:
+    log = OffsetsLog(root, 2, transactions_partitions=transactions, disk=LazyDisk(), **options)  # type: ignore[arg-type]
+    log.open()
+    return log
+
+
+def records(log: OffsetsLog, partition: int) -> list[Record]:
+    found = list(log.read(partition))
+    assert [log_offset for log_offset, _, _ in found] == list(range(len(found)))
+    return [record for _, _, record in found]
+
+
+def test_a_transaction_has_its_batches_for_itself(tmp_path: Path) -> None:
+    """In one round: plain commits, two transactions of one partition, a marker; the order is that of the entries."""
+    log = opened(tmp_path)
+    plain, marker = offset("g", 1), MarkerRecord(9, 2, committed=True)
+    mine, yours = (pending(2), pending(3, partition=1)), (pending(4, producer_id=8),)
+    outcomes = append(
+        log, [Entry(0, (plain,)), Entry(0, mine), entry(1, 5), Entry(0, yours), Entry(0, (marker,)), Entry(0, (plain,))]
+    )
+    assert [(one.error, one.base_offset) for one in outcomes] == [(ErrorCode.NONE, at) for at in (0, 1, 0, 3, 4, 5)]
+    assert records(log, 0) == [plain, *mine, *yours, marker, plain]
+    log.close()
+    data = (tmp_path / "__consumer_offsets-0" / "00000000000000000000.log").read_bytes()
+    batches = list(read_batches(data))
+    assert [(b.attributes, b.producer_id, b.producer_epoch, b.record_count) for b in batches] == [
+        (0, -1, -1, 1),
+        (0x10, 9, 2, 2),
+        (0x10, 8, 2, 1),
+        (0x30, 9, 2, 1),
+        (0, -1, -1, 1),
+    ]
+    assert [batch.is_transactional for batch in kafka_python_batches(data)] == [False, True, True, True, False]
+
+
+def test_transactions_have_partitions_of_their_own_in_the_same_journal(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    record = TransactionRecord("tx", TransactionValue(1, 0, 60000, 0))
+    number = log.first_transactions_partition + 2
+    append(log, [Entry(number, (record,)), entry(0, 1)])
+    assert (log.partitions_with_data(), log.transactions_with_data()) == ([0], [number])
+    assert records(log, number) == [record]
+    log.close()
+    assert (tmp_path / "__transaction_state-2" / "00000000000000000000.log").is_file()
+    again = opened(tmp_path)
+    assert (records(again, number), records(again, 0)) == ([record], [offset("g", 1)])
+    again.close()
+
+
+def test_what_only_the_journal_holds_is_laid_in(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    record, marker = TransactionRecord("tx", TransactionValue(1, 0, 60000, 0)), MarkerRecord(9, 2, committed=False)
+    append(log, [Entry(4, (record,)), Entry(1, (pending(1),))])
+    append(log, [Entry(1, (marker,))])
+    copy = tmp_path / "copy"
+    (copy / "journal").mkdir(parents=True)
+    for path in (tmp_path / "journal").iterdir():
+        (copy / "journal" / path.name).write_bytes(path.read_bytes())
+    log.close()
+    recovered = opened(copy)
+    assert (records(recovered, 4), records(recovered, 1)) == ([record], [pending(1), marker])
+    recovered.close()
+
+
+def test_too_large_for_a_batch_is_refused_alone(tmp_path: Path) -> None:
+    log = opened(tmp_path, max_message_bytes=200)
+    many = tuple(pending(1, partition=number) for number in range(9))
+    outcomes = append(log, [Entry(0, many), Entry(0, (pending(1),))])
+    assert [one.error for one in outcomes] == [ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.NONE]
+    assert records(log, 0) == [pending(1)]
+    log.close()
+
+
+def test_a_record_that_cannot_be_written_costs_the_others_nothing(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    bad = pending(1)._replace(topic="t" * (MAX_STRING_BYTES + 1))
+    outcomes = append(log, [Entry(0, (bad,)), Entry(2, (TransactionRecord("\ud800", None),)), entry(0, 7)])
+    none, refused = ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR
+    assert [one.error for one in outcomes] == [refused, refused, none]
+    assert records(log, 0) == [OffsetRecord("g", "t", 0, OffsetValue(7, -1, "", 5))]
+    log.close()
+
+
+def test_a_folder_with_more_partitions_than_it_should_have_is_refused(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    append(log, [Entry(4, (TransactionRecord("tx", None),))])
+    log.close()
+    with pytest.raises(
+        StartError, match=r"found __transaction_state-2, expected partitions 0 to 1 only.*transactions_p"
+    ):
+        opened(tmp_path, transactions=2)

@@ -1,0 +1,104 @@
+"""Offsets of open transactions, against a model that knows nothing but the order of the log."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from callboard.actors.errors import ErrorCode
+from callboard.actors.messages import OffsetFetch
+from callboard.actors.offsets import GroupData
+from callboard.actors.records import GroupRecord, MarkerRecord, OffsetRecord, OffsetValue, PendingOffsetRecord, Record
+
+PRODUCERS = (7, 8, 9)
+PARTITIONS = (0, 1)
+
+
+def plain(partition: int, offset: int | None) -> OffsetRecord:
+    return OffsetRecord("g", "t", partition, None if offset is None else OffsetValue(offset))
+
+
+def pending(producer_id: int, partition: int, offset: int) -> PendingOffsetRecord:
+    return PendingOffsetRecord("g", "t", partition, OffsetValue(offset), producer_id, 0)
+
+
+class Model:
+    """As Kafka does it: each value with its place in the log, and the highest place wins."""
+
+    def __init__(self) -> None:
+        self.main: dict[int, tuple[int, int]] = {}
+        self.open: dict[int, dict[int, tuple[int, int]]] = {}
+
+    def replay(self, place: int, record: Record) -> None:
+        if isinstance(record, OffsetRecord):
+            if record.value is None:
+                self.main.pop(record.partition, None)
+                for found in self.open.values():
+                    found.pop(record.partition, None)
+            else:
+                self.main[record.partition] = place, record.value.offset
+        elif isinstance(record, PendingOffsetRecord):
+            assert record.value is not None
+            self.open.setdefault(record.producer_id, {})[record.partition] = place, record.value.offset
+        elif isinstance(record, MarkerRecord):
+            for partition, value in self.open.pop(record.producer_id, {}).items():
+                if record.committed and value > self.main.get(partition, (-1, -1)):
+                    self.main[partition] = value
+
+
+records = st.one_of(
+    st.builds(plain, st.sampled_from(PARTITIONS), st.integers(0, 99) | st.none()),
+    st.builds(pending, st.sampled_from(PRODUCERS), st.sampled_from(PARTITIONS), st.integers(100, 199)),
+    st.builds(MarkerRecord, st.sampled_from(PRODUCERS), st.just(0), st.booleans()),
+)
+
+
+@settings(max_examples=500)
+@given(st.lists(records, max_size=30))
+def test_what_counts_is_what_lies_latest_in_the_log(log: list[Record]) -> None:
+    data, model = GroupData(), Model()
+    for place, record in enumerate(log):
+        data.replay(record)
+        model.replay(place, record)
+    assert {partition: value.offset for _, partition, value in data.offsets} == {
+        partition: offset for partition, (_, offset) in model.main.items()
+    }
+    is_open = {partition for found in model.open.values() for partition in found}
+    assert {partition for _, partition in data.pending.places} == is_open
+    asked = OffsetFetch("g", (("t", PARTITIONS),), require_stable=True)
+    [(_, answers)] = data.fetch(asked).topics
+    unstable = {one.partition for one in answers if one.error is ErrorCode.UNSTABLE_OFFSET_COMMIT}
+    assert unstable == is_open
+    assert data.pending.producers() == {producer_id for producer_id, found in model.open.items() if found}
+    assert data.may_sleep() is not bool(is_open)
+    assert data.is_gone() is not bool(is_open or model.main)
+
+
+def test_a_fetch_of_everything_shows_what_is_committed_only() -> None:
+    """Kafka's fetchAllOffsets: partitions without a committed offset are not listed, pending or not."""
+    data = GroupData()
+    for record in (plain(0, 5), pending(7, 0, 6), pending(7, 1, 6)):
+        data.replay(record)
+    [(_, [only])] = data.fetch(OffsetFetch("g", None, require_stable=True)).topics
+    assert (only.partition, only.offset, only.error) == (0, -1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    [(_, [only])] = data.fetch(OffsetFetch("g", None)).topics
+    assert (only.partition, only.offset, only.error) == (0, 5, ErrorCode.NONE)
+
+
+def test_a_deletion_names_each_partition_once() -> None:
+    data = GroupData()
+    for record in (plain(0, 5), pending(7, 0, 6), pending(7, 1, 6), pending(8, 1, 7)):
+        data.replay(record)
+    tombstones = data.tombstones("g")
+    assert tombstones == (plain(0, None), plain(1, None), GroupRecord("g", None))
+    for tombstone in tombstones:
+        data.replay(tombstone)
+    data.replay(MarkerRecord(7, 0, committed=True))
+    assert data.is_gone()
+
+
+def test_a_tombstone_in_a_transaction_is_one_at_once() -> None:
+    data = GroupData()
+    data.replay(plain(0, 5))
+    data.replay(PendingOffsetRecord("g", "t", 0, None, 7, 0))
+    assert data.is_gone()
