@@ -206,7 +206,10 @@ class ActorRef(pykka.ActorRef[Any]):
         return self.actor_inbox.room()
 
     def retire(self) -> Any:
-        """Forget an actor that sleeps, for good: returns what it left, None if it is awake after all."""
+        """Forget an actor that sleeps, for good: returns what it left, None if it is awake after all.
+
+        For its parent, in a handler: from outside of the system a message that comes at the same time could be lost.
+        """
         return self.actor_inbox.retire()
 
 

@@ -75,7 +75,7 @@ class Dispatcher:
         log.warning("all actors are told to stop, after %r in one of them", error)
         self.registry.stop_all(block=False)
 
-    def close(self) -> None:
+    def close(self, *, wait: bool = True) -> None:
         """Give back what the dispatcher itself has: threads. The actors should have stopped."""
 
     def monotonic_ms(self) -> int:

@@ -138,6 +138,8 @@ class Mailbox:
         tally.handled[type(actor)] = tally.handled.get(type(actor), 0) + budget - left
         if self.rooms and len(queue) <= self.actor_class.high_water // 2:
             self._make_room()
+        if self.life is None:  # most have none, and a call costs
+            return not self.closed and self._release()
         return self._end_turn()
 
     def _end_turn(self) -> bool:

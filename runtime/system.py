@@ -111,10 +111,12 @@ class System:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        is_over = False
         try:
             self.stop_all()
-        finally:
-            self.dispatcher.close()
+            is_over = True
+        finally:  # an actor that does not end must not keep the program from its end
+            self.dispatcher.close(wait=is_over)
 
     async def __aenter__(self) -> Self:
         return self
@@ -122,7 +124,9 @@ class System:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        is_over = False
         try:
             await self.stop()
+            is_over = True
         finally:
-            await asyncio.to_thread(self.dispatcher.close)
+            await asyncio.to_thread(self.dispatcher.close, wait=is_over)

@@ -71,16 +71,17 @@ class ThreadsDispatcher(Dispatcher):
     def is_own_thread(self) -> bool:
         return threading.current_thread() in self._threads
 
-    def close(self) -> None:
+    def close(self, *, wait: bool = True) -> None:
         """End the threads when they have done what is queued. Called from outside of them.
 
-        Actors that are left are dead afterwards: whoever asks them hears so at once.
+        Actors that are left are dead afterwards: whoever asks them hears so at once. Without ``wait`` a thread that is
+        stuck in a handler is left to itself; it ends with the process.
         """
         for alarm in self._alarms:
             alarm.close()
         for _ in self._threads:
             self._queue.put(None)
-        for thread in self._threads:
+        for thread in self._threads if wait else ():
             thread.join()
         self._is_closed = True
         for ref in self.registry.get_all():

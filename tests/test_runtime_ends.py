@@ -17,6 +17,7 @@ from stage.players import (
     REAL,
     SIMULATIONS,
     THREADS,
+    Call,
     Fail,
     Player,
     Say,
@@ -399,3 +400,12 @@ def test_a_system_may_be_a_block_of_a_coroutine() -> None:
         return first, second
 
     assert [ref.is_alive() for ref in asyncio.run(main())] == [False, False]
+
+
+def test_a_block_ends_though_a_handler_does_not() -> None:
+    """The stop times out, and says so; the thread that is stuck is left to itself."""
+    released = threading.Event()
+    with pytest.raises(pykka.Timeout), System.on_threads() as system:
+        system.ask_timeout_s = 0.05
+        system.spawn(Player).tell(Call((lambda _: released.wait(PATIENCE_S),)))
+    released.set()
