@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum
@@ -317,6 +317,13 @@ class Actor(pykka.Actor):
 
     def on_return(self, kept: Any) -> None:
         """This instance takes the place of one that left ``kept``."""
+
+    def take_next(self, requests: Sequence[tuple[Any, ReplyTo]]) -> None:
+        """Handle these in their order after the message in hand, before all that waits in the mailbox.
+
+        For requests that an actor has put aside: nobody who came later may overtake them.
+        """
+        self.actor_inbox.queue.extendleft(Envelope(*request) for request in reversed(requests))
 
     def tell_me_later(self, message: Any) -> None:
         """A message to oneself that lets everybody else have a turn first, the sockets included."""

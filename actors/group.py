@@ -338,17 +338,18 @@ class GroupActor(Actor):
 
     def _delete_if_all_is_written(self, deletion: Deletion) -> None:
         """Tombstones are for what is durable: commits that are on their way come first."""
-        if deletion.is_sent or self._underway.appends_done < self._underway.appends_sent:
+        if deletion.is_sent or not self._underway.is_written:
             return
-        deletion.is_sent = True
         if not deletion.only_expired:
             self._append(self.data.tombstones(self.group_id), DeleteContext(deletion.reply))
+            deletion.is_sent = True
             return
         found = self._expired()
         ends_group = bool(found.records) and isinstance(found.records[-1], GroupRecord)
         context = DeleteContext(deletion.reply, ends_group, found.is_all)
         if found.records:
             self._append(found.records, context)
+            deletion.is_sent = True
         else:  # what was on its way has saved the last of them
             self._delete_written(context, ErrorCode.NONE)
 
@@ -358,15 +359,16 @@ class GroupActor(Actor):
         if error is ErrorCode.NONE and not context.is_all:
             self._actor_ref.post(ExpireOffsets(), context.reply)
         else:
-            context.answer(error)
-        if error is ErrorCode.NONE and context.ends_group:
-            deletion.is_done = True
-            self._close(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            coordinator.tell(GroupGone(self.group_id))
-        else:
+            deletion.answer(error)
+        if error is not ErrorCode.NONE or not context.ends_group:
             self._underway.deletion = None
+            self.take_next(deletion.waiting)
+            return
+        deletion.is_done = True
+        coordinator.tell(GroupGone(self.group_id))
         for request, reply in deletion.waiting:
             coordinator.post(request, reply)
+        self._close(ErrorCode.COORDINATOR_NOT_AVAILABLE)  # last: the group is gone even if this should fail
 
     def _wait_for_deletion(self, deletion: Deletion, request: GroupRequest) -> object:
         """The request meets the group as it is afterwards: usually a new one."""
@@ -433,7 +435,18 @@ class GroupActor(Actor):
         except Exception:
             log.exception("group %r could not answer all who wait", self.group_id)
         self._effects.answers = [answer for answer in self._effects.answers if id(answer.reply) not in told]
+        self._give_up_deletion(told)
         self._carry_out()
+
+    def _give_up_deletion(self, told: set[int]) -> None:
+        """If it was the deletion that failed, nothing that is on its way would end it; who waits for it goes on."""
+        deletion = self._underway.deletion
+        if deletion is None or deletion.is_done or not self._underway.is_written:
+            return
+        self._underway.deletion = None
+        if id(deletion.reply) not in told:
+            deletion.answer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self.take_next([waiting for waiting in deletion.waiting if id(waiting[1]) not in told])
 
     def _close(self, error: ErrorCode) -> None:
         """Everybody who waits is answered."""

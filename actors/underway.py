@@ -65,7 +65,14 @@ class Deletion:
         self.only_expired = only_expired
         self.is_sent = False
         self.is_done = False
+        self.is_answered = False
         self.waiting: list[tuple[GroupRequest, ReplyTo]] = []
+
+    def answer(self, error: ErrorCode) -> None:
+        """Once, whatever goes wrong afterwards."""
+        if not self.is_answered:
+            self.is_answered = True
+            deliver(self.reply, APPEND_ERRORS.get(error, error))
 
 
 class WaitingFetch(NamedTuple):
@@ -87,8 +94,13 @@ class Underway:
         self.deletion: Deletion | None = None
 
     @property
+    def is_written(self) -> bool:
+        """Whether nothing is on its way to the log."""
+        return self.appends_done == self.appends_sent
+
+    @property
     def is_quiet(self) -> bool:
-        return self.appends_done == self.appends_sent and not self.fetches and self.deletion is None
+        return self.is_written and not self.fetches and self.deletion is None
 
     def give_up(self, error: ErrorCode) -> None:
         """Nobody will take care of those who wait for the log: they hear ``error``."""

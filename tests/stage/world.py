@@ -74,6 +74,10 @@ class World:
         self.run()
         return place
 
+    def tell_coordinator(self, message: Any) -> None:
+        self.coordinator.tell(message)
+        self.run()
+
     def tell(self, group_id: str, message: Any) -> None:
         self.directory.groups[group_id].tell(message)
         self.run()
