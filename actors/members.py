@@ -103,8 +103,8 @@ class Members:
     """
 
     def __init__(self) -> None:
-        # Not a dict: whose first entries were deleted, that searches for the first that is left, a leader's heir, longer
-        # and longer. When the sessions of 20,000 members end at once this was half a second.
+        # Not a dict: when its first entries have been deleted, it takes ever longer to find the first that is left, a
+        # leader's heir. When the sessions of 20,000 members end at once this was half a second.
         self.by_id: OrderedDict[str, Member] = OrderedDict()
         self.static: dict[str, str] = {}  # instance id -> member id
         self.pending: dict[str, Deadline] = {}  # member id -> until when it may join

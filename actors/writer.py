@@ -27,8 +27,8 @@ MAX_TURNS = 8
 """A round begins after so many turns even if each brings more, or nobody would be answered under steady load."""
 
 ROUND_MAX = 1000
-"""Entries of one round. All of it is encoded in one turn, at 10 us each, and all its groups are ready at once when it is
-done: with twenty thousand groups whose sessions had ended together, everybody else waited for a second."""
+"""Entries of one round. All of it is encoded in one turn, at 10 us each, and all its groups are ready at once when it
+is done: with twenty thousand groups whose sessions had ended together, everybody else waited for a second."""
 
 
 class OffsetWriterActor(SteadfastActor):
