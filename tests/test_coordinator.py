@@ -8,7 +8,6 @@ import pytest
 from stage.requests import GROUP, commit, fetch, heartbeat, join, leave, offers, sync
 from stage.world import World
 
-from callboard.actors.coordinator import refusal
 from callboard.actors.errors import ErrorCode
 from callboard.actors.javahash import offsets_partition
 from callboard.actors.messages import (
@@ -29,6 +28,7 @@ from callboard.actors.messages import (
     Synced,
 )
 from callboard.actors.records import OffsetRecord
+from callboard.actors.refusal import refusal
 
 UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
 
