@@ -55,6 +55,9 @@ class Dispatcher(Protocol):
     def forget(self, ref: pykka.ActorRef[Any]) -> None:
         """The actor has stopped; take it off the list."""
 
+    def is_end(self, error: BaseException) -> bool:
+        """Whether an error that got out of a handler means the end of all; else it is a bug of that actor."""
+
     def end(self, error: BaseException) -> None:
         """A handler wants the program to end (KeyboardInterrupt, SystemExit): tell all to stop, without waiting."""
 
@@ -350,6 +353,7 @@ class Actor(pykka.Actor):
             del envelope, reply_to  # the error keeps this frame, which must not keep who keeps the error
         except BaseException as error:
             self._end_all(error, reply_to)
+            del envelope, reply_to
         else:
             if reply_to is not None and answer is not DEFERRED:
                 try:
@@ -383,8 +387,16 @@ class Actor(pykka.Actor):
     def _end_all(self, error: BaseException, reply_to: ReplyTo | None) -> None:
         """Somebody wants the program to end. Pykka's rule: all actors stop. (Pykka waits for them; a worker must not.)
 
+        The cancellation of a task is no such wish: its result was looked at here, and that is a bug like any other. The
+        error that stands for it is an ordinary one, since whoever awaits the answer was not cancelled.
+
         On an event loop what asked for the end (KeyboardInterrupt, SystemExit) goes on its way after the turn.
         """
+        if not self.actor_inbox.dispatcher.is_end(error):
+            bug = RuntimeError(f"{error!r} got out of a handler of {self}")
+            bug.__cause__ = error
+            self._survive(bug, reply_to)
+            return
         log.debug("%r in %s. Stopping all actors.", error, self)
         if reply_to is not None:
             self._answer_with(pykka.ActorDeadError(f"{self} was ended by {error!r}"), reply_to)

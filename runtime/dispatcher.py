@@ -11,9 +11,11 @@ import logging
 import threading
 import time
 import uuid
-from asyncio import AbstractEventLoop, _get_running_loop
+import weakref
+from asyncio import AbstractEventLoop, CancelledError, _get_running_loop
 from collections import deque
-from contextvars import copy_context
+from contextlib import suppress
+from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any
 
 import pykka
@@ -39,6 +41,9 @@ MESSAGES_A_TURN = 64
 
 SLICE_S = 0.002
 """How long actors run before the sockets are looked at again."""
+
+WATCH_S = 24 * 3600
+"""How often a watchman looks whether his dispatcher is still there. Seldom: he is there for the end of the loop."""
 
 
 class Dispatcher:
@@ -69,6 +74,10 @@ class Dispatcher:
     def new_alarm(self, clock: Clock) -> Alarm:
         """The one wake-up of a TimerActor on this dispatcher."""
         raise NotImplementedError
+
+    def is_end(self, error: BaseException) -> bool:
+        """See ``actors.base.Dispatcher``. A cancelled task is the trouble of whoever looked at its result."""
+        return not isinstance(error, Exception | CancelledError)
 
     def end(self, error: BaseException) -> None:
         """See ``actors.base.Dispatcher``."""
@@ -119,9 +128,18 @@ class Dispatcher:
         """Something got out of a turn, from ``on_start`` perhaps: that actor is lost, the others are not."""
         log.error("%s is lost: its turn broke down", mailbox.label, exc_info=error)
         mailbox.abandon()
-        if not isinstance(error, Exception):
+        if self.is_end(error):
             self.end(error)
         return False
+
+    def abandon_all(self) -> None:
+        """Nobody runs actors here any more: whoever asks them hears so at once."""
+        for ref in self.registry.own():
+            ref.actor_inbox.abandon()
+
+    def cause_now(self) -> Context | None:
+        """What a message that is sent later is caused by, if somebody wants to know."""
+        return None if self.tracer is None else copy_context()
 
     def dead_letter(self, mailbox: Mailbox, envelope: Envelope[Any]) -> None:
         """Nobody will read this message."""
@@ -132,7 +150,7 @@ class Dispatcher:
     def trace(self, tracer: Tracer | None) -> None:
         """From now on (or no longer) every message passes the tracer."""
         self.tracer = tracer
-        for ref in self.registry.get_all():
+        for ref in self.registry.own():
             ref.actor_inbox.door = self.door_of(ref.actor_class)
 
     def door_of(self, actor_class: type[Actor]) -> int:
@@ -154,13 +172,15 @@ class LoopDispatcher(Dispatcher):
         # Turns run in a context of their own, where actors that are made belong here; entering it costs nothing.
         self._context = copy_context()
         self._context.run(belong_to, self)
+        with suppress(RuntimeError):  # it is closed already: ``ready`` will find out
+            loop.call_soon_threadsafe(_Watchman(self), context=Context())
 
     def ready(self, mailbox: Mailbox) -> None:
         self._queue.append(mailbox)
         if not self._pumping:
             self._pumping = True
             try:
-                if threading.get_ident() == self._thread_id:
+                if _get_running_loop() is self.loop:  # not the thread's number: a loop may move to another thread
                     self.loop.call_soon(self._pump, context=self._context)
                 else:
                     self.loop.call_soon_threadsafe(self._pump, context=self._context)
@@ -168,7 +188,16 @@ class LoopDispatcher(Dispatcher):
                 self._pumping = False
                 if not self.loop.is_closed():
                     raise
-                mailbox.abandon()
+                self.abandon_all()
+        elif self.loop.is_closed():  # and has forgotten the pump that was on its list
+            self.abandon_all()
+
+    def abandon_all(self) -> None:
+        self._pumping = False
+        with suppress(IndexError):  # another thread may be here too
+            while True:
+                self._queue.popleft().abandon()
+        super().abandon_all()
 
     def after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
         self.loop.call_soon(tell_if_alive, ref, message)
@@ -182,8 +211,11 @@ class LoopDispatcher(Dispatcher):
             self._end = error
 
     def is_own_thread(self) -> bool:
-        """Before the first turn nobody knows the thread: then it is the one on which the loop runs."""
-        return threading.get_ident() == self._thread_id or _get_running_loop() is self.loop
+        """The thread on which the loop runs; while it does not run, the last one. Nobody needs a closed one's."""
+        if _get_running_loop() is self.loop:
+            return True
+        is_last = threading.get_ident() == self._thread_id
+        return is_last and not self.loop.is_running() and not self.loop.is_closed()
 
     def _pump(self) -> None:
         self._thread_id = threading.get_ident()
@@ -212,6 +244,34 @@ class LoopDispatcher(Dispatcher):
                 queue.append(mailbox)
             now = clock()
             tally.turn(now - began)
+
+
+class _Watchman:
+    """Sees that a loop is closed, at no cost for the messages: it sits on the loop's list of timers.
+
+    A loop that is closed tells nobody, but it drops its list, and whoever is on it goes.
+    """
+
+    def __init__(self, dispatcher: LoopDispatcher) -> None:
+        self._dispatcher = weakref.ref(dispatcher)
+
+    def __call__(self) -> None:
+        dispatcher = self._dispatcher()
+        if dispatcher is not None:
+            dispatcher.loop.call_later(WATCH_S, self, context=Context())
+
+    def __del__(self) -> None:
+        dispatcher = self._dispatcher()
+        if dispatcher is not None and dispatcher.loop.is_closed():
+            dispatcher.abandon_all()
+
+
+def tell_because(cause: Context | None, ref: pykka.ActorRef[Any], message: Any) -> None:
+    """``tell_if_alive``, with what a tracer shows as the message's cause."""
+    if cause is None:
+        tell_if_alive(ref, message)
+    else:
+        cause.run(tell_if_alive, ref, message)
 
 
 def tell_if_alive(ref: pykka.ActorRef[Any], message: Any) -> None:

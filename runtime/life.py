@@ -125,7 +125,9 @@ class Life:
         return made
 
     def _fail(self, mailbox: Mailbox, ref: ActorRef, bug: Exception, last: Actor | None) -> None:
-        self.failure = ActorFailed(f"{ref} has failed: {len(self._bugs_ms)} bugs in a row; the last was {bug!r}")
+        count = len(self._bugs_ms)  # of an actor without a rule none are counted
+        bugs = f"{count} bugs in a row; the last was {bug!r}" if count > 1 else f"one bug was too much: {bug!r}"
+        self.failure = ActorFailed(f"{ref} has failed: {bugs}")
         log.error("%s", self.failure)
         mailbox.has_stopped(ref)
         if last is not None:

@@ -230,8 +230,9 @@ class Mailbox:
 
     def abandon(self) -> None:
         """There is nobody any more who would run this: what waits and what will come is refused."""
-        if self.actor is not None:
-            self.has_stopped(self.actor._actor_ref)
+        actor = self.actor  # looked at once: another thread may be here too
+        if actor is not None:
+            self.has_stopped(actor._actor_ref)
         elif self.life is not None and self.life.sleeper is not None:
             self.has_stopped(self.life.sleeper)
         self._close()
@@ -256,8 +257,9 @@ class Mailbox:
                 envelope = self.queue.popleft()
             except IndexError:  # asked once, not looked at first: another thread may be here too
                 return
-            if envelope.reply_to is not None and isinstance(envelope.message, messages._ActorStop):
-                self._settle(envelope.reply_to.set, None)
+            if isinstance(envelope.message, messages._ActorStop):  # done already
+                if envelope.reply_to is not None:
+                    self._settle(envelope.reply_to.set, None)
                 continue
             self.dispatcher.dead_letter(self, envelope)
             if envelope.reply_to is not None:
@@ -290,6 +292,8 @@ class Mailbox:
             f"{self.label} has {len(self.queue)} unread messages, and its high_water is {kind.high_water}; "
             "send less, or wait for ActorRef.room()"
         )
+        if tracer is not None:
+            tracer.dead(envelope)
         if reply_to is None:
             raise full
         reply_to.set_exception((MailboxFull, full, None))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pykka
@@ -18,6 +18,9 @@ from ..actors.base import ActorRef
 from .reply import Reply
 
 log = logging.getLogger("pykka")
+
+STOP_ROUNDS = 10
+"""How often a stop of all looks for actors that were born meanwhile. Who has children for ever is not waited for."""
 
 
 class Registry:
@@ -47,6 +50,10 @@ class Registry:
         with self._lock:
             return list(self._refs)
 
+    def own(self) -> list[ActorRef]:
+        """Without pykka's own actors, which somebody may have registered: they do not live on this dispatcher."""
+        return [ref for ref in self.get_all() if isinstance(ref, ActorRef)]
+
     def get_by_class(self, actor_class: type[pykka.Actor]) -> list[Any]:
         """Those of this class or of one derived from it."""
         return [ref for ref in self.get_all() if issubclass(ref.actor_class, actor_class)]
@@ -74,34 +81,46 @@ class Registry:
 
         With ``block`` (not on the actors' own thread: ``await stop_in_order()`` there) each has stopped before the next
         is told to, and the result says of each whether it still lived; ``timeout`` in seconds is for all together.
-        Without, all are told at once and the result is their futures.
+        Children that are born meanwhile come after them. Without ``block`` all are told at once, those that live now,
+        and the result is their futures.
         """
-        refs = self.get_all()
+        refs, own = self.get_all(), self.own()
         if not block:
             return [ref.stop(block=False) for ref in reversed(refs)]
-        if not all(isinstance(ref, ActorRef) for ref in refs):  # somebody registered actors that run elsewhere
-            return [ref.stop(block=True, timeout=timeout) for ref in reversed(refs)]
-        if refs:
-            refs[0].actor_inbox.dispatcher.check_wait()
-        done = self.stop_in_order()
-        results: list[Any] = done.get(timeout=timeout)
+        if len(own) < len(refs):  # somebody registered actors that run elsewhere
+            results = [ref.stop(block=True, timeout=timeout) for ref in reversed(refs)]
+            self._unregister_strangers(refs)
+            return results + (self._stop_own(timeout) if self.own() else [])
+        if own:
+            own[0].actor_inbox.dispatcher.check_wait()
+        return self._stop_own(timeout)
+
+    def _stop_own(self, timeout: float | None) -> list[Any]:
+        results: list[Any] = self.stop_in_order().get(timeout=timeout)
         return results
 
+    def _unregister_strangers(self, refs: Iterable[Any]) -> None:
+        """They take themselves off pykka's list when they stop, not off this one."""
+        for ref in refs:
+            if not isinstance(ref, ActorRef):
+                self.unregister(ref)
+
     def stop_in_order(self) -> Reply:
-        """Begin to stop all, youngest first and one after the other; the future is settled when the oldest has."""
-        refs = self.get_all()
-        if not refs:
-            done = Reply()
-            done.set([])
-            return done
-        return _InOrder(reversed(refs), refs[0].actor_inbox.dispatcher.new_reply()).begin()
+        """Begin to stop all, youngest first and one after the other; the future is settled when the oldest has.
+
+        Children that are born meanwhile come after them. Pykka's own actors are told to stop, and not waited for.
+        """
+        own = self.own()
+        return _InOrder(self, own[0].actor_inbox.dispatcher.new_reply() if own else Reply()).begin()
 
 
 class _InOrder:
     """A chain of stops. Each answer sends the next, on the thread that answers: no hand-over to the caller between."""
 
-    def __init__(self, refs: Iterable[ActorRef], done: Reply) -> None:
-        self._refs = iter(refs)
+    def __init__(self, registry: Registry, done: Reply) -> None:
+        self._registry = registry
+        self._refs: Iterator[Any] = iter(())
+        self._rounds = 0
         self._done = done
         self._results: list[bool] = []
 
@@ -110,13 +129,31 @@ class _InOrder:
         return self._done
 
     def _go_on(self) -> None:
-        for ref in self._refs:
-            asked = ref.stop(block=False)
+        for ref in self._left():
+            asked = self._stop(ref)
             if not asked.done():
                 asked.on_done(self._note_and_go_on)
                 return
             self._results.append(asked.get())
         self._done.set(self._results)
+
+    def _left(self) -> Iterator[Any]:
+        """What is left of this round, and then whoever was born meanwhile."""
+        yield from self._refs
+        while self._rounds < STOP_ROUNDS and (refs := self._registry.get_all()):
+            self._rounds += 1
+            self._refs = reversed(refs)
+            yield from self._refs
+
+    def _stop(self, ref: Any) -> Reply:
+        if isinstance(ref, ActorRef):
+            asked: Reply = ref.stop(block=False)
+            return asked
+        told = Reply()
+        told.set(ref.is_alive())
+        ref.stop(block=False)  # on a thread of its own, which says nothing to a callback
+        self._registry.unregister(ref)
+        return told
 
     def _note_and_go_on(self, asked: Reply) -> None:
         self._results.append(asked.get())

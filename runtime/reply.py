@@ -7,6 +7,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
 from queue import Full
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -48,17 +49,13 @@ class Reply(pykka.Future[Any]):
             self._call_back()
 
     def converted(self, convert: Callable[[BaseException | None], Any]) -> Reply:
-        """A future of what ``convert`` makes of this one's error (None if there is none), as soon as it is settled."""
+        """A future of what ``convert`` makes of this one's error (None if there is none), as soon as it is settled.
+
+        It is waited for as long as this one.
+        """
         derived = Reply(self._dispatcher)
-
-        def settle(source: Reply) -> None:
-            assert source._outcome is not None
-            try:
-                derived.set(convert(source._outcome[1]))
-            except Exception:
-                derived.set_exception()
-
-        self.on_done(settle)
+        derived.timeout_s = self.timeout_s
+        self.on_done(_Conversion(derived, convert))
         return derived
 
     def get(self, *, timeout: float | None = None) -> Any:
@@ -142,7 +139,9 @@ class Reply(pykka.Future[Any]):
                 return
             try:
                 callback(self)
-            except Exception:  # of who waits for the answer; it must not hurt who gives it
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException:  # of who waits for the answer; it must not hurt who gives it
                 log.exception("a callback of a reply has failed")
 
     def _wait(self, timeout_s: float) -> None:
@@ -178,6 +177,46 @@ class Reply(pykka.Future[Any]):
             raise error.with_traceback(traceback)
         finally:
             del self, error, traceback  # the error keeps this frame, which must not keep who keeps the error
+
+
+class _Conversion:
+    """The callback that settles a converted future. A chain of them is settled in a line: the stack stays flat."""
+
+    def __init__(self, derived: Reply, convert: Callable[[BaseException | None], Any]) -> None:
+        self._derived = derived
+        self._convert = convert
+
+    def __call__(self, source: Reply) -> None:
+        line = [(self, source)]
+        for conversion, settled in line:
+            derived = conversion._derived
+            following = _take_conversions(derived)
+            conversion._settle(settled)
+            line += [(one, derived) for one in following]
+
+    def _settle(self, source: Reply) -> None:
+        assert source._outcome is not None
+        try:
+            answer = self._convert(source._outcome[1])
+        except BaseException as error:  # whatever it is, it is the answer
+            self._settle_derived(self._derived.set_exception, (type(error), error, error.__traceback__))
+        else:
+            self._settle_derived(self._derived.set, answer)
+
+    def _settle_derived(self, settle: Callable[[Any], None], answer: Any) -> None:
+        with suppress(Full):  # somebody has settled it by hand
+            settle(answer)
+
+
+def _take_conversions(reply: Reply) -> list[_Conversion]:
+    """Those that wait for the reply; they are no longer called by it."""
+    taken = []
+    for callback in tuple(reply._callbacks):
+        if isinstance(callback, _Conversion):
+            with suppress(ValueError):  # another thread has it
+                reply._callbacks.remove(callback)
+                taken.append(callback)
+    return taken
 
 
 def wait_blocking(reply: Reply, timeout_s: float) -> None:

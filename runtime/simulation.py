@@ -14,6 +14,7 @@ import random
 import threading
 import uuid
 from collections import deque
+from contextvars import Context
 from typing import Any
 
 import pykka
@@ -21,7 +22,7 @@ import pykka
 from ..actors.base import running_on
 from ..actors.ports import Clock
 from .alarm import Alarm
-from .dispatcher import Dispatcher, tell_if_alive
+from .dispatcher import Dispatcher, tell_because
 from .mailbox import Mailbox
 from .reply import Reply, WouldDeadlock
 
@@ -53,7 +54,7 @@ class Simulation(Dispatcher):
         self._names = random.Random(seed or 0)  # apart, so that asking for a URN does not change the order
         self._messages_a_turn = messages_a_turn
         self._ready: deque[Mailbox] = deque()
-        self._later: deque[tuple[pykka.ActorRef[Any], Any]] = deque()
+        self._later: deque[tuple[Context | None, pykka.ActorRef[Any], Any]] = deque()
         self._alarms: list[tuple[int, int, SimulatedAlarm]] = []
         self._alarm_numbers = itertools.count()
         self._is_in_turn = False
@@ -65,7 +66,7 @@ class Simulation(Dispatcher):
         self._ready.append(mailbox)
 
     def after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
-        self._later.append((ref, message))
+        self._later.append((self.cause_now(), ref, message))
 
     def new_alarm(self, clock: Clock) -> Alarm:
         return SimulatedAlarm(self)
@@ -87,7 +88,7 @@ class Simulation(Dispatcher):
     def step(self) -> bool:
         """One turn of one mailbox. False when there is nothing to do, short of moving the clock."""
         if not self._ready and self._later:
-            tell_if_alive(*self._later.popleft())
+            tell_because(*self._later.popleft())
         if not self._ready:
             return False
         mailbox = self._next()
@@ -120,7 +121,10 @@ class Simulation(Dispatcher):
         for _ in range(STEPS_MAX):
             if not self.step():
                 return
-        raise AssertionError(f"the actors did not come to rest in {STEPS_MAX} steps (seed {self.seed})")
+        raise self._restless("did not come to rest")
+
+    def _restless(self, what: str) -> AssertionError:
+        return AssertionError(f"the actors {what} in {STEPS_MAX} steps (seed {self.seed})")
 
     def advance(self, ms: int) -> None:
         """Let so much time pass: run, ring each alarm at its time, run again."""
@@ -135,16 +139,23 @@ class Simulation(Dispatcher):
             raise WouldDeadlock("a blocking wait inside of a handler: use on_done(), or answer later")
 
     def wait_for(self, reply: Reply, timeout_s: float) -> None:
-        """Run until the reply is settled, and let time pass if nothing else helps. Raises as the real ones do."""
+        """Run until the reply is settled, and let time pass if nothing else helps. Raises as the real ones do.
+
+        Raises AssertionError where the answer does not come and the actors do not rest either.
+        """
         self.check_wait()
         until_ms = self.clock.now_ms + max(timeout_s, 0) * 1000
-        while not reply.done():
+        for _ in range(STEPS_MAX):
+            if reply.done():
+                return
             if self.step() or self._ring_next(until_ms):
                 continue
             if not self._alarms:
                 raise WouldDeadlock("nothing is left to run and no alarm is set: this answer will never come")
             self.clock.now_ms = int(until_ms)
             raise reply.give_up(timeout_s)
+        if not reply.done():
+            raise self._restless("did not answer, and did not come to rest,")
 
     def add_alarm(self, due_ms: int, alarm: SimulatedAlarm) -> None:
         heapq.heappush(self._alarms, (due_ms, next(self._alarm_numbers), alarm))

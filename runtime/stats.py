@@ -83,7 +83,7 @@ class Stats(NamedTuple):
 
 def collect(dispatcher: Dispatcher) -> Stats:
     """Counts; walks once through all that live."""
-    refs = dispatcher.registry.get_all()
+    refs = dispatcher.registry.own()
     tallies = dispatcher.tallies
     depths = [(len(ref.actor_inbox.queue), ref) for ref in refs]
     deepest = sorted((depth for depth in depths if depth[0]), key=lambda depth: -depth[0])[:DEEPEST_SHOWN]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from contextvars import Context
 from queue import SimpleQueue
 from typing import Any, Protocol
 
@@ -18,7 +19,7 @@ import pykka
 from ..actors.base import belong_to
 from ..actors.ports import Clock
 from .alarm import Alarm, ThreadAlarm
-from .dispatcher import MESSAGES_A_TURN, Dispatcher, tell_if_alive
+from .dispatcher import MESSAGES_A_TURN, Dispatcher, tell_because
 from .mailbox import Mailbox, SharedMailbox
 from .stats import Tally
 
@@ -58,7 +59,7 @@ class ThreadsDispatcher(Dispatcher):
             mailbox.abandon()
 
     def after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
-        self._queue.put(_Later(ref, message))
+        self._queue.put(_Later(self.cause_now(), ref, message))
 
     def new_mailbox(self) -> Mailbox:
         return self._mailbox_class(self)
@@ -84,8 +85,7 @@ class ThreadsDispatcher(Dispatcher):
         for thread in self._threads if wait else ():
             thread.join()
         self._is_closed = True
-        for ref in self.registry.get_all():
-            ref.actor_inbox.abandon()
+        self.abandon_all()
 
     def _work(self, tally: Tally) -> None:
         belong_to(self)
@@ -104,10 +104,11 @@ class ThreadsDispatcher(Dispatcher):
 class _Later:
     """A message that waits behind all mailboxes that are ready now."""
 
-    def __init__(self, ref: pykka.ActorRef[Any], message: Any) -> None:
+    def __init__(self, cause: Context | None, ref: pykka.ActorRef[Any], message: Any) -> None:
+        self._cause = cause
         self._ref = ref
         self._message = message
 
     def run(self, budget: int, tally: Tally) -> bool:
-        tell_if_alive(self._ref, self._message)
+        tell_because(self._cause, self._ref, self._message)
         return False

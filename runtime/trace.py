@@ -42,8 +42,9 @@ Hook = Callable[[Traced], object]
 class TracedEnvelope(Envelope[Any]):
     """An envelope that remembers why it was sent."""
 
-    __slots__ = ("cause", "correlation", "number", "receiver", "sender")
+    __slots__ = ("cause", "correlation", "number", "receiver", "sender", "tracer")
 
+    tracer: Tracer  # whose number it has
     number: int
     cause: int | None
     correlation: int
@@ -74,7 +75,10 @@ class Tracer:
 
     def sent(self, mailbox: Mailbox, plain: Envelope[Any]) -> Envelope[Any]:
         cause = _in_hand.get()
+        if cause is not None and cause.tracer is not self:  # of another system, or of the tracer before this one
+            cause = None
         envelope = TracedEnvelope(plain.message, plain.reply_to)
+        envelope.tracer = self
         envelope.number = next(self._numbers)
         envelope.cause = None if cause is None else cause.number
         envelope.correlation = envelope.number if cause is None else cause.correlation

@@ -26,7 +26,7 @@ from stage.players import (
 )
 from stage.ports import Place, TestClock
 
-from callboard.actors.base import Actor, ActorRef
+from callboard.actors.base import Actor, ActorRef, MailboxFull
 from callboard.runtime.dead_letters import DeadLetter, DeadLetters
 from callboard.runtime.simulation import Simulation
 from callboard.runtime.stats import ClassStats, Depth
@@ -349,3 +349,68 @@ def test_under_a_tracer_the_rules_are_the_same(stage: Stage, traced: list[Traced
     with pytest.raises(pykka.ActorDeadError):
         narrow.ask(Say(4))
     assert [one.message for one in traced if one.moment == "handled" and isinstance(one.message, Say)] == ["1", "2"]
+
+
+def test_a_message_to_oneself_has_its_cause(stage: Stage, traced: list[Traced]) -> None:
+    """Though it is sent when the turn is over."""
+    player = stage.spawn(Player)
+    player.tell(do(lambda one: one.tell_me_later(Say("later"))))
+    stage.until(lambda: any(one.moment == "handled" and one.message == "later" for one in traced))
+    first, later = (one for one in traced if one.moment == "sent")
+    assert (later.cause, later.correlation, later.sender) == (first.number, first.number, "Player-1")
+
+
+def test_a_message_that_is_refused_is_dead(stage: Stage, traced: list[Traced]) -> None:
+    """Told or asked."""
+
+    class Narrow(Player):
+        high_water = 1
+
+    narrow = stage.spawn(Narrow)
+    stage.is_heard(narrow)
+    with stage.held(narrow):
+        narrow.tell(Say("fits"))
+        with pytest.raises(MailboxFull):
+            narrow.tell(Say("told"))
+        asked = narrow.ask(Say("asked"), block=False)
+    with pytest.raises(MailboxFull):
+        asked.get()
+    assert [one.message for one in traced if one.moment == "dead"] == ["told", "asked"]
+
+
+def test_another_systems_numbers_are_no_cause() -> None:
+    """Each tracer counts for itself: its number 1 is not the other's."""
+    one, other = System.simulated(), System.simulated()
+    seen: list[Traced] = []
+    end = other.spawn(Relay)
+    start = one.spawn(Relay, end)
+    one.trace(lambda _: None)
+    other.trace(seen.append)
+    start.tell(1)
+    for system in (one, other):
+        assert isinstance(system.dispatcher, Simulation)
+        system.dispatcher.run()
+    assert [as_line(story) for story in seen] == [
+        "sent 1 outside -> Relay-1 tells 0",
+        "handled 1 outside -> Relay-1 tells 0",
+    ]
+
+
+def test_strangers_on_the_list_are_no_trouble(stage: Stage) -> None:
+    """Pykka's own actors may be registered; they do not live here, so nothing is counted or traced of them."""
+
+    class Stranger(pykka.ThreadingActor):
+        pass
+
+    stage.spawn(Player)
+    stranger = Stranger.start()
+    stage.system.registry.register(stranger)  # type: ignore[arg-type]
+    try:
+        assert [one.name for one in stage.system.stats().classes] == ["Player"]
+        stage.system.trace(lambda _: None)
+        stage.system.trace(None)
+        stage.system.dispatcher.abandon_all()
+        assert stage.system.actors() == [stranger]
+    finally:
+        stranger.stop()
+        stage.system.registry.unregister(stranger)  # type: ignore[arg-type]

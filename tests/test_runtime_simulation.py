@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from stage.players import Player, Say, do
+from stage.players import Player, Say, do, keep_the_reply
 
 from callboard.actors.base import Actor, ActorRef, Supervision
 from callboard.actors.messages import Expired, Schedule
@@ -140,6 +140,8 @@ def test_actors_that_never_rest_are_found_out(monkeypatch: pytest.MonkeyPatch) -
     player.tell(do(again))
     with pytest.raises(AssertionError, match=r"did not come to rest in 1000 steps \(seed 5\)"):
         dispatcher.run()
+    with pytest.raises(AssertionError, match=r"did not answer, .* in 1000 steps \(seed 5\)"):
+        player.ask(do(keep_the_reply))
 
 
 # Time ----------------------------------------------------------------------------------------------------------------

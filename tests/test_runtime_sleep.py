@@ -337,7 +337,7 @@ def test_who_cannot_come_back_has_failed(stage: Stage, step: str, caplog: pytest
         with pytest.raises(ActorFailed, match=f"bug in {step}"):
             sleeper.ask(Say("y"))
     assert not sleeper.is_alive()
-    assert f"bug in {step}" in caplog.text
+    assert f"has failed: one bug was too much: ValueError('bug in {step}" in caplog.text
 
 
 @pytest.mark.parametrize(("step", "count"), [("__init__", 2), ("on_leave", 1), ("on_return", 2)])

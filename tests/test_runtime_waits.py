@@ -240,6 +240,20 @@ def test_who_asks_may_say_how_long(stage: Stage) -> None:
     assert reply.get() == "at last", "late for the others, in time for this one"
 
 
+def test_who_stops_may_say_how_long(stage: Stage) -> None:
+    patience_of(stage)
+    player = stage.spawn(Player)
+    stage.is_heard(player)
+    with stage.held(player):
+        asked = player.stop(block=False, timeout=0.01)
+        assert asked.timeout_s == 0.01
+        if not stage.is_simulated():
+            with pytest.raises(pykka.Timeout, match=r"within 0\.01 s"):
+                asked.get()
+            with pytest.raises(pykka.Timeout, match=r"within 0\.02 s"):
+                player.stop(timeout=0.02)
+
+
 def test_who_asks_may_wait_for_ever(stage: Stage) -> None:
     stage.system.ask_timeout_s = math.inf
     assert stage.spawn(Player).ask(Say("x")) == "heard x"

@@ -1,0 +1,160 @@
+"""An event loop belongs to the host program: it may move to another thread, and it may be closed at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import weakref
+from typing import Any
+
+import pykka
+import pytest
+from stage.players import LOOPS, PATIENCE_S, Player, Say, do, new_loop
+
+from callboard.actors.base import ActorRef
+from callboard.runtime.system import System
+
+every_loop = pytest.mark.parametrize("loop_kind", LOOPS)
+
+
+async def two_players(system: System) -> tuple[ActorRef, ActorRef]:
+    """Both have started."""
+    players = system.spawn(Player), system.spawn(Player)
+    for player in players:
+        await player.ask(Say("x"), block=False)
+    return players
+
+
+def on_another_thread(body: Any) -> None:
+    thread = threading.Thread(target=body)
+    thread.start()
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+
+
+@every_loop
+def test_what_waits_when_the_loop_is_closed_is_refused(loop_kind: str) -> None:
+    """The loop forgets the pump on its list, and nobody sends anything more that could find that out."""
+    loop = new_loop(loop_kind)
+    system = System.on_loop(loop)
+    busy, idle = loop.run_until_complete(two_players(system))
+    asked = [busy.ask(Say(number), block=False) for number in range(3)]
+    loop.close()
+    assert [one.done() for one in asked] == [True] * 3
+    with pytest.raises(pykka.ActorDeadError):
+        asked[0].get()
+    assert (busy.is_alive(), idle.is_alive(), system.actors()) == (False, False, [])
+    assert system.stats().dead_letters == 3
+
+
+@every_loop
+@pytest.mark.parametrize("is_own_thread", [True, False])
+def test_who_blocks_on_an_actor_of_a_closed_loop_hears_that_it_is_dead(loop_kind: str, is_own_thread: bool) -> None:
+    """On the loop's last thread too: there is nothing left that the wait could hold up."""
+    loop = new_loop(loop_kind)
+    system = System.on_loop(loop)
+    busy, idle = loop.run_until_complete(two_players(system))
+    busy.tell(Say("never read"))
+    loop.close()
+    heard: list[object] = []
+
+    def ask() -> None:
+        for player in (idle, busy, system.spawn(Player)):
+            with pytest.raises(pykka.ActorDeadError):
+                player.ask(Say("y"))
+            heard.append(player)
+
+    if is_own_thread:
+        ask()
+    else:
+        on_another_thread(ask)
+    assert len(heard) == 3
+
+
+@every_loop
+def test_a_loop_that_is_closed_before_it_ever_ran_swallows_nothing(loop_kind: str) -> None:
+    loop = new_loop(loop_kind)
+    system = System.on_loop(loop)
+    asked = system.spawn(Player).ask(Say("x"), block=False)
+    loop.close()
+    assert asked.done()
+    late = system.spawn(Player).ask(Say("x"), block=False)
+    assert late.done()
+
+
+@every_loop
+def test_a_pump_that_gets_lost_is_noticed_by_the_next_message(loop_kind: str) -> None:
+    """It came onto the list of a loop that was being closed on another thread, after the watchman had gone."""
+    loop = new_loop(loop_kind)
+    system = System.on_loop(loop)
+    loop.close()
+    first, second = system.spawn(Player), system.spawn(Player)
+    system.dispatcher._pumping = True  # type: ignore[attr-defined]
+    assert system.spawn(Player).ask(Say("x"), block=False).done()
+    assert (first.is_alive(), second.is_alive()) == (False, False)
+
+
+@every_loop
+def test_a_loop_may_close_while_others_ask(loop_kind: str) -> None:
+    """Each question has an answer, whenever it came."""
+    for _ in range(5):
+        loop = new_loop(loop_kind)
+        system = System.on_loop(loop)
+        players = loop.run_until_complete(two_players(system))
+        asked: list[Any] = []
+        is_over = threading.Event()
+
+        def ask(players: Any = players, asked: Any = asked, is_over: threading.Event = is_over) -> None:
+            while not is_over.is_set():
+                asked.extend(player.ask(Say("x"), block=False) for player in players)
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        while len(asked) < 20:
+            loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+        so_far = len(asked)
+        while len(asked) < so_far + 20:
+            pass
+        is_over.set()
+        thread.join()
+        assert all(one.done() for one in asked)
+
+
+@every_loop
+def test_a_loop_may_move_to_another_thread(loop_kind: str) -> None:
+    """What its last thread sends wakes it, and that thread may block now."""
+    loop = new_loop(loop_kind)
+    system = System.on_loop(loop)
+    player, _ = loop.run_until_complete(two_players(system))
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        is_there = threading.Event()
+        loop.call_soon_threadsafe(is_there.set)
+        assert is_there.wait(PATIENCE_S)
+        assert player.ask(Say("y")) == "heard y"
+        handled = threading.Event()
+        player.tell(do(lambda _: handled.set()))
+        assert handled.wait(PATIENCE_S)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+@every_loop
+def test_a_loop_does_not_hold_the_systems_that_were_on_it(loop_kind: str) -> None:
+    loop = new_loop(loop_kind)
+
+    async def body() -> weakref.ref[System]:
+        async with System.on_loop() as system:
+            await system.spawn(Player).ask(Say("x"), block=False)
+            return weakref.ref(system.dispatcher)  # type: ignore[arg-type]
+
+    gone = loop.run_until_complete(body())
+    loop.run_until_complete(asyncio.sleep(0))
+    gc.collect()
+    assert gone() is None
+    loop.close()

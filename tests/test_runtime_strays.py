@@ -1,0 +1,226 @@
+"""What strays into a system: children born at its end, second stops, strangers, bad callbacks, a cancelled task."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pykka
+import pytest
+from stage.players import LOOPS, REAL, SIMULATIONS, Play, Player, Say, Stage, do, play_on, stage_fixture
+
+from callboard.actors.base import Supervision
+from callboard.runtime.registry import STOP_ROUNDS
+from callboard.runtime.reply import Reply
+from callboard.runtime.system import System
+
+stage = stage_fixture(*REAL, *SIMULATIONS)
+play = pytest.fixture(params=LOOPS)(play_on)
+
+
+class Parent(Player):
+    """Has children at its start, when it is told to, and at its end; they have some too."""
+
+    def __init__(self, heard: list[Any], generations: int) -> None:
+        super().__init__(heard)
+        self.generations = generations
+
+    def on_start(self) -> None:
+        super().on_start()
+        self.have_one()
+
+    def on_stop(self) -> None:
+        super().on_stop()
+        self.have_one()
+
+    def have_one(self) -> None:
+        if self.generations:
+            self.spawn(Parent, self.heard, self.generations - 1)
+
+
+def test_children_that_are_born_while_all_stop_are_stopped_too(stage: Stage) -> None:
+    heard: list[Any] = []
+    parent = stage.spawn(Parent, heard, 2)
+    parent.tell(do(Parent.have_one))
+    results = stage.system.stop_all()
+    assert stage.system.actors() == []
+    assert (heard.count("start"), heard.count("stop")) == (10, 10)
+    assert results == [True] * 10
+
+
+def test_children_are_waited_for_on_a_loop(play: Play) -> None:
+    heard: list[Any] = []
+
+    async def body(system: System) -> None:
+        system.spawn(Parent, heard, 2)
+        await system.stop()
+        assert system.actors() == []
+
+    play(body)
+    assert (heard.count("start"), heard.count("stop")) == (7, 7)
+
+
+def test_who_has_children_for_ever_is_not_waited_for(stage: Stage) -> None:
+    heard: list[Any] = []
+
+    class Endless(Player):
+        def on_stop(self) -> None:
+            super().on_stop()
+            if len(heard) < 100 * STOP_ROUNDS:
+                self.spawn(Endless, heard)
+
+    stage.spawn(Endless, heard)
+    assert len(stage.system.stop_all()) == STOP_ROUNDS
+    heard.extend("enough" for _ in range(100 * STOP_ROUNDS))
+
+
+def test_a_coroutine_stops_strangers_too(play: Play) -> None:
+    """They have threads of their own, so they are told and not waited for."""
+
+    class Stranger(pykka.ThreadingActor):
+        pass
+
+    async def body(system: System) -> None:
+        ours, stranger = system.spawn(Player), Stranger.start()
+        system.registry.register(stranger)  # type: ignore[arg-type]
+        assert await system.stop() == [True, True]
+        assert not ours.is_alive()
+        assert system.actors() == []
+        await asyncio.to_thread(stranger.actor_stopped.wait, 30)
+        assert not stranger.is_alive()
+
+    play(body)
+
+
+def test_a_second_stop_is_no_letter_to_the_dead(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    def stop_twice(player: Player) -> None:
+        player.stop()
+        player.stop()
+
+    player = stage.spawn(Player)
+    with caplog.at_level(logging.WARNING, "callboard.runtime"):
+        player.ask(do(stop_twice))
+        stage.until(lambda: stage.system.actors() == [])
+        player.stop()
+    assert stage.system.stats().dead_letters == 0
+    assert caplog.text == ""
+
+
+# A cancelled task ----------------------------------------------------------------------------------------------------
+
+
+class Supervised(Player):
+    supervision = Supervision()
+
+
+def look_at_a_cancelled_task(_: Player) -> None:
+    raise asyncio.CancelledError("of a task")
+
+
+def test_a_cancelled_task_is_a_bug_of_who_looks_at_it(stage: Stage) -> None:
+    """And an ordinary error for who asked, who was not cancelled himself. Nobody else hears of it."""
+    player, other = stage.spawn(Player), stage.spawn(Player)
+    with pytest.raises(RuntimeError, match=r"CancelledError\('of a task'\) got out of a handler of Player"):
+        player.ask(do(look_at_a_cancelled_task))
+    assert player.ask(Say("x")) == "heard x"
+    player.tell(do(look_at_a_cancelled_task))
+    stage.until(lambda: not player.is_alive())
+    assert other.ask(Say("y")) == "heard y"
+
+
+def test_supervision_holds_for_it(stage: Stage) -> None:
+    heard: list[Any] = []
+    player = stage.spawn(Supervised, heard)
+    player.tell(do(look_at_a_cancelled_task))
+    assert player.ask(Say("x")) == "heard x"
+    assert heard == ["start", "start", "x"]
+
+
+def test_on_a_loop_a_real_task_may_be_cancelled(play: Play) -> None:
+    async def body(system: System) -> None:
+        player, other = system.spawn(Player), system.spawn(Player)
+        task = asyncio.create_task(asyncio.sleep(3600))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        with pytest.raises(RuntimeError, match="CancelledError"):
+            await player.ask(do(lambda _: task.result()), block=False)
+        assert await other.ask(Say("x"), block=False) == "heard x"
+
+    play(body)
+
+
+def test_at_the_start_it_costs_that_actor_alone(stage: Stage) -> None:
+    class BadStart(Player):
+        def on_start(self) -> None:
+            raise asyncio.CancelledError("of a task")
+
+    other = stage.spawn(Player)
+    stage.is_heard(other)
+    asked = stage.spawn(BadStart).ask(Say("x"), block=False)
+    if stage.is_simulated():
+        with pytest.raises(asyncio.CancelledError):
+            stage.until(asked.done)
+    with pytest.raises(pykka.ActorDeadError):
+        asked.get()
+    assert other.ask(Say("x")) == "heard x"
+
+
+# Callbacks and conversions that fail, or are many --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [ValueError, asyncio.CancelledError, GeneratorExit])
+def test_no_callback_hurts_who_answers(
+    stage: Stage, kind: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: Reply) -> None:
+        raise kind("in the callback")
+
+    player, other = stage.spawn(Player), stage.spawn(Player)
+    with stage.held(player):
+        reply = player.ask(Say("x"), block=False)
+        reply.on_done(fail)
+    assert reply.get() == "heard x"
+    assert player.ask(Say("y")) == "heard y"
+    assert other.ask(Say("z")) == "heard z"
+    assert "in the callback" in caplog.text
+
+
+def test_a_callback_may_want_the_end_of_the_program() -> None:
+    def leave(_: Reply) -> None:
+        raise SystemExit("enough")
+
+    reply = Reply()
+    reply.on_done(leave)
+    with pytest.raises(SystemExit):
+        reply.set(1)
+
+
+def test_conversions_of_conversions_may_be_many() -> None:
+    """And callbacks between them hear of it in the order of the chain."""
+    heard: list[int] = []
+    last = first = Reply()
+    for number in range(2000):
+        last = last.converted(lambda error: error)
+        if number % 1000 == 0:
+            last.on_done(lambda _, number=number: heard.append(number))  # type: ignore[misc]
+    first.set_exception((ValueError, ValueError("x"), None))
+    assert last.done()
+    assert last.get() is None, "the first conversion made an answer of the error"
+    assert heard == [0, 1000]
+
+
+@pytest.mark.parametrize("kind", [ValueError, asyncio.CancelledError])
+def test_a_conversion_that_fails_is_the_answer(kind: type[BaseException]) -> None:
+    def fail(_: BaseException | None) -> None:
+        raise kind("in the conversion")
+
+    reply = Reply()
+    derived = reply.converted(fail)
+    by_hand = reply.converted(lambda _: "too late")
+    by_hand.set("sooner")
+    reply.set(1)
+    with pytest.raises(kind, match="in the conversion"):
+        derived.get()
+    assert by_hand.get() == "sooner"
