@@ -9,9 +9,9 @@ MADE_FROM := setup.cfg pyproject.toml constraints.txt
 # The build backend comes from constraints.txt too, so that what is tested does not change from one day to the next.
 INSTALL := $(PIP) install --quiet --no-build-isolation --constraint constraints.txt --editable
 # Tests that start servers and clients keep their time by the wall clock, so they get the machine for themselves.
-ALONE := $(wildcard tests/peers tests/real_kafka)
+ALONE := $(wildcard tests/peers tests/real_kafka tests/suites)
 
-.PHONY: run test check golden bench clean
+.PHONY: run test check golden suites bench clean
 
 run: $(VENV)/.installed
 	$(BIN)/callboard serve --listen 127.0.0.1:9092 --data ./data
@@ -32,6 +32,10 @@ check: $(VENV)/.installed-test
 golden: $(VENV)/.installed-test
 	cd tests && $(abspath $(BIN))/python -m conformance.record scenarios
 	cd tests && $(abspath $(BIN))/python -m conformance.record seeds
+
+# Other people's suites against a server of ours; `make test` runs them too.
+suites: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -q tests/suites
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/callboard bench door

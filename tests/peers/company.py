@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from .script import PARTITIONS_PER_TOPIC
 from .stage import Member, Peer, Record
@@ -91,7 +91,16 @@ class Company:
         return offsets
 
 
-def wait_for_shares(*members: Member) -> list[frozenset[int]]:
+class Owner(Protocol):
+    """A consumer of whatever library."""
+
+    name: str
+
+    @property
+    def assignment(self) -> frozenset[int]: ...
+
+
+def wait_for_shares(*members: Owner) -> list[frozenset[int]]:
     """Wait until the members share all partitions out among themselves: disjoint, complete, as even as it goes."""
     return wait_until(
         lambda: [member.assignment for member in members],

@@ -1,0 +1,99 @@
+"""kafka-python's own integration tests of groups, offsets and administration against our server.
+
+They are taken from its source distribution when the test runs. Without the three variables of ``told`` they skip
+themselves silently, so what ran is counted.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from peers.server import TEST_SETTINGS, ServerProcess
+from source_archive import SourceUnavailable
+
+from .table import BROKER_VERSION, FAILED_BECAUSE, FILES, KAFKA_PYTHON, LEFT_OUT, NOT_APPLICABLE_BECAUSE, TESTS
+
+HERE = Path(__file__).resolve().parent
+RUN_DEADLINE_S = 240
+TEST_DEADLINE_S = 60
+SHOWN_CHARS = 6000
+
+REASONS = {
+    test: f"{word} because {reason}"
+    for word, table in (("failed", FAILED_BECAUSE), ("not applicable", NOT_APPLICABLE_BECAUSE))
+    for reason, tests in table.items()
+    for test in tests
+}
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    """The folder with the tests; where they cannot be had the test is skipped, and in CI it fails."""
+    try:
+        return KAFKA_PYTHON.unpack(tmp_path, "test")
+    except SourceUnavailable as unavailable:
+        if os.environ.get("CI"):
+            pytest.fail(f"in CI kafka-python's own tests are not optional: {unavailable}")
+        pytest.skip(str(unavailable))
+
+
+def told(bootstrap: str, suite: Path) -> dict[str, str]:
+    """The environment of the run: where the broker is, and that it is there."""
+    ours = {
+        "KAFKA_URI": f"kafka://{bootstrap}",
+        "KAFKA_VERSION": BROKER_VERSION,
+        "KAFKA_ROOT": str(suite),  # has to be a folder, and is not looked into
+        "PYTHONPATH": str(HERE.parent),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")} | ours
+
+
+def run(suite: Path, bootstrap: str) -> dict[str, str]:
+    """Each test and how it ended: "passed", or the first line of what went wrong."""
+    report = suite / "report.xml"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short", f"--junitxml={report}"]
+    command += ["-p", "pytest_timeout", f"--timeout={TEST_DEADLINE_S}", "-p", f"{__package__}.kafka_python_plugin"]
+    command += ["-k", f"not ({' or '.join(LEFT_OUT)})", *(f"test/integration/{file}" for file in FILES)]
+    done = subprocess.run(
+        command,
+        cwd=suite,
+        env=told(bootstrap, suite),
+        capture_output=True,
+        text=True,
+        timeout=RUN_DEADLINE_S,
+        check=False,
+    )
+    print(done.stdout[-SHOWN_CHARS:], done.stderr[-SHOWN_CHARS:])
+    assert report.exists(), "the suite did not run"
+    return dict(ended(case) for case in ET.parse(report).iter("testcase"))
+
+
+def ended(case: ET.Element) -> tuple[str, str]:
+    name = f"{case.get('classname', '').rpartition('.')[2]}::{case.get('name')}"
+    faults = [(fault.tag, fault.get("message") or "") for fault in case if fault.tag in ("failure", "error", "skipped")]
+    return name, "; ".join(f"{tag}: {message.partition(chr(10))[0]}" for tag, message in faults) or "passed"
+
+
+def test_the_digest_is_that_of_the_pinned_version() -> None:
+    """Who pins another kafka-python brings the digest of its source along."""
+    pins = (HERE.parent.parent / "constraints.txt").read_text().splitlines()
+    assert f"kafka-python=={KAFKA_PYTHON.version}" in pins
+    assert re.fullmatch("[0-9a-f]{64}", KAFKA_PYTHON.sha256)
+
+
+def test_kafka_pythons_own_tests_pass(suite: Path, tmp_path: Path) -> None:
+    """All that the table does not name; and what it names still fails, so that the table stays true."""
+    settings = {**TEST_SETTINGS, "num_partitions": 4}
+    with ServerProcess(tmp_path, settings=settings) as server:
+        outcomes = run(suite, server.bootstrap)
+    failed = {test: said for test, said in outcomes.items() if said != "passed"}
+    assert {test: said for test, said in failed.items() if test not in REASONS} == {}
+    assert [test for test in REASONS if test not in failed] == [], "these pass: take them off the table"
+    assert len(outcomes) == TESTS
