@@ -129,6 +129,9 @@ class Settings:
     socket_request_max_bytes: int = row(
         104_857_600, "Largest request; a connection that announces more is closed.", 1, INT_MAX
     )
+    connections_max_idle_ms: int = row(
+        600_000, "A connection that says nothing for so long, and waits for no answer, is closed.", 1, LONG_MAX
+    )
 
     def __post_init__(self) -> None:
         for setting in SETTINGS:

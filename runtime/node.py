@@ -29,6 +29,7 @@ from .config import LISTEN_BACKLOG
 from .dynamic import DynamicSettings
 from .errors import StartError
 from .kafka.connection import Connection
+from .kafka.idle import IdleWatch
 from .kafka.topics.catalogue import TopicCatalogue
 from .loading import load_groups, load_transactions, newest_producer_id, open_transactions
 from .log.folder import DataFolder
@@ -57,6 +58,7 @@ class Node:
         self.clock = SystemClock()
         self.random = SystemRandom()
         self.connections: set[Connection] = set()
+        self._idle_watch = IdleWatch(self.connections, settings.connections_max_idle_ms, self.later)
         self._unsent: list[Connection] = []
         self._loop: asyncio.AbstractEventLoop
         self.groups = Directory(self.settings)
@@ -85,6 +87,7 @@ class Node:
             self._close_data()
             raise
         self._topics_sync = loop.create_task(self._sync_topics())
+        self._idle_watch.start()
         self._server = await loop.create_server(lambda: Connection(self), sock=listening_socket, backlog=LISTEN_BACKLOG)
 
     async def stop(self) -> None:
@@ -100,6 +103,7 @@ class Node:
         for connection in list(self.connections):
             connection.close()
         self._topics_sync.cancel()
+        self._idle_watch.stop()
         self.system.stop_all(block=False)
         await asyncio.to_thread(self._close_data)
 

@@ -99,7 +99,7 @@ class Call:
         try:
             body = self._encode(self, value)
         except Exception:
-            self._fail()
+            self.fail()
         else:
             self.reply_bytes(body)
 
@@ -108,11 +108,11 @@ class Call:
         try:
             body = encode()
         except Exception:
-            self._fail()
+            self.fail()
         else:
             self.reply_bytes(body)
 
-    def _fail(self) -> None:
+    def fail(self) -> None:
         """No error of one call's may get into the actor that answers it; its connection ends instead.
 
         There are such: an id of 32 kB is fit for Kafka's newer versions and not for its older ones.

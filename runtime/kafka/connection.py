@@ -62,6 +62,8 @@ class Connection(asyncio.Protocol):
         self._is_unread = False  # the client does not take its answers
         self._is_stopping = False
         self._is_refused = False  # what came is no request: the connection ends behind the answers to those before
+        self._is_heard = True  # something came since the last look, or was to be answered then
+        self._quiet_looks = 0
         self._is_gone = False  # the client hung up
         self._is_closed = False
 
@@ -90,6 +92,7 @@ class Connection(asyncio.Protocol):
             self.node.connections.discard(self)
 
     def data_received(self, data: bytes) -> None:
+        self._is_heard = True
         if self._is_refused:
             return  # still read, so that the peer's end is noticed
         if self._rest:
@@ -297,6 +300,13 @@ class Connection(asyncio.Protocol):
     def _close_when_answered(self) -> None:
         if not self._calls:
             self.close()
+
+    def quiet_looks(self) -> int:
+        """How many looks in a row, with this one, have found that nothing came and no answer is owed (``idle.py``)."""
+        is_quiet = not self._is_heard and not self._calls
+        self._quiet_looks = self._quiet_looks + 1 if is_quiet else 0
+        self._is_heard = bool(self._calls)  # its answer will be a sign of life, too
+        return self._quiet_looks
 
     def stop_reading(self) -> None:
         """The server is stopping: answers still go out, requests no longer come in."""

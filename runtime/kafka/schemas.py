@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Sequence
 from dataclasses import fields
 from functools import cache
 from importlib import import_module
@@ -49,6 +50,22 @@ class Schema:
         self._write(buffer, response)
         return buffer.getvalue()
 
+    def write_item(self, entity: Any) -> bytes:
+        """One entry of an answer's array, for ``write_array``."""
+        buffer = io.BytesIO()
+        _kio().entity_writer(type(entity))(buffer, entity)
+        return buffer.getvalue()
+
+    def write_array(self, response: Any, items: Sequence[bytes]) -> bytes:
+        """The body of an answer whose last field is an array: empty in ``response``, filled with ``items`` here.
+
+        For arrays that are too long to be written in one turn.
+        """
+        body = self.write(response)
+        if not self.response_type.__flexible__:
+            return b"".join((body[:-4], len(items).to_bytes(4, "big"), *items))
+        return b"".join((body[:-2], _uvarint(len(items) + 1), *items, b"\0"))  # behind it, no tagged fields
+
 
 @cache
 def schema(name: str, version: int) -> Schema:
@@ -59,6 +76,15 @@ def schema(name: str, version: int) -> Schema:
 @cache
 def _field_names(cls: type) -> frozenset[str]:
     return frozenset(field.name for field in fields(cls))
+
+
+def _uvarint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
 
 
 def _message(name: str, version: int, kind: str) -> Any:

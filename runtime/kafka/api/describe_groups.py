@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ....actors.errors import ErrorCode
@@ -18,12 +19,16 @@ ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11  # read, delete, d
 
 def handle(call: Call) -> None:
     messages = [DescribeGroup(group_id) for group_id in call.request.groups]
-    Gather(call, messages, lambda answers: _encode(call, answers)).send()
+    Gather(call, messages, partial(_encode, call), digest=partial(_encode_slice, call)).send()
 
 
-def _encode(call: Call, answers: list[Described]) -> bytes:
-    groups = tuple(_group(call, answer) for answer in answers)
-    return call.schema.write(call.make("DescribeGroupsResponse", throttle_time=NO_THROTTLE, groups=groups))
+def _encode(call: Call, groups: list[bytes]) -> bytes:
+    return call.schema.write_array(call.make("DescribeGroupsResponse", throttle_time=NO_THROTTLE, groups=()), groups)
+
+
+def _encode_slice(call: Call, answers: list[Described]) -> list[bytes]:
+    """While the next ones are asked: the whole answer of a request that names very many would take seconds."""
+    return [call.schema.write_item(_group(call, answer)) for answer in answers]
 
 
 def _group(call: Call, answer: Described) -> Any:

@@ -1,0 +1,122 @@
+"""A connection that says nothing for ``connections_max_idle_ms`` is closed; one that is owed an answer is not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from door import CardboardClient, Door, enrol, frame, joining, on_a_loop, open_door
+
+from callboard.runtime.kafka.idle import LOOK_PAUSE_MAX_MS, LOOKS, IdleWatch
+
+IDLE_MS = 600_000
+BEAT = frame("heartbeat", 4, group_id="g", generation_id=1, member_id="m", group_instance_id=None)
+
+
+class HandTimer:
+    """What ``Node.later`` is for a watch, in the hands of a test."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.due: tuple[int, Callable[[], None]] | None = None
+
+    def later(self, delay_ms: int, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        assert self.due is None, "two looks are due"
+        self.due = (self.now_ms + delay_ms, callback)
+        return cast("asyncio.TimerHandle", self)
+
+    def cancel(self) -> None:
+        self.due = None
+
+    def advance(self, ms: int) -> None:
+        until_ms = self.now_ms + ms
+        while self.due is not None and self.due[0] <= until_ms:
+            (self.now_ms, look), self.due = self.due, None
+            look()
+        self.now_ms = until_ms
+
+
+class Watched:
+    """A door whose node's connections are watched by a hand timer."""
+
+    def __init__(self, door: Door, max_idle_ms: int = IDLE_MS) -> None:
+        self.timer = HandTimer()
+        self.watch = IdleWatch(door.node.connections, max_idle_ms, self.timer.later)
+        self.watch.start()
+
+
+@pytest.mark.parametrize("heard_at_ms", [0, 1, IDLE_MS // LOOKS - 1, IDLE_MS // LOOKS, 777_777])
+@on_a_loop
+async def test_silence_ends_a_connection_not_before_its_time(tmp_path: Path, heard_at_ms: int) -> None:
+    async with open_door(tmp_path) as door:
+        timer, client = Watched(door).timer, CardboardClient(door.node)
+        for _ in range(heard_at_ms // 100_000):
+            client.feed(BEAT)
+            timer.advance(100_000)
+        timer.advance(heard_at_ms % 100_000)
+        client.feed(BEAT)
+        await client.answered(heard_at_ms // 100_000 + 1)
+        timer.advance(IDLE_MS - 1)
+        assert not client.is_closed
+        timer.advance(1 + IDLE_MS // LOOKS)
+        assert client.is_closed
+
+
+@on_a_loop
+async def test_a_parked_request_keeps_its_connection(tmp_path: Path) -> None:
+    """The others are closed meanwhile; this one when it was silent for so long after its answer."""
+    async with open_door(tmp_path, group_initial_rebalance_delay_ms=0) as door:
+        timer, first = Watched(door).timer, await door.connect()
+        member = await enrol(first, "g")
+        parked, silent = CardboardClient(door.node), CardboardClient(door.node)
+        parked.feed(frame("join_group", 3, **joining("g")))
+        for _ in range(100):
+            timer.advance(IDLE_MS // 10)
+            first.write(BEAT)
+            await first.receive("heartbeat")
+        assert (parked.is_closed, silent.is_closed) == (False, True)
+        timer.advance(timer.due[0] - timer.now_ms - 1 if timer.due else 0)  # the next look is right behind the answer
+        await first.ask("leave_group", 2, group_id="g", member_id=member.member_id)
+        await parked.answered(1)
+        timer.advance(IDLE_MS - 1)
+        assert not parked.is_closed
+        timer.advance(IDLE_MS)
+        assert parked.is_closed
+
+
+@on_a_loop
+async def test_half_a_request_is_a_sign_of_life(tmp_path: Path) -> None:
+    async with open_door(tmp_path) as door:
+        timer, client = Watched(door).timer, CardboardClient(door.node)
+        for byte in BEAT[:-1]:
+            client.feed(bytes((byte,)))
+            timer.advance(IDLE_MS // 2)
+        assert not client.is_closed
+        timer.advance(2 * IDLE_MS)
+        assert client.is_closed
+
+
+@on_a_loop
+async def test_a_server_closes_and_goes_on(tmp_path: Path) -> None:
+    """Over TCP, with the node's own timer: whoever beats stays, whoever is silent is hung up on."""
+    async with open_door(tmp_path, connections_max_idle_ms=400) as door:
+        silent, talker = await door.connect(), await door.connect()
+        hangup = asyncio.ensure_future(silent.answers_until_hangup())
+        while not hangup.done():
+            talker.write(BEAT)
+            await talker.receive("heartbeat")
+        assert await hangup == []
+        assert len(door.node.connections) == 1
+        await (await door.connect()).ask("list_groups")
+
+
+@pytest.mark.parametrize(("max_idle_ms", "looks"), [(1, 1), (3, 3), (4, 4), (IDLE_MS, 4), (2**63 - 1, 2**62)])
+def test_any_length_is_never_shortened(max_idle_ms: int, looks: int) -> None:
+    """The looks together last at least as long as the setting says, and no single wait is too long for a loop."""
+    watch: Any = IdleWatch((), max_idle_ms, HandTimer().later)
+    assert 0 < watch._pause_ms <= LOOK_PAUSE_MAX_MS
+    assert watch._pause_ms * watch._looks >= max_idle_ms
+    assert watch._looks <= looks

@@ -1,0 +1,341 @@
+"""Nobody waits for ever: whatever clients, bugs, disk and restarts do to a group, each wait has an alarm or a record.
+
+``test_classic_machine.py`` says so of the pure group. Here it is the whole coordinator, with the timer that really
+holds the alarms, the writer, instances that leave after a bug and come back, and a process that is killed. After every
+step each request that is not answered must wait for something that will come; at the end nobody sends anything any
+more, and time alone answers everybody and leaves the group Empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+from unittest.mock import patch
+
+from hypothesis import HealthCheck, note, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from stage.ports import HandLog, Place
+from stage.requests import GROUP, commit, fetch, heartbeat, join, leave, offers, sync
+from stage.world import World
+
+from callboard.actors.base import ActorRef
+from callboard.actors.classic import ClassicGroup
+from callboard.actors.errors import ErrorCode
+from callboard.actors.failed_group import FailedGroup
+from callboard.actors.group import GroupActor
+from callboard.actors.members import Member
+from callboard.actors.messages import DeleteGroup, DescribeGroup, ExpireOffsets, GroupRequest, Protocol
+from callboard.actors.rebalance import NEW_MEMBER_JOIN_TIMEOUT_MS
+from callboard.actors.states import State
+from callboard.actors.timer import TimerActor
+from callboard.actors.timers import TICK_MS
+from callboard.actors.writer import OffsetWriterActor
+
+LONGEST_MS = 300_000
+"""The longest session and rebalance timeout that a member asks for here."""
+
+WAIT_MAX_MS = NEW_MEMBER_JOIN_TIMEOUT_MS + 2 * LONGEST_MS
+"""Nobody waits longer, if nobody sends anything: a new member's grace, then a join phase, then a sync phase."""
+
+AT_REST_MS = 3 * WAIT_MAX_MS
+
+METHODS = ("join", "sync", "heartbeat", "leave", "commit_error", "expired", "appended", "append_failed", "describe")
+
+times = st.sampled_from([6000, 10_000, 45_000, LONGEST_MS])
+picks = st.integers(0, 20)
+generations = st.sampled_from([0, 0, 0, 0, -1, 1])  # from the current one
+outcomes = st.sampled_from(["kept", "failed", "late"])
+protocols = st.sampled_from([offers("range"), offers("range", metadata=b"v2"), offers("sticky", "range")])
+
+
+class Bug(Exception):
+    """What a fuse plants in a group."""
+
+
+class Fuse:
+    """Says which method of any group fails, how often, and whether that is after its work."""
+
+    def __init__(self) -> None:
+        self.method = ""
+        self.after = False
+        self.times = 0
+
+    def light(self, method: str, after: bool, times: int) -> None:
+        self.method, self.after, self.times = method, after, times
+
+    def blow(self, method: str, after: bool) -> None:
+        if self.times and (method, after) == (self.method, self.after):
+            self.times -= 1
+            raise Bug(method)
+
+
+def fused(fuse: Fuse) -> type[ClassicGroup]:
+    """A group whose methods look at the fuse."""
+
+    def around(name: str) -> Any:
+        def method(self: ClassicGroup, *args: Any) -> Any:
+            fuse.blow(name, after=False)
+            answer = getattr(ClassicGroup, name)(self, *args)
+            fuse.blow(name, after=True)
+            return answer
+
+        return method
+
+    return type("FusedGroup", (ClassicGroup,), {name: around(name) for name in METHODS})
+
+
+class AnyWorld(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fuse = Fuse()
+        self.patch = patch("callboard.actors.group.ClassicGroup", fused(self.fuse))
+        self.patch.start()
+        self.world = World(holds_back=True)
+        self.restarts = 0
+        self.ids = ["ghost"]
+        self.replaced: list[Place] = []
+
+    # What the tests look into -----------------------------------------------------------------------------------------
+
+    @property
+    def ref(self) -> ActorRef | None:
+        return self.world.directory.groups.get(GROUP)
+
+    @property
+    def actor(self) -> GroupActor | None:
+        """The group's instance; None if it is not in memory, or a stand-in is there in its place."""
+        actor = self.ref.actor_inbox.actor if self.ref is not None else None
+        return actor if isinstance(actor, GroupActor) else None
+
+    @property
+    def generation(self) -> int:
+        return self.actor._group.generation if self.actor is not None else 0
+
+    @property
+    def alarms(self) -> set[Hashable]:
+        """The names under which the timer really has something filed for the group."""
+        return set(self.timer._timers._filed.get(self.ref, {}))
+
+    @property
+    def timer(self) -> TimerActor:
+        timer = self.world.timer.actor_inbox.actor
+        assert isinstance(timer, TimerActor)
+        return timer
+
+    @property
+    def is_writing(self) -> bool:
+        writer = self.world.writer.actor_inbox.actor
+        assert isinstance(writer, OffsetWriterActor)
+        return bool(writer._in_flight or writer._gathered)
+
+    def member(self, member_id: str) -> Member | None:
+        return self.actor._group.members.by_id.get(member_id) if self.actor is not None else None
+
+    def members(self) -> list[Member]:
+        return list(self.actor._group.members) if self.actor is not None else []
+
+    def waiting(self) -> list[Place]:
+        return [place for place in self.world.places if place.is_waiting and place not in self.replaced]
+
+    # What clients do --------------------------------------------------------------------------------------------------
+
+    def someone(self, pick: int) -> tuple[str, str | None]:
+        member_id = self.ids[-1 - pick % len(self.ids)]
+        member = self.member(member_id)
+        return member_id, member.group_instance_id if member is not None else None
+
+    def post(self, request: GroupRequest) -> Place:
+        """A request that comes again takes the place of the one that is parked: its client has given that one up."""
+        member = self.member(getattr(request, "member_id", ""))
+        before = (member.joining, member.syncing) if member is not None else ()
+        place = self.world.post(request)
+        now = (member.joining, member.syncing) if member is not None else ()
+        for old in before:
+            if isinstance(old, Place) and old.is_waiting and old not in now:
+                self.replaced.append(old)
+        return place
+
+    @rule(instance=st.sampled_from([None, None, "a", "b"]), times=st.tuples(times, times), offered=protocols)
+    def join_new(self, instance: str | None, times: tuple[int, int], offered: tuple[Protocol, ...]) -> None:
+        self._join("", instance, times, offered, 3)
+
+    @rule(times=st.tuples(times, times), offered=protocols)
+    def ask_for_a_member_id(self, times: tuple[int, int], offered: tuple[Protocol, ...]) -> None:
+        self._join("", None, times, offered, 9)
+
+    @rule(pick=picks, times=st.tuples(times, times), offered=protocols)
+    def join_known(self, pick: int, times: tuple[int, int], offered: tuple[Protocol, ...]) -> None:
+        member_id, instance = self.someone(pick)
+        self._join(member_id, instance, times, offered, 9)
+
+    def _join(
+        self, member_id: str, instance: str | None, times: tuple[int, int], offered: tuple[Protocol, ...], version: int
+    ) -> None:
+        self.post(
+            join(
+                member_id,
+                instance=instance,
+                session_ms=times[0],
+                rebalance_ms=times[1],
+                protocols=offered,
+                version=version,
+            )
+        )
+
+    @rule(pick=picks, off=generations)
+    def sync(self, pick: int, off: int) -> None:
+        member_id, instance = self.someone(pick)
+        everyone = self.actor._group.members.by_id if self.actor is not None else {}
+        self.post(sync(member_id, self.generation + off, dict.fromkeys(everyone, b"part"), instance=instance))
+
+    @rule(pick=picks, off=generations)
+    def heartbeat(self, pick: int, off: int) -> None:
+        member_id, instance = self.someone(pick)
+        self.post(heartbeat(member_id, self.generation + off, instance=instance))
+
+    @rule(pick=picks, simple=st.booleans())
+    def commit(self, pick: int, simple: bool) -> None:
+        member_id, instance = ("", None) if simple else self.someone(pick)
+        self.post(commit(member_id=member_id, generation_id=-1 if simple else self.generation, instance=instance))
+
+    @rule(pick=picks)
+    def leave(self, pick: int) -> None:
+        self.post(leave(self.someone(pick)[0]))
+
+    @rule(request=st.sampled_from([*[fetch(require_stable=True), DescribeGroup(GROUP)] * 3, DeleteGroup(GROUP)]))
+    def administer(self, request: GroupRequest) -> None:
+        self.post(request)
+
+    @rule(newcomers=st.integers(0, 2), syncs=st.integers(0, 3), outcome=outcomes)
+    def settle(self, newcomers: int, syncs: int, outcome: str) -> None:
+        """Everybody does what a good client does, so that the group gets beyond its join phase more often."""
+        for _ in range(newcomers):
+            self._join("", None, (10_000, 10_000), offers("range"), 3)
+        for member in self.members():
+            if member.joining is None:
+                self._join(member.member_id, member.group_instance_id, (10_000, 10_000), member.protocols, 9)
+        self.world.advance(3000)
+        for member in self.members()[:syncs]:
+            self.ids.append(member.member_id)
+            self.sync(0, 0)
+        self.end_rounds(outcome)
+
+    # What time, disk, bugs and the operator do ------------------------------------------------------------------------
+
+    @rule(ms=st.sampled_from([10, 3000, 6000, 10_000, 60_000, 100_000]))
+    def wait(self, ms: int) -> None:
+        self.world.advance(ms)
+
+    @precondition(lambda self: self.world.log.in_flight)
+    @rule(outcome=outcomes)
+    def end_rounds(self, outcome: str) -> None:
+        """Of what is on its way to the log; the writer begins the next round itself."""
+        while outcome != "late" and self.world.log.in_flight:
+            if outcome == "kept":
+                self.world.keep()
+            else:
+                self.world.fail()
+
+    @rule(method=st.sampled_from(METHODS), after=st.booleans(), times=st.sampled_from([1, 1, 1, 5]))
+    def have_bugs(self, method: str, after: bool, times: int) -> None:
+        """Once it begins anew, five times it has failed. What is not called now fails when it is."""
+        self.fuse.light(method, after, times)
+        provoke = {
+            "join": lambda: self._join(self.ids[-1], None, (10_000, 10_000), offers("range"), 9),
+            "sync": lambda: self.sync(0, 0),
+            "heartbeat": lambda: self.heartbeat(0, 0),
+            "leave": lambda: self.leave(0),
+            "commit_error": lambda: self.commit(0, False),
+            "describe": lambda: self.administer(DescribeGroup(GROUP)),
+        }
+        for _ in range(times if method in provoke else 0):
+            provoke[method]()
+
+    @precondition(lambda self: self.ref is not None)
+    @rule()
+    def sweep(self) -> None:
+        assert self.ref is not None
+        place = Place()
+        self.world.places.append(place)
+        self.ref.post(ExpireOffsets(), place)
+        self.world.run()
+
+    @rule()
+    def restart(self) -> None:
+        """The process is killed: whoever waited has lost its connection, and what was not durable is gone."""
+        log = HandLog()
+        log.durable = list(self.world.log.durable)
+        self.restarts += 1
+        self.world = World(log.groups(), holds_back=True, log=log, seed=self.restarts)  # other ids than before
+
+    # What must hold ---------------------------------------------------------------------------------------------------
+
+    @invariant()
+    def member_ids_become_known(self) -> None:
+        if self.actor is not None:
+            members = self.actor._group.members
+            self.ids += [one for one in (*members.by_id, *members.pending) if one not in self.ids]
+
+    @invariant()
+    def whoever_waits_is_in_somebodys_hands(self) -> None:
+        parked = [place for member in self.members() for place in (member.joining, member.syncing)]
+        for place in self.waiting():
+            assert place in parked or self.is_writing, "nobody knows of a request that is not answered"
+
+    @invariant()
+    def whoever_is_parked_has_an_alarm(self) -> None:
+        if self.actor is None:
+            return
+        group, alarms = self.actor._group, self.alarms
+        for member in group.members:
+            if member.joining is not None:
+                assert ("join",) in alarms or (group.state is State.STABLE and self.is_writing)
+            elif member.syncing is not None:
+                assert ("sync",) in alarms or self.is_writing
+            else:
+                assert ("session", member.member_id) in alarms, f"{member.member_id} lives for ever"
+
+    @invariant()
+    def no_state_but_stable_and_empty_lasts(self) -> None:
+        if self.actor is None:
+            return
+        group, alarms = self.actor._group, self.alarms
+        if group.state is State.PREPARING_REBALANCE:
+            assert ("join",) in alarms
+        if group.state is State.COMPLETING_REBALANCE:
+            assert ("sync",) in alarms or self.is_writing
+        for member_id in group.members.pending:
+            assert ("pending", member_id) in alarms, f"{member_id} is awaited for ever"
+
+    @invariant()
+    def the_timer_will_ring(self) -> None:
+        """One wake-up serves all deadlines: it must not come after the first of them."""
+        due_ms = min(one.due_tick for names in self.timer._timers._filed.values() for one in names.values()) * TICK_MS
+        assert self.world.alarm.due_ms is not None and self.world.alarm.due_ms <= due_ms
+
+    def teardown(self) -> None:
+        try:
+            self._let_time_pass()
+        finally:
+            self.patch.stop()
+
+    def _let_time_pass(self) -> None:
+        self.fuse.light("", False, 0)
+        self.world.keep_all()
+        self.world.holds_back = False
+        self.world.advance(WAIT_MAX_MS)
+        assert not self.waiting(), f"{len(self.waiting())} requests are never answered"
+        self.world.advance(AT_REST_MS)
+        actor = self.ref.actor_inbox.actor if self.ref is not None else None
+        note(f"at the end: {actor}")
+        assert actor is None or isinstance(actor, FailedGroup), "it sleeps, or it was deleted, or it has failed"
+        if GROUP in self.world.directory.asleep:
+            answer = self.world.post(DescribeGroup(GROUP)).value
+            assert (answer.error, answer.state) == (ErrorCode.NONE, State.EMPTY.value)
+
+
+TestAnyWorld = AnyWorld.TestCase
+TestAnyWorld.settings = settings(
+    max_examples=100, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
