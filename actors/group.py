@@ -135,6 +135,14 @@ class GroupActor(Actor):
         if self.data.value is not None:
             self._group.load(self.data.value, self._effects)
         self._carry_out()
+        self._go_on_with_underway()
+
+    def _go_on_with_underway(self) -> None:
+        """A bug may have come between an append that was done and those who waited for it."""
+        if self._underway.fetches:
+            self._answer_fetches()
+        if self._underway.deletion is not None:
+            self._delete_if_all_is_written(self._underway.deletion)
 
     # Requests --------------------------------------------------------------------------------------------------------
 
@@ -267,10 +275,8 @@ class GroupActor(Actor):
             self._delete_written(context, error)
         else:
             self._group_record_written(context, APPEND_ERRORS.get(error, error))
-        if underway.fetches:
-            self._answer_fetches()
-        if underway.deletion is not None:
-            self._delete_if_all_is_written(underway.deletion)
+        if underway.fetches or underway.deletion is not None:
+            self._go_on_with_underway()
         if self._idle.due_ms is None and underway.is_quiet:
             self._carry_out()
 

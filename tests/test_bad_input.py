@@ -82,7 +82,8 @@ class Watch:
         self.assert_log(lines)
 
     def assert_log(self, lines: int | None = None) -> None:
-        records = self._caplog.records
+        # On a slow machine the loop is held up for so long that the clock says so; that is another matter.
+        records = [record for record in self._caplog.records if "stood still" not in record.getMessage()]
         assert [record for record in records if record.exc_info or record.levelno > logging.WARNING] == []
         for record in records:
             message = record.getMessage()
