@@ -25,7 +25,15 @@ from callboard.actors.errors import ErrorCode
 from callboard.actors.failed_group import FailedGroup
 from callboard.actors.group import GroupActor
 from callboard.actors.members import Member
-from callboard.actors.messages import DeleteGroup, DescribeGroup, ExpireOffsets, GroupRequest, Protocol
+from callboard.actors.messages import (
+    DeleteGroup,
+    DescribeGroup,
+    ExpireOffsets,
+    GroupRequest,
+    JoinGroup,
+    Protocol,
+    SyncGroup,
+)
 from callboard.actors.rebalance import NEW_MEMBER_JOIN_TIMEOUT_MS
 from callboard.actors.states import State
 from callboard.actors.timer import TimerActor
@@ -94,7 +102,8 @@ class AnyWorld(RuleBasedStateMachine):
         self.world = World(holds_back=True)
         self.restarts = 0
         self.ids = ["ghost"]
-        self.replaced: list[Place] = []
+        self.sent: dict[tuple[type, str], list[Place]] = {}
+        self.given_up: list[Place] = []
 
     # What the tests look into -----------------------------------------------------------------------------------------
 
@@ -136,7 +145,7 @@ class AnyWorld(RuleBasedStateMachine):
         return list(self.actor._group.members) if self.actor is not None else []
 
     def waiting(self) -> list[Place]:
-        return [place for place in self.world.places if place.is_waiting and place not in self.replaced]
+        return [place for place in self.world.places if place.is_waiting and place not in self.given_up]
 
     # What clients do --------------------------------------------------------------------------------------------------
 
@@ -146,14 +155,15 @@ class AnyWorld(RuleBasedStateMachine):
         return member_id, member.group_instance_id if member is not None else None
 
     def post(self, request: GroupRequest) -> Place:
-        """A request that comes again takes the place of the one that is parked: its client has given that one up."""
-        member = self.member(getattr(request, "member_id", ""))
-        before = (member.joining, member.syncing) if member is not None else ()
+        """A client that sends a request again has given up the one before; the group may answer that, or forget it."""
+        kind = (type(request), getattr(request, "member_id", ""))
+        if isinstance(request, JoinGroup | SyncGroup) and request.member_id:
+            member = self.member(request.member_id)
+            parked = (member.joining if isinstance(request, JoinGroup) else member.syncing) if member else None
+            older = [*self.sent.pop(kind, ()), *([parked] if isinstance(parked, Place) else ())]
+            self.given_up += [place for place in older if place.is_waiting]
         place = self.world.post(request)
-        now = (member.joining, member.syncing) if member is not None else ()
-        for old in before:
-            if isinstance(old, Place) and old.is_waiting and old not in now:
-                self.replaced.append(old)
+        self.sent.setdefault(kind, []).append(place)
         return place
 
     @rule(instance=st.sampled_from([None, None, "a", "b"]), times=st.tuples(times, times), offered=protocols)
