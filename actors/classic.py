@@ -447,6 +447,7 @@ class ClassicGroup(Rebalance):
         if member is None or (not member.is_new and (member.joining or member.syncing)):
             return
         self._expel(member, effects)
+        effects.counts.expired_sessions += 1
         if self.state is State.PREPARING_REBALANCE:
             self._complete_join_even_early(effects)
         else:

@@ -13,6 +13,7 @@ from typing import Any
 from pykka._envelope import Envelope
 
 from .base import DEFERRED, ActorRef, ChildAsleep, ChildFailed, SteadfastActor
+from .effects import Counts
 from .errors import ErrorCode
 from .group import GroupActor, Surroundings
 from .javahash import offsets_partition
@@ -68,6 +69,8 @@ class Directory:
     def __init__(self, settings: GroupSettings) -> None:
         self.groups: dict[str, ActorRef] = {}  # those in memory
         self.asleep: dict[str, bytes] = {}  # those that are not, as ``GroupData.pack`` left them
+        self.listed: dict[str, GroupChanged] = {}  # those in memory, as ListGroups tells of them
+        self.counts = Counts()
         self.coordinator: ActorRef
         self._settings = settings
 
@@ -131,8 +134,7 @@ class CoordinatorActor(SteadfastActor):
         self._directory = directory
         self._partitions = partitions
         self._loaded = groups
-        self._listed: dict[str, GroupChanged] = {}
-        self._surroundings = Surroundings(settings, clock, random, self._actor_ref, timer, writer)
+        self._surroundings = Surroundings(settings, clock, random, self._actor_ref, timer, writer, directory.counts)
         self._sweep = Sweep(directory.groups, directory.asleep, settings, clock, timer, self._actor_ref, self._wake)
         directory.coordinator = self._actor_ref
 
@@ -170,7 +172,7 @@ class CoordinatorActor(SteadfastActor):
             return ()
         return tuple(
             ListedGroup(group.group_id, group.protocol_type, group.state, "classic")
-            for group in chain(self._listed.values(), self._listed_asleep())
+            for group in chain(self._directory.listed.values(), self._listed_asleep())
             if not request.states or group.state.lower() in request.states
         )
 
@@ -180,19 +182,19 @@ class CoordinatorActor(SteadfastActor):
 
     def group_changed(self, message: GroupChanged) -> None:
         if message.state == State.DEAD.value:
-            self._listed.pop(message.group_id, None)
+            self._directory.listed.pop(message.group_id, None)
         else:
-            self._listed[message.group_id] = message
+            self._directory.listed[message.group_id] = message
 
     def group_gone(self, message: GroupGone) -> None:
-        self._listed.pop(message.group_id, None)
+        self._directory.listed.pop(message.group_id, None)
         self._directory.groups.pop(message.group_id).stop(block=False)
 
     def group_asleep(self, message: ChildAsleep) -> None:
         """A group has left memory. Unless a request has come for it meanwhile, its data is all that is kept."""
         kept: Kept | None = message.child.retire()
         if kept is not None:
-            self._listed.pop(kept.group_id, None)
+            self._directory.listed.pop(kept.group_id, None)
             self._directory.groups.pop(kept.group_id, None)
             if kept.bug is None or not kept.data.is_gone():  # else it was deleted while it failed
                 self._take_up(kept.group_id, kept.data)

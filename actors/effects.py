@@ -9,6 +9,17 @@ from .ports import ReplyTo
 from .records import Record
 
 
+class Counts:
+    """What the groups of a coordinator have done since it started, for whoever watches it."""
+
+    __slots__ = ("commits", "expired_sessions", "rebalances")
+
+    def __init__(self) -> None:
+        self.commits = 0  # requests with at least one offset that was kept
+        self.rebalances = 0  # generations with members that began
+        self.expired_sessions = 0
+
+
 class Answer(NamedTuple):
     reply: ReplyTo
     value: Any
@@ -17,9 +28,10 @@ class Answer(NamedTuple):
 class Effects:
     """Filled by one decision. ``records`` are to be appended together; ``context`` comes back with their outcome."""
 
-    __slots__ = ("alarms", "answers", "context", "records")
+    __slots__ = ("alarms", "answers", "context", "counts", "records")
 
-    def __init__(self) -> None:
+    def __init__(self, counts: Counts | None = None) -> None:
+        self.counts = counts or Counts()
         self.records: tuple[Record, ...] = ()
         self.context: Any = None
         self.answers: list[Answer] = []

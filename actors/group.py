@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from .base import DEFERRED, Actor, ActorRef, Overflow, Supervision
 from .classic import ClassicGroup
-from .effects import Deadline, Effects
+from .effects import Counts, Deadline, Effects
 from .errors import ErrorCode
 from .expiry import MINUTE_MS, OldOffsets, expired
 from .failed_group import FailedGroup
@@ -72,6 +72,7 @@ class Surroundings(NamedTuple):
     coordinator: ActorRef
     timer: ActorRef
     writer: ActorRef
+    counts: Counts
 
 
 IDLE = ("idle",)
@@ -117,7 +118,7 @@ class GroupActor(Actor):
         self.partition = partition
         self.data = data
         self._around = surroundings
-        self._effects = Effects()
+        self._effects = Effects(surroundings.counts)
         self._underway = Underway()
         self._listed: GroupChanged | None = None
         self._idle = Deadline(IDLE)
@@ -269,6 +270,7 @@ class GroupActor(Actor):
         if error is ErrorCode.NONE:
             for record in message.records:
                 self.data.replay(record)
+            self._effects.counts.commits += type(context) is CommitContext
         if isinstance(context, (CommitContext, OffsetDeleteContext)):
             context.answer(error)
         elif isinstance(context, DeleteContext):
@@ -430,7 +432,7 @@ class GroupActor(Actor):
         The sender of the message that failed has been answered, though it may be among them.
         """
         told: set[int] = {id(self.reply_to)}
-        effects, self._effects = self._effects, Effects()
+        effects, self._effects = self._effects, Effects(self._around.counts)
         for answer in effects.answers:
             if id(answer.reply) not in told:
                 told.add(id(answer.reply))

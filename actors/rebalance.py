@@ -154,6 +154,7 @@ class Rebalance:
     def _begin_generation(self, effects: Effects) -> None:
         self.protocol_name = self.members.vote()
         self._move(State.COMPLETING_REBALANCE)
+        effects.counts.rebalances += 1
         self._note_subscriptions()
         for member in self.members:
             effects.answer(self.members.take_join(member), self._joined(member))

@@ -221,7 +221,10 @@ DEFAULT_DATA = Path("data")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Where one server listens and keeps its data. ``advertised`` is None when clients use the listening address."""
+    """Where one server listens and keeps its data.
+
+    ``advertised`` is None when clients use the listening address, ``metrics`` when nobody watches.
+    """
 
     listen_host: str = DEFAULT_LISTEN.host
     listen_port: int = DEFAULT_LISTEN.port
@@ -229,6 +232,7 @@ class Options:
     data: Path = DEFAULT_DATA
     sync: Sync = "always"
     topics: tuple[tuple[str, int], ...] = ()
+    metrics: Address | None = None
 
 
 ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+(?:%[\w.-]+)?)\]|(?P<host>[^\s:\[\]]*)):(?P<port>[0-9]{1,5})")
@@ -293,6 +297,7 @@ class File(NamedTuple):
     advertised: str | None = None
     data: str | None = None
     sync: str | None = None
+    metrics: str | None = None
     topics: Mapping[str, object] = {}
     settings: Mapping[str, object] = {}
 
@@ -327,6 +332,7 @@ def load(
     topics: Sequence[str] = (),
     overrides: Sequence[str] = (),
     config: Path | None = None,
+    metrics: str | None = None,
 ) -> tuple[Settings, Options]:
     """Everything that ``serve`` is told, checked. An option of the command line wins over the file's, a topic or a
     setting by its name. Raises StartError for the first thing that is wrong.
@@ -335,6 +341,7 @@ def load(
     listen = file.listen if listen is None else listen
     advertised = file.advertised if advertised is None else advertised
     sync = file.sync if sync is None else sync
+    metrics = file.metrics if metrics is None else metrics
     if data is None:
         data = DEFAULT_DATA if file.data is None else Path(file.data)
     address = DEFAULT_LISTEN if listen is None else parse_address("listen", listen)
@@ -347,5 +354,6 @@ def load(
         data=data,
         sync="always" if sync is None else parse_sync(sync),
         topics=tuple(counts.items()),
+        metrics=None if metrics is None else parse_address("metrics", metrics),
     )
     return load_settings(file.settings, overrides), options

@@ -15,7 +15,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -67,12 +68,19 @@ def serve(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A setting (see `callboard settings`); may be repeated."),
     ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Where to serve /metrics, /healthz and /readyz over HTTP; not at all without it."
+        ),
+    ] = None,
     config_file: Annotated[
         Path | None,
         typer.Option(
             "--config",
             metavar="FILE.toml",
-            help="A file with the same: listen, advertised, data, sync, [topics], [settings]. Options win over it.",
+            help="A file with the same: listen, advertised, data, sync, metrics, [topics], [settings]. "
+            "Options win over it.",
         ),
     ] = None,
 ) -> None:
@@ -81,18 +89,20 @@ def serve(
     Prints one line on standard output when it is ready; logs go to standard error. SIGTERM and Ctrl-C stop it cleanly;
     SIGUSR1 shows what its actors do.
     """
-    settings, options = config.load(listen, advertised, data, sync, topic or (), set_ or (), config_file)
-    with bind(options) as listening_socket:
-        run_node(settings, options, listening_socket)
+    settings, options = config.load(listen, advertised, data, sync, topic or (), set_ or (), config_file, metrics)
+    with ExitStack() as sockets:
+        listening_socket = sockets.enter_context(bind(options))
+        watch_socket = None if options.metrics is None else sockets.enter_context(bind_watch(options.metrics))
+        run_node(settings, options, listening_socket, watch_socket)
 
 
-def resolve(address: Address) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
+def resolve(option: str, address: Address) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
     """The family and address to bind; of a name with several addresses the IPv4 one, as Java (and so Kafka) does."""
     try:
         found = socket.getaddrinfo(address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
         raise StartError(
-            f"cannot find the host of --listen {address}: expected a name or address of this machine"
+            f"cannot find the host of {option} {address}: expected a name or address of this machine"
         ) from error
     family, _, _, _, bindable = min(found, key=lambda one: one[0] != socket.AF_INET)
     return family, bindable
@@ -101,12 +111,21 @@ def resolve(address: Address) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
 def bind(options: Options) -> socket.socket:
     """Bind and listen, so that the port is ours before the data folder is touched. Raises StartError."""
     address = Address(options.listen_host, options.listen_port)
-    family, bindable = resolve(address)
+    family, bindable = resolve("--listen", address)
     if options.advertised is None and ipaddress.ip_address(bindable[0].partition("%")[0]).is_unspecified:
         raise StartError(
             f"--listen {address} listens on all addresses, and clients need one to come back to: "
             f"give it with --advertised HOST:PORT"
         )
+    return listen_on("--listen", address, family, bindable)
+
+
+def bind_watch(address: Address) -> socket.socket:
+    """The same for --metrics, which may listen on all addresses: nobody is sent there."""
+    return listen_on("--metrics", address, *resolve("--metrics", address))
+
+
+def listen_on(option: str, address: Address, family: socket.AddressFamily, bindable: tuple[Any, ...]) -> socket.socket:
     listening_socket = socket.socket(family, socket.SOCK_STREAM)
     try:
         # Connections of a process before us may linger for a minute in TIME_WAIT; they are no reason to refuse.
@@ -115,19 +134,19 @@ def bind(options: Options) -> socket.socket:
         listening_socket.listen(config.LISTEN_BACKLOG)
     except OSError as error:
         listening_socket.close()
-        raise StartError(why_not_bound(address, error)) from error
+        raise StartError(why_not_bound(option, address, error)) from error
     return listening_socket
 
 
-def why_not_bound(address: Address, error: OSError) -> str:
+def why_not_bound(option: str, address: Address, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return (
             f"port {address.port} of {address.host or 'this machine'} is in use by another program: stop that one, "
-            f"or choose another port with --listen (port 0 takes a free one)"
+            f"or choose another port with {option} (port 0 takes a free one)"
         )
     if error.errno == errno.EACCES:
-        return f"may not listen on {address}: ports below 1024 need a privilege; choose another with --listen"
-    return f"cannot listen on {address}: {error.strerror}; choose an address of this machine with --listen"
+        return f"may not listen on {address}: ports below 1024 need a privilege; choose another with {option}"
+    return f"cannot listen on {address}: {error.strerror}; choose an address of this machine with {option}"
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
@@ -139,7 +158,9 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     return new_event_loop
 
 
-def run_node(settings: Settings, options: Options, listening_socket: socket.socket) -> None:
+def run_node(
+    settings: Settings, options: Options, listening_socket: socket.socket, watch_socket: socket.socket | None = None
+) -> None:
     """Run a node until a signal. This process is the node's alone, so its global switches are set here."""
     logs.configure(sys.stderr)
     # kio imports hypothesis where it is installed, for strategies that no server needs: 0.2 to 1 s.
@@ -151,16 +172,23 @@ def run_node(settings: Settings, options: Options, listening_socket: socket.sock
     from .node import Node
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(serve_until_signal(Node(settings, options), options, listening_socket))
+        runner.run(serve_until_signal(Node(settings, options), options, listening_socket, watch_socket))
 
 
-async def serve_until_signal(node: Node, options: Options, listening_socket: socket.socket) -> None:
+async def serve_until_signal(
+    node: Node, options: Options, listening_socket: socket.socket, watch_socket: socket.socket | None
+) -> None:
     """Start, say so, wait for a signal, stop. A signal that comes during the start is obeyed after it."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, on_signal, number, stopping)
     loop.add_signal_handler(STATS_SIGNAL, show_stats, node)
+    with watching(node, watch_socket, loop):
+        await serve_on(node, options, listening_socket, stopping)
+
+
+async def serve_on(node: Node, options: Options, listening_socket: socket.socket, stopping: asyncio.Event) -> None:
     host, port = listening_socket.getsockname()[:2]
     await node.start(listening_socket)
     # What was loaded stays: it need not be looked at by every collection. The rest is freed by reference counts, so
@@ -170,6 +198,23 @@ async def serve_until_signal(node: Node, options: Options, listening_socket: soc
     print(f"callboard ready on {Address(options.listen_host or host, port)}", flush=True)
     await stopping.wait()
     await node.stop()
+
+
+@contextmanager
+def watching(node: Node, watch_socket: socket.socket | None, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """From before the start until after the end, so that whoever watches hears of both."""
+    if watch_socket is None:
+        yield
+        return
+    from .metrics import pages  # prometheus_client, which a server that nobody watches does not need
+    from .watch import WatchServer
+
+    server = WatchServer(watch_socket, pages(node), loop)
+    server.start()
+    try:
+        yield
+    finally:
+        server.close()
 
 
 def on_signal(number: signal.Signals, stopping: asyncio.Event) -> None:

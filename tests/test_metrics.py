@@ -1,0 +1,170 @@
+"""The window on a node: /metrics as Prometheus reads it, /healthz and /readyz as whoever restarts servers asks them."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from door import Door, beating, committing, enrol, on_a_loop, open_door
+from prometheus_client.parser import text_string_to_metric_families
+from test_cli import refusal
+
+from callboard.runtime.metrics import pages
+from callboard.runtime.watch import LOOP_TIMEOUT_S, Pages, WatchServer
+
+
+class Answer(NamedTuple):
+    status: int
+    content_type: str
+    text: str
+
+
+def get(port: int, path: str, method: str = "GET") -> Answer:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request(method, path)
+        response = connection.getresponse()
+        return Answer(response.status, response.headers["Content-Type"], response.read().decode())
+    finally:
+        connection.close()
+
+
+@asynccontextmanager
+async def watched(shown: Pages) -> AsyncIterator[int]:
+    """A window on a free port of this loop; gives the port."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = WatchServer(listening, shown, asyncio.get_running_loop())
+    server.start()
+    try:
+        yield listening.getsockname()[1]
+    finally:
+        server.close()
+
+
+async def scrape(port: int) -> dict[str, float]:
+    """All samples by name and labels, as Prometheus' own parser reads them: ``name{label=value}``."""
+    answer = await asyncio.to_thread(get, port, "/metrics")
+    assert answer.status == 200
+    return {
+        sample.name + "".join(f"{{{label}={value}}}" for label, value in sample.labels.items()): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+
+
+async def enrolled(door: Door) -> None:
+    """Two groups: one Stable with two commits, one that has only an offset."""
+    client = await door.connect()
+    member = await enrol(client, "busy")
+    for _ in range(2):
+        await client.ask("offset_commit", 9, **committing("busy", member))
+    await client.ask("heartbeat", **beating("busy", member))
+
+
+@on_a_loop
+async def test_metrics_count_what_groups_did(tmp_path: Path) -> None:
+    async with open_door(tmp_path) as door, watched(pages(door.node)) as port:
+        before = await scrape(port)
+        await enrolled(door)
+        after = await scrape(port)
+    assert before["callboard_commits_total"] == 0
+    assert after["callboard_commits_total"] == 2
+    assert after["callboard_rebalances_total"] == before["callboard_rebalances_total"] + 1
+    assert (before["callboard_groups{state=Stable}"], after["callboard_groups{state=Stable}"]) == (0, 1)
+    assert after["callboard_connections"] == 1
+    assert after["callboard_actors{class=GroupActor}"] == 1
+    assert after["process_resident_memory_bytes"] > 0
+
+
+@on_a_loop
+async def test_a_session_that_expires_is_counted(tmp_path: Path) -> None:
+    async with open_door(tmp_path, group_min_session_timeout_ms=1) as door, watched(pages(door.node)) as port:
+        await enrol(await door.connect(), "short", session_timeout=50)
+        while not (seen := await scrape(port))["callboard_expired_sessions_total"]:
+            pass
+    assert seen["callboard_expired_sessions_total"] == 1
+    assert seen["callboard_groups{state=Empty}"] == 1
+
+
+@on_a_loop
+async def test_labels_do_not_grow_with_groups(tmp_path: Path) -> None:
+    async with open_door(tmp_path) as door, watched(pages(door.node)) as port:
+        client = await door.connect()
+        await enrol(client, "first")
+        few = await scrape(port)
+        for number in range(20):
+            await enrol(client, f"group-{number}")
+        many = await scrape(port)
+    assert many.keys() == few.keys()
+    assert many["callboard_groups{state=Stable}"] == 21
+
+
+@on_a_loop
+async def test_health_and_readiness(tmp_path: Path) -> None:
+    async with open_door(tmp_path) as door, watched(pages(door.node)) as port:
+        assert await asyncio.to_thread(get, port, "/healthz") == (200, "text/plain; charset=utf-8", "healthy\n")
+        assert await asyncio.to_thread(get, port, "/readyz") == (200, "text/plain; charset=utf-8", "ready\n")
+
+
+async def _nothing() -> bytes:
+    return b""
+
+
+@on_a_loop
+async def test_who_is_not_ready_says_why() -> None:
+    async with watched(Pages(_nothing, lambda: "partition 7 of 50 is being loaded")) as port:
+        ready, health = [await asyncio.to_thread(get, port, path) for path in ("/readyz", "/healthz")]
+    assert (ready.status, ready.text) == (503, "partition 7 of 50 is being loaded\n")
+    assert health.status == 200, "whoever still loads is not to be restarted"
+
+
+@on_a_loop
+async def test_an_unknown_page_names_the_known_ones() -> None:
+    async with watched(Pages(_nothing, lambda: None)) as port:
+        answer = await asyncio.to_thread(get, port, "/metric?x=1")
+        head = await asyncio.to_thread(get, port, "/healthz", "HEAD")
+    assert answer.status == 404
+    assert answer.text == "nothing is at '/metric?x=1', expected one of /metrics, /healthz, /readyz\n"
+    assert (head.status, head.text) == (200, "")
+
+
+@on_a_loop
+async def test_a_loop_that_does_not_turn_is_not_healthy() -> None:
+    answers: list[Answer] = []
+    asked = threading.Event()
+
+    def ask(port: int) -> None:
+        asked.set()
+        answers.append(get(port, "/healthz"))
+
+    async with watched(Pages(_nothing, lambda: None)) as port:
+        asking = threading.Thread(target=ask, args=(port,))
+        asking.start()
+        while asking.is_alive():  # the loop is kept all the while
+            time.sleep(0.01)
+    assert [(answer.status, answer.text) for answer in answers] == [
+        (503, f"the server's loop has not answered for {LOOP_TIMEOUT_S:.0f} s\n")
+    ]
+
+
+def test_serve_refuses_a_watch_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        asked = ("serve", "--listen", "127.0.0.1:0", "--data", "d", "--metrics", f"127.0.0.1:{port}")
+        said = refusal(*asked, folder=tmp_path)
+    assert said.startswith(f"port {port} of 127.0.0.1 is in use")
+    assert "--metrics" in said
+
+
+@pytest.mark.parametrize("address", ["9644", "127.0.0.1:x", "127.0.0.1:70000"])
+def test_serve_refuses_a_watch_address_that_is_none(tmp_path: Path, address: str) -> None:
+    said = refusal("serve", "--data", "d", "--metrics", address, folder=tmp_path)
+    assert said.startswith(f"bad metrics '{address}'")
