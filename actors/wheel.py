@@ -1,6 +1,7 @@
 """The hierarchical timing wheel: a million deadlines, none early, none lost, no tick that pays for a big cascade.
 
-Two levels. The lower one is a ring of ``PAGES`` pages, one slot for each tick. What is due later than the ring reaches
+Two levels. The lower one is a ring of ``PAGES`` pages, one slot for each tick, in which a list begins when it gets its
+first deadline and ends with its last: so a large ring costs 9 bytes a slot. What is due later than the ring reaches
 lies in the upper level: one list for each page, found through a ``SortedDict`` of page numbers, so that a deadline days
 away costs no more than a near one and empty time costs nothing. Each time that the clock enters a new page, the page
 that has come into reach moves down, a few deadlines a call, ``PAGES - 1`` pages before the first of them is due. So
@@ -26,9 +27,9 @@ from typing import Any
 
 from sortedcontainers import SortedDict
 
-# At 10 ms a tick a page is 20 s and the ring 82 s: it reaches 61 s ahead at least, so that sessions of the default 45 s
-# never touch the upper level.
-PAGE_BITS = 11
+# At 1 ms a tick a page is 16 s and the ring 65 s: it reaches 49 s ahead at least, so that sessions of the default 45 s
+# never touch the upper level. (A ring of 8 s cost them 30 bytes and 0.4 us more each.)
+PAGE_BITS = 14
 PAGES = 4
 # Deadlines that a call moves down. About 0.1 ms; enough for 750 deadlines a tick when each tick is a call.
 SPREAD = 256
@@ -72,8 +73,8 @@ class TimingWheel:
         self._bits = page_bits
         self._spread = spread
         self._mask = (PAGES << page_bits) - 1
-        self._slots = [_empty_list() for _ in range(PAGES << page_bits)]
-        self._used = bytearray(PAGES << page_bits)  # 1 where the slot is not empty: find() looks at all in 0.1 us
+        self._slots: list[Timer | None] = [None] * (PAGES << page_bits)  # never an empty list
+        self._used = bytearray(PAGES << page_bits)  # 1 where the slot is not empty: find() looks at all in 1 us
         self._pages: SortedDict[int, Timer] = SortedDict()  # never an empty list
         self._count = 0
         self._open = (now_tick >> page_bits) + PAGES  # the first page that is not wholly in the ring; a part may be
@@ -91,13 +92,8 @@ class TimingWheel:
             self.cancel(deadline)
         due_tick = max(due_tick, self._now)
         if due_tick < self._open_tick:
-            slot = due_tick & self._mask
-            self._used[slot] = 1
-            head = self._slots[slot]
-            if head.due_tick == due_tick:
-                due_tick = head.due_tick  # one int for all that are due then: 32 bytes a deadline less
-            else:
-                head.due_tick = due_tick
+            head = self._slots[due_tick & self._mask] or self._begin_slot(due_tick)
+            due_tick = head.due_tick  # one int for all that are due then: 32 bytes a deadline less
         else:
             head = self._page(due_tick >> self._bits)
             if head.prev.due_tick == due_tick:
@@ -162,10 +158,13 @@ class TimingWheel:
     def check(self) -> None:
         """Raise AssertionError unless every deadline is where it belongs. Costs a walk through all; for tests."""
         count = 0
-        for slot, head in enumerate(self._slots):
+        lists = {slot: head for slot, head in enumerate(self._slots) if head is not None}
+        assert self._used.count(1) == len(lists), f"{self._used.count(1)} slots are used, {len(lists)} have a list"
+        for slot, head in lists.items():
             filed = _walk(head)
-            assert bool(filed) == bool(self._used[slot]), f"slot {slot}: used is {self._used[slot]}, has {len(filed)}"
-            assert len({deadline.due_tick for deadline in filed}) <= 1, f"slot {slot} holds more than one tick"
+            assert filed, f"the list of slot {slot} is empty"
+            assert self._used[slot], f"slot {slot} has a list and is not used"
+            assert len({deadline.due_tick for deadline in filed}) == 1, f"slot {slot} holds more than one tick"
             for deadline in filed:
                 assert deadline.due_tick & self._mask == slot, f"due at {deadline.due_tick}, in slot {slot}"
                 assert self._now <= deadline.due_tick < self._open_tick + (1 << self._bits), "out of the ring's reach"
@@ -178,6 +177,14 @@ class TimingWheel:
             count += len(filed)
         assert count == self._count, f"{count} are filed, {self._count} were counted"
         assert 0 < self._open - (self._now >> self._bits) <= PAGES, f"page {self._open} is too near or too far"
+
+    def _begin_slot(self, due_tick: int) -> Timer:
+        """A list for a slot that has none."""
+        slot = due_tick & self._mask
+        head = self._slots[slot] = _empty_list()
+        head.due_tick = due_tick
+        self._used[slot] = 1
+        return head
 
     def _page(self, page: int) -> Timer:
         """The list of a page in the upper level."""
@@ -195,9 +202,16 @@ class TimingWheel:
         """The list that ``head`` heads has lost its last deadline. A page that moves down has lists in both levels."""
         slot = due_tick & self._mask
         if self._slots[slot] is head:
-            self._used[slot] = 0
+            self._end_slot(slot, head)
         else:
             del self._pages[due_tick >> self._bits]
+            head.prev = head.next = NOWHERE
+
+    def _end_slot(self, slot: int, head: Timer) -> None:
+        """Its list is empty. It points to itself, and would lie about until the garbage collector comes."""
+        self._slots[slot] = None
+        self._used[slot] = 0
+        head.prev = head.next = NOWHERE
 
     def _first_in_ring(self) -> int | None:
         """The first tick that has deadlines in the ring."""
@@ -211,6 +225,7 @@ class TimingWheel:
         """Take out up to ``room`` deadlines from the front of the slot of ``tick``."""
         slot = tick & self._mask
         head = self._slots[slot]
+        assert head is not None
         deadline = head.next
         before = len(fired)
         while deadline is not head and room:
@@ -223,7 +238,7 @@ class TimingWheel:
         deadline.prev = head
         self._count -= len(fired) - before
         if deadline is head:
-            self._used[slot] = 0
+            self._end_slot(slot, head)
 
     def _turn_page(self, now_tick: int, budget: int) -> bool:
         """Nothing is left in the open pages: open the next. False when nothing in it is due, or it needs more calls."""
@@ -255,19 +270,20 @@ class TimingWheel:
                 if head.next is not head:
                     break
                 del self._pages[self._open]
+                head.prev = head.next = NOWHERE
             self._open += 1
         self._open_tick = self._open << self._bits
 
     def _lower_list(self, head: Timer, budget: int) -> int:
         """Move up to ``budget`` deadlines from the front of a page's list to their slots; how many did."""
-        slots, used, mask = self._slots, self._used, self._mask
+        slots, mask = self._slots, self._mask
         left = budget
         deadline = head.next
         while deadline is not head and left:
             following = deadline.next
-            slot = deadline.due_tick & mask
-            used[slot] = 1
-            target = slots[slot]
+            due_tick = deadline.due_tick
+            target = slots[due_tick & mask] or self._begin_slot(due_tick)
+            deadline.due_tick = target.due_tick
             tail = target.prev
             deadline.prev = tail
             deadline.next = target

@@ -1,1 +1,1 @@
-"""Benches: what Callboard costs, measured against something simpler in the same run. ``python -m callboard.bench``."""
+"""Benches: what Callboard costs, measured against something simpler in the same run. ``callboard bench``."""

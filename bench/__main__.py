@@ -14,6 +14,7 @@ from importlib import import_module
 BENCHES = {
     "door": "heartbeats and durable commits a second through TCP, beside a bare server",
     "groups": "memory of a crowd of groups, asleep and awake",
+    "members": "a group of many members joins, syncs and rebalances: seconds against members",
     "concurrency": "one coordinator serialised in eight ways: actors, locks, loops; writes a report",
     "actors": "actors beside asyncio tasks with queues, pykka's threads and a bare deque",
     "timers": "deadlines on the timing wheel, beside a heap, ordered buckets and asyncio",

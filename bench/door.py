@@ -1,4 +1,4 @@
-"""``python -m callboard.bench door``: what a request through the front door costs, beside a bare server.
+"""``callboard bench door``: what a request through the front door costs, beside a bare server.
 
 Heartbeats and durable commits a second through TCP, one request in flight on each connection and pipelined. The bare
 server (``bare_server.py``) decodes each request too, with the same parser and loop, and answers prepared bytes; so the
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from callboard.actors.javahash import offsets_partition
+from callboard.bench.enrolment import commit, create_topic, enrol, find_coordinator
 from callboard.bench.harness import (
     BenchError,
     Measured,
@@ -30,7 +31,6 @@ from callboard.bench.harness import (
 )
 from callboard.bench.lanes import Outcome
 from callboard.bench.load import COMMITS, HEARTBEATS, LoadProcess, group_names
-from callboard.bench.members import commit, create_topic, enrol, find_coordinator
 from callboard.bench.wire import Client
 
 PIPELINED = 16
@@ -122,7 +122,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m callboard.bench door", description=PURPOSE)
+    parser = argparse.ArgumentParser(prog="callboard bench door", description=PURPOSE)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each run (default 3)")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each kind (default 3)")
     parser.add_argument("--connections", type=int, default=50)

@@ -84,7 +84,9 @@ class Child:
     def _read(self, timeout_s: float) -> bytes:
         stdout = self._process.stdout
         assert stdout is not None
-        if timeout_s <= 0 or not select.select([stdout], [], [], timeout_s)[0]:
+        poll = select.poll()  # select() takes no descriptor above 1023, and some benches have thousands of connections
+        poll.register(stdout, select.POLLIN)
+        if timeout_s <= 0 or not poll.poll(timeout_s * 1000):
             raise BenchError(self._story("said nothing in time"))
         data = os.read(stdout.fileno(), 65536)
         if not data:

@@ -17,9 +17,7 @@ from functools import partial
 from typing import Any
 
 from callboard.bench.bare_server import commit_answer
-from callboard.bench.harness import BenchError, Child, process_cpu_s
-from callboard.bench.lanes import Lane, Outcome, Reel, drive
-from callboard.bench.members import (
+from callboard.bench.enrolment import (
     Member,
     commit,
     commit_fields,
@@ -29,6 +27,8 @@ from callboard.bench.members import (
     find_coordinator,
     leave,
 )
+from callboard.bench.harness import BenchError, Child, process_cpu_s
+from callboard.bench.lanes import Lane, Outcome, Reel, drive
 from callboard.bench.wire import CORRELATION_AT_ANSWER, CORRELATION_AT_REQUEST, Client, api, no_error, skip_hypothesis
 
 OFFSET_MARK = 0x5A5A5A5A5A5A5A5A  # finds the offset's place in an encoded request

@@ -1,280 +1,357 @@
-"""Puts members into groups by the real classic protocol: JoinGroup (twice, KIP-394), SyncGroup, and out by LeaveGroup.
+"""How long a group of many members takes to join, to sync and to rebalance, through TCP. ``callboard bench members``.
 
-A group may get several members. With no initial rebalance delay the first of them is alone in generation 1, so members
-join again until the leader has heard of all of them: that is one generation with everybody in it.
+Every member has a connection of its own, as a client's has, since a parked request blocks its connection. One process
+plays all of them. The leader of a Stable group rejoins, all others hear of it and rejoin, then all sync: that is a
+rebalance, and it is done several times. Meanwhile a second process beats for a member of another group and describes
+the crowd, and notes how long that takes. Twice as many members should take twice as long, and not four times.
 """
 
 from __future__ import annotations
 
-import selectors
+import argparse
+import json
+import resource
+import select
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
-from callboard.bench.harness import BenchError
-from callboard.bench.wire import ANSWER_TIMEOUT_S, Api, Client, api
+from callboard.bench.door import callboard_server
+from callboard.bench.enrolment import MEMBER_ID_REQUIRED, REBALANCING, Member, enrol
+from callboard.bench.harness import BenchError, Child, Server, machine, print_table, process_cpu_s, write_json
+from callboard.bench.wire import Api, Client, api, skip_hypothesis
 
-SESSION_TIMEOUT_MS = 1_800_000  # Kafka's largest: members do not beat while other rounds are measured
-REBALANCE_TIMEOUT_MS = 10_000  # members that an earlier run left behind are thrown out after this
-PATIENCE_S = 60.0  # a Kafka that just started makes its offsets topic first
-RETRY_PAUSE_S = 0.05
-PROTOCOL_TYPE = "consumer"
-PROTOCOL_NAME = "range"
-
-UNKNOWN_TOPIC_OR_PARTITION = 3
-LOADING = 14
-NOT_AVAILABLE = 15
-NOT_COORDINATOR = 16
-REBALANCING = 27
-TOPIC_EXISTS = 36
-MEMBER_ID_REQUIRED = 79
-PASSING = (UNKNOWN_TOPIC_OR_PARTITION, LOADING, NOT_AVAILABLE, NOT_COORDINATOR)
-
-
-class Member(NamedTuple):
-    """What a member needs for its heartbeats and commits; it commits to its own partition of its topic."""
-
-    group_id: str
-    member_id: str
-    generation: int
-    topic: str
-    partition: int
+PURPOSE = "Seconds that a group of many members takes to join, sync and rebalance, and how others are served meanwhile."
+GROUP = "crowd"
+BYSTANDERS = "bystanders"
+PROTOCOL = "range"
+SIZES = (10, 100, 1000, 5000)
+QUICK_SIZES = (10, 100)
+ROUNDS = 5  # rebalances; the first after a start is slower than the others
+QUICK_ROUNDS = 2
+SESSION_TIMEOUT_MS = 1_800_000  # nobody beats while we measure
+SPARE_FILES = 200  # what server and bench have open besides connections: files of partitions, pipes
+ANSWER_TIMEOUT_S = 120.0
+LOOK_PAUSE_S = 0.002
+BEAT_PAUSE_S = 0.005
+DESCRIBE_PAUSE_S = 0.25
+SUBSCRIPTION = b"\0\0\0\0\0\1\0\5crowd\xff\xff\xff\xff"
+ASSIGNMENT = b"\0\0\0\0\0\1\0\5crowd\0\0\0\1\0\0\0\0\xff\xff\xff\xff"
 
 
-def create_topic(client: Client, partitions: int) -> str:
-    """Create the topic that is committed to, and return its name; one that exists is taken as it is.
+class Found(NamedTuple):
+    """What was measured for one number of members; times in seconds."""
 
-    The name tells how many partitions it has, so that an earlier and smaller run left none that is too small.
-    """
-    topic = f"door-{partitions}"
-    create = api("create_topics", 7)
-    wanted = create.types.CreatableTopic(
-        name=topic, num_partitions=partitions, replication_factor=1, assignments=(), configs=()
-    )
-    answer = client.ask(create, topics=(wanted,))
-    _check(answer.topics[0].error_code, f"CreateTopics {topic!r}", allowed=(TOPIC_EXISTS,))
-    return topic
+    members: int
+    join_s: float
+    sync_s: float
+    rebalance_s: float  # the median
+    server_cpu_s: float | None  # of a rebalance, on average
+    describe_max_s: float
+    described: int
+    beat_max_s: float
 
 
-def find_coordinator(client: Client, group_id: str) -> None:
-    """Wait until the server is the group's coordinator and ready. Its address is taken to be the one we are on."""
-    find = api("find_coordinator", 4)
+class Seat:
+    """A member, its connection and what it was last told."""
 
-    def ask() -> int:
-        return int(client.ask(find, key_type=0, coordinator_keys=(group_id,)).coordinators[0].error_code)
-
-    _patiently(ask, f"FindCoordinator of {group_id!r}")
-
-
-def enrol(clients: Sequence[Client], groups: Sequence[str], topic: str) -> list[Member]:
-    """Each client joins the group at its place in ``groups`` and gets its assignment: as many members as groups.
-
-    Member i is assigned, and is to commit to, partition i of ``topic``.
-    """
-    casts: dict[str, _Cast] = {}
-    seats = []
-    for partition, (client, group_id) in enumerate(zip(clients, groups, strict=False)):
-        cast = casts.setdefault(group_id, _Cast())
-        seats.append(_Seat(client, group_id, cast, topic, partition))
-    for seat in seats:
-        seat.introduce()
-    _join(seats, list(casts.values()))
-    for seat in seats:
-        seat.send_sync()
-    for seat in seats:
-        seat.receive_sync()
-    return [seat.member() for seat in seats]
-
-
-def leave(client: Client, member: Member) -> None:
-    """Leave, so that the next run does not wait for this member."""
-    api_ = api("leave_group", 5)
-    identity = api_.types.MemberIdentity(member_id=member.member_id)
-    answer = client.ask(api_, group_id=member.group_id, members=(identity,))
-    _check(answer.error_code, f"LeaveGroup of {member.group_id!r}")
-
-
-def commit(client: Client, member: Member, offset: int) -> None:
-    """Commit one offset and wait for it; patient with a topic or coordinator that is still coming up."""
-    fields = commit_fields(member, offset)
-
-    def ask() -> int:
-        return int(client.ask(api("offset_commit", 9), **fields).topics[0].partitions[0].error_code)
-
-    _patiently(ask, f"OffsetCommit of {member.group_id!r} to {member.topic}-{member.partition}")
-
-
-def commit_fields(member: Member, offset: int) -> dict[str, Any]:
-    """The fields of an OffsetCommit v9 of one offset."""
-    types = api("offset_commit", 9).types
-    partition = types.OffsetCommitRequestPartition(
-        partition_index=member.partition, committed_offset=offset, committed_metadata=""
-    )
-    return {
-        "group_id": member.group_id,
-        "generation_id_or_member_epoch": member.generation,
-        "member_id": member.member_id,
-        "topics": (types.OffsetCommitRequestTopic(name=member.topic, partitions=(partition,)),),
-    }
-
-
-def committed(client: Client, member: Member) -> int:
-    """The committed offset of a member's partition, as the server tells it."""
-    fetch = api("offset_fetch", 8)
-    topic = fetch.types.OffsetFetchRequestTopics(name=member.topic, partition_indexes=(member.partition,))
-    group = fetch.types.OffsetFetchRequestGroup(group_id=member.group_id, topics=(topic,))
-    answer = client.ask(fetch, groups=(group,)).groups[0]
-    _check(answer.error_code, f"OffsetFetch of {member.group_id!r}")
-    partition = answer.topics[0].partitions[0]
-    _check(partition.error_code, f"OffsetFetch of {member.topic}-{member.partition}")
-    return int(partition.committed_offset)
-
-
-class _Cast:
-    """The members of one group while they gather. Generations up to ``stale`` are known to lack somebody."""
-
-    def __init__(self) -> None:
-        self.seats: list[_Seat] = []
-        self.stale = 0
-        self.complete: int | None = None
-
-    @property
-    def gathered(self) -> bool:
-        return all(not seat.asking and seat.generation == self.complete for seat in self.seats)
-
-    def hear(self, seat: _Seat, answer: Any) -> None:
-        """A member was told its generation; the leader's answer tells who else is in it."""
-        if answer.leader != seat.member_id:
-            return
-        if len(answer.members) == len(self.seats):
-            self.complete = answer.generation_id
-        else:
-            self.stale = answer.generation_id
-
-    def ask_again(self) -> None:
-        for seat in self.seats:
-            if not seat.asking and seat.generation <= self.stale:
-                seat.send_join()
-
-
-class _Seat:
-    """One client on its way into a group."""
-
-    def __init__(self, client: Client, group_id: str, cast: _Cast, topic: str, partition: int) -> None:
+    def __init__(self, client: Client) -> None:
         self.client = client
-        self.group_id = group_id
-        self.cast = cast
-        self.topic = topic
-        self.partition = partition
         self.member_id = ""
         self.generation = -1
-        self.leads = False
-        self.asking = False
-        cast.seats.append(self)
 
-    def introduce(self) -> None:
-        """Get a member id (KIP-394)."""
-
-        def ask() -> int:
-            self.send_join()
-            answer = self.client.receive()
-            self.member_id, self.asking = answer.member_id, False
-            return 0 if answer.error_code == MEMBER_ID_REQUIRED else int(answer.error_code)
-
-        _patiently(ask, f"JoinGroup of {self.group_id!r}")
-
-    def send_join(self) -> None:
+    def ask_to_join(self) -> None:
         join = api("join_group", 9)
-        protocol = join.types.JoinGroupRequestProtocol(name=PROTOCOL_NAME, metadata=_subscription(self.topic))
-        self.asking = True
+        protocol = join.types.JoinGroupRequestProtocol(name=PROTOCOL, metadata=SUBSCRIPTION)
+        timeout = timedelta(milliseconds=SESSION_TIMEOUT_MS)
         self.client.send(
             join,
-            group_id=self.group_id,
-            session_timeout=timedelta(milliseconds=SESSION_TIMEOUT_MS),
-            rebalance_timeout=timedelta(milliseconds=REBALANCE_TIMEOUT_MS),
+            group_id=GROUP,
+            session_timeout=timeout,
+            rebalance_timeout=timeout,
             member_id=self.member_id,
-            protocol_type=PROTOCOL_TYPE,
+            protocol_type="consumer",
             protocols=(protocol,),
         )
 
-    def receive_join(self) -> None:
-        answer = self.client.receive()
-        self.asking = False
-        _check(answer.error_code, f"JoinGroup of {self.group_id!r}", allowed=(REBALANCING,))
-        self.generation = answer.generation_id
-        self.leads = answer.leader == self.member_id
-        self.cast.hear(self, answer)
-        self.cast.ask_again()
+    def hear_id(self) -> None:
+        answer = self._answer("JoinGroup", MEMBER_ID_REQUIRED)
+        self.member_id = answer.member_id
 
-    def send_sync(self) -> None:
-        sync = api("sync_group", 5)
+    def hear_joined(self) -> Any:
+        answer = self._answer("JoinGroup")
+        self.generation = answer.generation_id
+        return answer
+
+    def ask_to_sync(self, assignments: tuple[Any, ...] = ()) -> None:
         self.client.send(
-            sync,
-            group_id=self.group_id,
+            api("sync_group", 5),
+            group_id=GROUP,
             generation_id=self.generation,
             member_id=self.member_id,
-            protocol_type=PROTOCOL_TYPE,
-            protocol_name=PROTOCOL_NAME,
-            assignments=self._assignments(sync) if self.leads else (),
+            protocol_type="consumer",
+            protocol_name=PROTOCOL,
+            assignments=assignments,
         )
 
-    def receive_sync(self) -> None:
+    def hear_synced(self) -> None:
+        if self._answer("SyncGroup").assignment != ASSIGNMENT:
+            raise BenchError(f"member {self.member_id!r} was given something else than its assignment")
+
+    def hears_of_rebalance(self) -> bool:
+        beat = api("heartbeat", 4)
+        answer = self.client.ask(beat, group_id=GROUP, generation_id=self.generation, member_id=self.member_id)
+        if answer.error_code not in (0, REBALANCING):
+            raise BenchError(f"a heartbeat was answered with error code {int(answer.error_code)}, expected 0 or 27")
+        return bool(answer.error_code == REBALANCING)
+
+    def _answer(self, what: str, expected: int = 0) -> Any:
         answer = self.client.receive()
-        _check(answer.error_code, f"SyncGroup of {self.group_id!r}")
-        if answer.assignment != _assignment(self.topic, self.partition):
-            raise BenchError(f"member {self.member_id!r} of {self.group_id!r} was given another one's assignment")
+        if answer.error_code != expected:
+            raise BenchError(f"{what} was answered with error code {int(answer.error_code)}, expected {expected}")
+        return answer
 
-    def member(self) -> Member:
-        return Member(self.group_id, self.member_id, self.generation, self.topic, self.partition)
 
-    def _assignments(self, sync: Api) -> tuple[Any, ...]:
-        return tuple(
-            sync.types.SyncGroupRequestAssignment(
-                member_id=seat.member_id, assignment=_assignment(seat.topic, seat.partition)
-            )
-            for seat in self.cast.seats
+class Crowd:
+    """All members of the group. Everything is sent before the first answer is waited for."""
+
+    def __init__(self, clients: Sequence[Client]) -> None:
+        self.seats = [Seat(client) for client in clients]
+        self.leader = self.seats[0]
+
+    def get_ids(self) -> None:
+        for seat in self.seats:
+            seat.ask_to_join()
+        for seat in self.seats:
+            seat.hear_id()
+
+    def join(self) -> None:
+        """The first makes the group alone (there is no initial delay here) and rejoins when all others are parked."""
+        self.leader.ask_to_join()
+        self.leader.hear_joined()
+        for seat in self.seats[1:]:
+            seat.ask_to_join()
+        _wait_until(self._all_are_members, f"all {len(self.seats)} are members")
+        self.leader.ask_to_join()
+        self._hear_joined()
+
+    def sync(self) -> None:
+        one = api("sync_group", 5).types.SyncGroupRequestAssignment
+        self.leader.ask_to_sync(tuple(one(member_id=seat.member_id, assignment=ASSIGNMENT) for seat in self.seats))
+        for seat in self.seats:
+            if seat is not self.leader:
+                seat.ask_to_sync()
+        for seat in self.seats:
+            seat.hear_synced()
+
+    def rebalance(self) -> None:
+        """As when the leader's metadata has changed; the others hear of it with their next heartbeat."""
+        self.leader.ask_to_join()
+        followers = [seat for seat in self.seats if seat is not self.leader]
+        if followers:
+            _wait_until(followers[0].hears_of_rebalance, "a heartbeat tells of the rebalance")
+        for seat in followers:
+            seat.ask_to_join()
+        self._hear_joined()
+        self.sync()
+
+    def _all_are_members(self) -> bool:
+        return len(_described(self.leader.client).members) == len(self.seats)
+
+    def _hear_joined(self) -> None:
+        generations = set()
+        for seat in self.seats:
+            answer = seat.hear_joined()
+            generations.add(answer.generation_id)
+            if answer.members:
+                self.leader = seat
+                if len(answer.members) != len(self.seats):
+                    raise BenchError(f"the leader was told {len(answer.members)} members, expected {len(self.seats)}")
+        if len(generations) != 1:
+            raise BenchError(f"the members are in the generations {sorted(generations)}, expected one")
+
+
+def _wait_until(is_so: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + ANSWER_TIMEOUT_S
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise BenchError(f"waited {ANSWER_TIMEOUT_S:.0f} s in vain until {what}")
+        time.sleep(LOOK_PAUSE_S)
+
+
+def _described(client: Client) -> Any:
+    [group] = client.ask(api("describe_groups", 5), groups=(GROUP,), include_authorized_operations=False).groups
+    return group
+
+
+# Measuring -----------------------------------------------------------------------------------------------------------
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print, write the JSON; 1 when an answer was wrong or a server did not run."""
+    options = _options(argv)
+    skip_hypothesis()
+    try:
+        if options.watch is not None:
+            watch(options.watch)
+            return 0
+        found = [measure(size, options.rounds) for size in options.members]
+    except (BenchError, OSError) as error:
+        print(f"members: {error}", file=sys.stderr)
+        return 1
+    _show(found)
+    if options.json is not None:
+        sizes = [one._asdict() for one in found]
+        write_json(options.json, {"rounds": options.rounds, "sizes": sizes, "machine": machine()})
+    return 0
+
+
+def measure(size: int, rounds: int) -> Found:
+    """One group of ``size`` members on a fresh server, and ``rounds`` rebalances of it.
+
+    Raises BenchError when an answer is wrong.
+    """
+    _allow_files(size + SPARE_FILES)
+    with ExitStack() as stack:
+        server = stack.enter_context(callboard_server())
+        crowd = Crowd([stack.enter_context(_connect(server)) for _ in range(size)])
+        crowd.get_ids()
+        join_s, sync_s = _timed(crowd.join), _timed(crowd.sync)
+        with Watcher(server.address) as watcher:
+            cpu_s = process_cpu_s(server.pid)
+            rebalance_s = median(_timed(crowd.rebalance) for _ in range(rounds))
+            cpu_after_s = process_cpu_s(server.pid)
+            seen = watcher.stop_watching()
+    used_s = None if cpu_s is None or cpu_after_s is None else (cpu_after_s - cpu_s) / rounds
+    return Found(size, join_s, sync_s, rebalance_s, used_s, **seen)
+
+
+@contextmanager
+def _connect(server: Server) -> Iterator[Client]:
+    with Client(server.address) as client:
+        client.socket.settimeout(ANSWER_TIMEOUT_S)
+        yield client
+
+
+def _timed(deed: Callable[[], None]) -> float:
+    started = time.perf_counter()
+    deed()
+    return time.perf_counter() - started
+
+
+def _allow_files(count: int) -> None:
+    """A connection takes a file descriptor here, and another in the server, which inherits this limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < count:
+        raise BenchError(f"{count} files are needed and this user may open {hard}: raise `ulimit -n`, or ask for fewer")
+    if soft < count:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
+
+
+# The bystander -------------------------------------------------------------------------------------------------------
+
+
+class Watcher(Child):
+    """The other side: a process that watches until it is told to stop."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(["-m", "callboard.bench.members", "--watch", address], "the watcher")
+        try:
+            self.read_line(ANSWER_TIMEOUT_S)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop_watching(self) -> dict[str, Any]:
+        self.write_line("stop")
+        seen: dict[str, Any] = json.loads(self.read_line(ANSWER_TIMEOUT_S))
+        return seen
+
+
+def watch(address: str) -> None:
+    """Beat for a member of another group and describe the crowd, each on a connection of its own; tell the longest."""
+    with Client(address) as beating, Client(address) as describing:
+        describing.socket.settimeout(ANSWER_TIMEOUT_S)
+        [member] = enrol([beating], [BYSTANDERS], "crowd")
+        print("watching", flush=True)
+        beats, describes = [_beat(beating, member)], [_describe(describing)]
+        next_describe = time.monotonic()
+        while not select.select([sys.stdin], [], [], BEAT_PAUSE_S)[0]:
+            beats.append(_beat(beating, member))
+            if time.monotonic() >= next_describe:
+                describes.append(_describe(describing))
+                next_describe = time.monotonic() + DESCRIBE_PAUSE_S
+        seen = {"beat_max_s": max(beats), "describe_max_s": max(describes), "described": len(describes)}
+        print(json.dumps(seen), flush=True)
+
+
+def _beat(client: Client, member: Member) -> float:
+    started = time.perf_counter()
+    beat: Api = api("heartbeat", 4)
+    answer = client.ask(beat, group_id=BYSTANDERS, generation_id=member.generation, member_id=member.member_id)
+    if answer.error_code != 0:
+        raise BenchError(f"the bystander's heartbeat was answered with error code {int(answer.error_code)}")
+    return time.perf_counter() - started
+
+
+def _describe(client: Client) -> float:
+    started = time.perf_counter()
+    _described(client)
+    return time.perf_counter() - started
+
+
+# What it says --------------------------------------------------------------------------------------------------------
+
+
+def _show(found: Sequence[Found]) -> None:
+    base = found[-1].rebalance_s / found[-1].members
+    rows = [
+        (
+            f"{one.members:,}",
+            f"{one.join_s:.3f}",
+            f"{one.sync_s:.3f}",
+            f"{one.rebalance_s:.3f}",
+            f"{one.rebalance_s / one.members * 1e6:,.0f}",
+            f"{one.rebalance_s / one.members / base:.2f}",
+            "" if one.server_cpu_s is None else f"{one.server_cpu_s / one.members * 1e6:,.0f}",
+            f"{one.describe_max_s * 1e3:,.0f}",
+            f"{one.beat_max_s * 1e3:,.0f}",
         )
-
-
-def _join(seats: Sequence[_Seat], casts: list[_Cast]) -> None:
-    """Let every seat join, and again, until each group is complete in one generation."""
-    with selectors.DefaultSelector() as selector:
-        for seat in seats:
-            selector.register(seat.client.socket, selectors.EVENT_READ, seat)
-            seat.send_join()
-        while not all(cast.gathered for cast in casts):
-            ready = selector.select(ANSWER_TIMEOUT_S)
-            if not ready:
-                raise BenchError(f"no answer to JoinGroup in {ANSWER_TIMEOUT_S:.0f} s; is the group in use elsewhere?")
-            for key, _ in ready:
-                key.data.receive_join()
-
-
-def _patiently(ask: Callable[[], int], what: str) -> None:
-    """Ask until the answer's error code is not one that passes by itself."""
-    deadline = time.monotonic() + PATIENCE_S
-    while (code := ask()) in PASSING and time.monotonic() < deadline:
-        time.sleep(RETRY_PAUSE_S)
-    _check(code, what)
-
-
-def _check(code: int, what: str, allowed: tuple[int, ...] = ()) -> None:
-    if code != 0 and code not in allowed:
-        raise BenchError(f"{what} was answered with error code {int(code)}, expected 0")
-
-
-def _subscription(topic: str) -> bytes:
-    """A consumer's metadata, ConsumerProtocolSubscription v0: version, topics, user data null."""
-    name = topic.encode()
-    return b"\0\0" + b"\0\0\0\1" + len(name).to_bytes(2, "big") + name + b"\xff\xff\xff\xff"
-
-
-def _assignment(topic: str, partition: int) -> bytes:
-    """ConsumerProtocolAssignment v0 of one partition: version, topics, user data null."""
-    name = topic.encode()
-    return (
-        b"\0\0\0\0\0\1"
-        + (len(name).to_bytes(2, "big") + name + b"\0\0\0\1" + partition.to_bytes(4, "big"))
-        + b"\xff\xff\xff\xff"
+        for one in found
+    ]
+    columns = (
+        *("members", "join\ns", "sync\ns", "rebalance\ns", "us a\nmember", "of the\nlast row"),
+        *("server us\na member", "describe\nmax ms", "beat\nmax ms"),
     )
+    notes = [
+        "a rebalance: the leader rejoins, the others hear of it and rejoin, all sync, durably; the median of several",
+        "join is the first generation: all but one are parked until that one, who was first, rejoins",
+        "describe, beat: the longest wait of a bystander who describes the group, and who beats in another one",
+    ]
+    print_table("A group of many members", columns, rows, notes)
+
+
+def _options(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="callboard bench members", description=PURPOSE)
+    parser.add_argument("--members", type=int, nargs="+", metavar="N", help="sizes of the group (10 100 1000 5000)")
+    parser.add_argument("--rounds", type=int, metavar="N", help=f"rebalances of each group ({ROUNDS})")
+    parser.add_argument("--quick", action="store_true", help="10 and 100 members, to see that it works")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+    parser.add_argument("--watch", metavar="HOST:PORT", help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    options.members = options.members or (QUICK_SIZES if options.quick else SIZES)
+    options.rounds = (QUICK_ROUNDS if options.quick else ROUNDS) if options.rounds is None else options.rounds
+    if options.rounds < 1:
+        parser.error(f"--rounds {options.rounds}: expected 1 or more")
+    if min(options.members) < 1:
+        parser.error(f"--members {min(options.members)}: expected 1 or more")
+    return options
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -3,7 +3,8 @@
 ``python -m callboard.bench.timer_designs DESIGN WORK COUNT`` prints its figures as a line of JSON. Every design files
 the same deadlines, and each that comes out is checked: at its tick, once, and none is missing.
 
-Deadlines are in ticks of 10 ms. They are handed in from arrays, so that a design pays for the numbers that it keeps.
+Deadlines are in ticks of a millisecond. They are handed in from arrays, so that a design pays for what numbers
+it keeps.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from typing import Any, NamedTuple
 from sortedcontainers import SortedDict
 
 from callboard.actors.effects import Deadline, Effects
-from callboard.actors.timers import TICK_MS, Timers
+from callboard.actors.timers import Timers
 from callboard.actors.wheel import Timer, TimingWheel
 from callboard.bench.harness import BenchError, resident_bytes
 
-TICK_S = TICK_MS / 1000
-DAY_TICKS = 24 * 3600 * 1000 // TICK_MS
+TICK_S = 0.001
+DAY_TICKS = 24 * 3600 * 1000
 NAMES_AN_OWNER = 10  # of Timers: members of a group
-RENEWAL_TICKS_MAX = 300  # a heartbeat comes every 3 s
-APPROACH_TICKS = 10_000  # before the first deadline; the wheel's ring begins to fill 8,192 ticks before
+RENEWAL_TICKS_MAX = 3000  # a heartbeat comes every 3 s
+APPROACH_TICKS = 70_000  # before the first deadline; the wheel's ring begins to fill 65,536 ticks before
 JUMPS = 1000
 FAR_FUTURE_TICK = 10**12
 SEED = 5
@@ -51,8 +52,8 @@ class Work(NamedTuple):
 
 
 WORKS = {
-    "near": Work(500, 4500),
-    "hour": Work(360_500, 364_500, in_order=True),
+    "near": Work(5_000, 45_000),
+    "hour": Work(3_605_000, 3_645_000, in_order=True),
     "week": Work(1, 7 * DAY_TICKS, sleeps=True),
 }
 EMPTY = "empty"
@@ -141,7 +142,7 @@ class LazyWheel(Wheel):
         self.drop = self.cancel_deadline
 
     def set_deadline(self, item: Timer, due: int) -> None:
-        item.owner.set(due * TICK_MS, self.effects)
+        item.owner.set(due, self.effects)
         if self.effects.alarms:
             self.file()
 
@@ -155,13 +156,13 @@ class LazyWheel(Wheel):
             if due_ms is None:
                 self.wheel.cancel(self.items[name])
             else:
-                self.wheel.add(self.items[name], due_ms // TICK_MS)
+                self.wheel.add(self.items[name], due_ms)
         self.effects.alarms.clear()
 
     def advance(self, tick: int) -> list[Timer]:
         fired = []
         for item in self.wheel.advance(tick):
-            if item.owner.rang(tick * TICK_MS, self.effects):
+            if item.owner.rang(tick, self.effects):
                 fired.append(item)
             elif self.effects.alarms:
                 self.file()
@@ -176,18 +177,17 @@ class NamedTimers(Design):
     def __init__(self, count: int) -> None:
         self.timers = Timers(0)
         self.items = range(count)
-        self.add = lambda name, due: self.timers.schedule(name // NAMES_AN_OWNER, name, due * TICK_MS)
+        self.add = lambda name, due: self.timers.schedule(name // NAMES_AN_OWNER, name, due)
         self.drop = lambda name: self.timers.cancel(name // NAMES_AN_OWNER, name)
 
     def advance(self, tick: int) -> dict[Any, list[Any]]:
-        return self.timers.expired(tick * TICK_MS)
+        return self.timers.expired(tick)
 
     def names(self, fired: dict[Any, list[Any]]) -> list[int]:
         return [name for names in fired.values() for name in names]
 
     def next_tick(self) -> int | None:
-        due_ms = self.timers.next_due_ms()
-        return None if due_ms is None else due_ms // TICK_MS
+        return self.timers.next_due_ms()
 
 
 class Dated(Held):

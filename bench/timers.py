@@ -219,7 +219,7 @@ def _notes(rows: Sequence[Row]) -> list[str]:
         "are frozen for the garbage collector (gc.freeze), as a server does that has loaded its state. The worst tick "
         "of lazy renewal is that of the last early alarm, in which the memory of all first deadlines goes back to the "
         "system.",
-        "A day is 8,640,000 ticks: the wheel goes over it in one step.",
+        "A day is 86,400,000 ticks: the wheel goes over it in one step.",
     ]
 
 

@@ -137,7 +137,7 @@ class Client:
         try:
             data = self.socket.recv(size)
         except TimeoutError:
-            raise BenchError(f"no answer to {self._what()} in {ANSWER_TIMEOUT_S:.0f} s") from None
+            raise BenchError(f"no answer to {self._what()} in {self.socket.gettimeout():.0f} s") from None
         if not data:
             raise BenchError(f"the server closed the connection instead of answering {self._what()}")
         return data

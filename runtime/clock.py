@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 import uuid
+from collections.abc import Callable
+from time import monotonic_ns, time_ns
 
 log = logging.getLogger("callboard.runtime")
 
@@ -16,27 +17,24 @@ STALL_MS = 1500
 """A longer time between two looks means that the process stood still. (The shortest session is 6 s, by default.)"""
 
 
-def machine_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
-
-
 class SystemClock:
     """Monotonic milliseconds for deadlines; wall-clock milliseconds for timestamps in records.
 
     The monotonic time leaves out what passed while the process stood still (suspended, swapped out, stopped by a
     debugger): nobody could be heard then, so it must not count against anybody. It is noticed by the gap between two
     looks at the clock, while somebody watches it: an ``Alarm`` that is set looks every ``PULSE_MS``. May be read from
-    any thread.
+    any thread. ``machine_ns`` is the monotonic time in nanoseconds that it is made of.
     """
 
-    def __init__(self) -> None:
-        self._seen_ms = machine_ms()
+    def __init__(self, machine_ns: Callable[[], int] = monotonic_ns) -> None:
+        self._machine_ns = machine_ns
+        self._seen_ms = machine_ns() // 1_000_000
         self._lost_ms = 0
         self._watchers = 0
         self._lock = threading.Lock()
 
     def monotonic_ms(self) -> int:
-        now_ms = machine_ms()
+        now_ms = self._machine_ns() // 1_000_000
         if now_ms - self._seen_ms > STALL_MS:
             self._has_stalled(now_ms)
         self._seen_ms = now_ms
@@ -61,7 +59,7 @@ class SystemClock:
             self._seen_ms = now_ms
 
     def wall_ms(self) -> int:
-        return time.time_ns() // 1_000_000
+        return time_ns() // 1_000_000
 
 
 class SystemRandom:

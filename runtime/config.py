@@ -27,10 +27,12 @@ TOPIC_NAME_MAX = (
 )
 TOPIC_NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_NAME_MAX}}}")
 OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
+DECIMAL = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?")
 NUMBER = re.compile(r"-?[0-9]{1,20}")  # more digits than any setting takes; int() itself refuses 4300
 
 Sync = Literal["always", "interval", "none"]
-Value = TypeVar("Value", int, bool)
+Value = TypeVar("Value", int, float, bool)
 
 
 DYNAMIC = frozenset(
@@ -53,9 +55,9 @@ class Setting(NamedTuple):
 
     name: str
     type: type
-    default: int | bool
-    minimum: int | None
-    maximum: int | None
+    default: int | float | bool
+    minimum: float | None
+    maximum: float | None
     doc: str
 
     @property
@@ -66,10 +68,10 @@ class Setting(NamedTuple):
     def expected(self) -> str:
         if self.type is bool:
             return "true or false"
-        return f"a whole number from {self.minimum} to {self.maximum}"
+        return f"{'a number' if self.type is float else 'a whole number'} from {self.minimum} to {self.maximum}"
 
 
-def row(default: Value, doc: str, minimum: int | None = None, maximum: int | None = None) -> Value:
+def row(default: Value, doc: str, minimum: float | None = None, maximum: float | None = None) -> Value:
     """A field of Settings; typed as its value, because that is what a reader of the attribute gets."""
     made: Any = field(default=default, metadata={"minimum": minimum, "maximum": maximum, "doc": doc})
     value: Value = made
@@ -105,6 +107,9 @@ class Settings:
     offsets_topic_segment_bytes: int = row(
         104_857_600, "A partition of the offsets log starts a new segment at this size.", 1, INT_MAX
     )
+    log_roll_ms: int = row(
+        604_800_000, "A partition of either log starts a new segment after so long: 7 days by default.", 1, LONG_MAX
+    )
     transaction_state_log_num_partitions: int = row(
         50, "Partitions of the transactions log; fixed when the data folder is made.", 1, PARTITIONS_MAX
     )
@@ -121,6 +126,14 @@ class Settings:
     log_flush_interval_ms: int = row(
         1000, "Pause between two syncs with --sync interval. Ours: Kafka leaves it unset.", 1, INT_MAX
     )
+    log_cleaner_enable: bool = row(True, "The log is compacted while the server runs, by a process beside it.")
+    log_cleaner_min_cleanable_ratio: float = row(
+        0.5, "A partition is compacted when more than this part of its bytes never was.", 0, 1
+    )
+    log_cleaner_delete_retention_ms: int = row(
+        86_400_000, "A tombstone stays in the log for so long after compaction first met it.", 0, LONG_MAX
+    )
+    log_cleaner_backoff_ms: int = row(15_000, "Pause between two looks for what is to be compacted.", 1, LONG_MAX)
     auto_create_topics_enable: bool = row(True, "A Metadata request may create the topics that it names.")
     num_partitions: int = row(1, "Partitions of a topic that is created without a number.", 1, PARTITIONS_MAX)
     topic_retention_bytes: int = row(
@@ -158,8 +171,8 @@ BY_NAME = {setting.name: setting for setting in SETTINGS}
 
 def check_range(setting: Setting, value: object) -> None:
     """Refuse a value of another type (True is no number here) or out of the row's range."""
-    fits = type(value) is setting.type
-    if fits and isinstance(value, int) and setting.minimum is not None and setting.maximum is not None:
+    fits = type(value) is setting.type or (setting.type is float and type(value) is int)
+    if fits and isinstance(value, int | float) and setting.minimum is not None and setting.maximum is not None:
         fits = setting.minimum <= value <= setting.maximum
     if not fits:
         raise StartError(f"bad value {shown(value)} for setting '{setting.name}': expected {setting.expected}")
@@ -191,6 +204,8 @@ def parse_setting(text: str) -> tuple[str, object]:
     word = value.strip()
     if setting.type is bool:
         return setting.name, {"true": True, "false": False}.get(word.lower(), word)
+    if setting.type is float:
+        return setting.name, float(word) if DECIMAL.fullmatch(word) else word
     return setting.name, int(word) if NUMBER.fullmatch(word) else word
 
 
@@ -267,7 +282,7 @@ def check_topic(name: str, partitions: object) -> tuple[str, int]:
         raise StartError(
             f"bad topic name '{name}': expected 1 to {TOPIC_NAME_MAX} of the characters a-z A-Z 0-9 . _ - (not . or ..)"
         )
-    if name == OFFSETS_TOPIC:
+    if name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
         raise StartError(f"bad topic name '{name}': it is the coordinator's own; expected another name")
     if type(partitions) is not int or not 1 <= partitions <= PARTITIONS_MAX:
         raise StartError(f"bad topic '{name}': expected 1 to {PARTITIONS_MAX} partitions, not {shown(partitions)}")
@@ -280,6 +295,28 @@ def parse_topic(text: str) -> tuple[str, int]:
     if not name or not NUMBER.fullmatch(partitions):
         raise StartError(f"bad topic '{text}': expected NAME:PARTITIONS, as in orders:6")
     return check_topic(name, int(partitions))
+
+
+def file_topics(table: Mapping[str, object], path: Path | None) -> dict[str, int]:
+    """The partitions of each topic under ``[topics]``."""
+    try:
+        return dict(check_topic(name, partitions) for name, partitions in table.items())
+    except StartError as error:
+        raise StartError(f"[topics] in '{path}': {error}") from None
+
+
+def option_topics(texts: Sequence[str]) -> dict[str, int]:
+    """The same from the command line, where a topic may be named once."""
+    counts: dict[str, int] = {}
+    for text in texts:
+        name, partitions = parse_topic(text)
+        if name in counts:
+            raise StartError(
+                f"topic '{name}' is given twice, with {counts[name]} and with {partitions} partitions: expected one "
+                f"--topic {name}:PARTITIONS"
+            )
+        counts[name] = partitions
+    return counts
 
 
 def parse_sync(value: str) -> Sync:
@@ -327,7 +364,7 @@ def check_key(path: Path, key: str, value: object) -> None:
 def load(
     listen: str | None = None,
     advertised: str | None = None,
-    data: Path | None = None,
+    data: str | Path | None = None,
     sync: str | None = None,
     topics: Sequence[str] = (),
     overrides: Sequence[str] = (),
@@ -342,18 +379,17 @@ def load(
     advertised = file.advertised if advertised is None else advertised
     sync = file.sync if sync is None else sync
     metrics = file.metrics if metrics is None else metrics
-    if data is None:
-        data = DEFAULT_DATA if file.data is None else Path(file.data)
+    data = file.data if data is None else data
+    if data == "":
+        raise StartError("bad data '': expected the path of a folder; leave it out for ./data, or give . for this one")
     address = DEFAULT_LISTEN if listen is None else parse_address("listen", listen)
-    counts = dict(check_topic(name, partitions) for name, partitions in file.topics.items())
-    counts.update(parse_topic(text) for text in topics)
     options = Options(
         listen_host=address.host,
         listen_port=address.port,
         advertised=None if advertised is None else parse_advertised(advertised),
-        data=data,
+        data=DEFAULT_DATA if data is None else Path(data),
         sync="always" if sync is None else parse_sync(sync),
-        topics=tuple(counts.items()),
+        topics=tuple((file_topics(file.topics, config) | option_topics(topics)).items()),
         metrics=None if metrics is None else parse_address("metrics", metrics),
     )
     return load_settings(file.settings, overrides), options

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from callboard.bench import door
 from callboard.bench.__main__ import main as bench_main
 from callboard.bench.bare_server import Answers, BareConnection
+from callboard.bench.enrolment import Member, commit, commit_fields, committed, create_topic, enrol, leave
 from callboard.bench.harness import BenchError, Child, Server, parse_address, summarise
 from callboard.bench.lanes import FRAMES, Outcome, Reel
 from callboard.bench.load import COMMITS, HEARTBEATS, Load, LoadProcess, commit_requests
-from callboard.bench.members import Member, commit, commit_fields, committed, create_topic, enrol, leave
 from callboard.bench.wire import Client, api
 
 SHORT_S = 0.2

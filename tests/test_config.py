@@ -50,7 +50,7 @@ def test_defaults_are_kafkas() -> None:
 @each_setting
 def test_every_setting_explains_itself(setting: Setting) -> None:
     assert setting.doc.endswith(".")
-    assert setting.type in (int, bool)
+    assert setting.type in (int, float, bool)
     assert (setting.minimum is None) == (setting.maximum is None) == (setting.type is bool)
 
 
@@ -79,6 +79,18 @@ def test_a_number_out_of_range_is_refused_with_its_range(setting: Setting) -> No
 @pytest.mark.parametrize("value", ["", "x", "1.5", "1e3", "0x10", "1_000", pytest.param("9" * 5000, id="5000 digits")])
 def test_what_is_no_whole_number_is_refused(value: str) -> None:
     assert f"bad value '{value}' for setting 'group_max_size'" in refusal(f"group_max_size={value}")
+
+
+@pytest.mark.parametrize(("text", "value"), [("0", 0.0), ("1", 1.0), ("0.25", 0.25)])
+def test_a_ratio_is_a_number_with_a_point_or_without(text: str, value: float) -> None:
+    assert load_settings({}, [f"log_cleaner_min_cleanable_ratio={text}"]).log_cleaner_min_cleanable_ratio == value
+    assert load_settings({"log_cleaner_min_cleanable_ratio": 1}).log_cleaner_min_cleanable_ratio == 1
+
+
+@pytest.mark.parametrize("text", ["1.1", "-0.1", "half", "nan", "1e-3", "0,5", "true"])
+def test_what_is_no_ratio_is_refused(text: str) -> None:
+    message = refusal(f"log_cleaner_min_cleanable_ratio={text}")
+    assert "setting 'log_cleaner_min_cleanable_ratio': expected a number from 0 to 1" in message
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("false", False), ("False", False), ("TRUE", True)])
@@ -167,7 +179,13 @@ def test_a_bad_number_of_partitions_is_refused(text: str) -> None:
         load(topics=[text])
 
 
-@pytest.mark.parametrize("name", [".", "..", "a/b", "a b", "ä", "a" * 250, "__consumer_offsets"])
+@pytest.mark.parametrize("again", ["orders:3", "orders:6"])
+def test_a_topic_that_is_given_twice_is_refused(again: str) -> None:
+    with pytest.raises(StartError, match=r"topic 'orders' is given twice, with 6 and with \d partitions: expected one"):
+        load(topics=["orders:6", "payments:1", again])
+
+
+@pytest.mark.parametrize("name", [".", "..", "a/b", "a b", "ä", "a" * 250, "__consumer_offsets", "__transaction_state"])
 def test_topic_names_follow_kafkas_rule(name: str) -> None:
     with pytest.raises(StartError, match="bad topic name"):
         load(topics=[f"{name}:1"])
@@ -224,7 +242,10 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
         ("group_max_size = 1", "unknown key 'group_max_size' in .* settings belong under .settings."),
         ("listen = 9092", "bad value 9092 for 'listen' in .* expected a text"),
         ('topics = ["orders"]', "for 'topics' in .* expected a table"),
-        ('topics = { orders = "6" }', "bad topic 'orders': expected 1 to 10000 partitions, not '6'"),
+        (
+            'topics = { orders = "6" }',
+            "^.topics. in '.*toml': bad topic 'orders': expected 1 to 10000 .*, not '6'",
+        ),
         ("topics = { orders = true }", "expected 1 to 10000 partitions, not true"),
         ('sync = "sometimes"', "bad sync 'sometimes': expected one of always, interval, none"),
         ("[settings]\ngroup_max_siz = 1", "unknown setting 'group_max_siz': did you mean 'group_max_size'?"),

@@ -29,6 +29,7 @@ from peers.wire import decode, encode
 from callboard.runtime.kafka.connection import (
     MAX_CALLS_OPEN,
     MAX_FRAMES_WAITING,
+    host_and_port,
     java_address,
 )
 
@@ -364,3 +365,15 @@ async def send_until_stuck(sender: socket.socket, data: bytes) -> int:
 )
 def test_addresses_are_shown_as_java_shows_them(host: str, shown: str) -> None:
     assert java_address(host) == shown
+
+
+@pytest.mark.parametrize(("host", "shown"), [("127.0.0.1", "127.0.0.1:50000"), ("::1", "[::1]:50000")])
+def test_the_log_shows_a_peer_with_its_port(host: str, shown: str) -> None:
+    assert host_and_port(host, 50_000) == shown
+
+
+@on_a_loop
+async def test_a_refused_connection_is_named_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with open_door(tmp_path) as door:
+        CardboardClient(door.node).feed(bytes(4))
+    assert "connection from 127.0.0.1:50000 closed: " in caplog.text

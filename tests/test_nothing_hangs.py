@@ -37,7 +37,6 @@ from callboard.actors.messages import (
 from callboard.actors.rebalance import NEW_MEMBER_JOIN_TIMEOUT_MS
 from callboard.actors.states import State
 from callboard.actors.timer import TimerActor
-from callboard.actors.timers import TICK_MS
 from callboard.actors.writer import OffsetWriterActor
 
 LONGEST_MS = 300_000
@@ -321,7 +320,7 @@ class AnyWorld(RuleBasedStateMachine):
     @invariant()
     def the_timer_will_ring(self) -> None:
         """One wake-up serves all deadlines: it must not come after the first of them."""
-        due_ms = min(one.due_tick for names in self.timer._timers._filed.values() for one in names.values()) * TICK_MS
+        due_ms = min(one.due_tick for names in self.timer._timers._filed.values() for one in names.values())
         assert self.world.alarm.due_ms is not None and self.world.alarm.due_ms <= due_ms
 
     def teardown(self) -> None:

@@ -14,7 +14,6 @@ from peers.wire import Wire
 
 from callboard.actors.base import Actor
 from callboard.actors.messages import Expired, Schedule
-from callboard.runtime import clock as clock_module
 from callboard.runtime.clock import PULSE_MS, STALL_MS, SystemClock
 from callboard.runtime.system import System
 
@@ -25,18 +24,18 @@ STANDS_STILL_S = 3.5  # longer than the session and than what counts as a stall
 class Ticks:
     """The machine's time, in the test's hand."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.now_ms = 5000
-        monkeypatch.setattr(clock_module, "machine_ms", lambda: self.now_ms)
+        self.clock = SystemClock(lambda: self.now_ms * 1_000_000)
 
 
 @pytest.fixture
-def ticks(monkeypatch: pytest.MonkeyPatch) -> Ticks:
-    return Ticks(monkeypatch)
+def ticks() -> Ticks:
+    return Ticks()
 
 
 def test_time_passes_as_long_as_somebody_looks(ticks: Ticks) -> None:
-    clock = SystemClock()
+    clock = ticks.clock
     clock.watch()
     began_ms = clock.monotonic_ms()
     for _ in range(100):
@@ -46,7 +45,7 @@ def test_time_passes_as_long_as_somebody_looks(ticks: Ticks) -> None:
 
 
 def test_a_stall_counts_as_one_pulse(ticks: Ticks) -> None:
-    clock = SystemClock()
+    clock = ticks.clock
     clock.watch()
     began_ms = clock.monotonic_ms()
     ticks.now_ms += 3_600_000
@@ -57,7 +56,7 @@ def test_a_stall_counts_as_one_pulse(ticks: Ticks) -> None:
 
 def test_a_gap_that_nobody_was_to_watch_is_no_stall(ticks: Ticks) -> None:
     """While no alarm is set nobody looks; then an hour is an hour."""
-    clock = SystemClock()
+    clock = ticks.clock
     began_ms = clock.monotonic_ms()
     ticks.now_ms += 3_600_000
     clock.watch()

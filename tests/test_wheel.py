@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from callboard.actors import wheel as wheel_module
 from callboard.actors.wheel import PAGE_BITS, PAGES, SPREAD, Timer, TimingWheel
 
-DAY_TICKS = 24 * 3600 * 100
+DAY_TICKS = 24 * 3600 * 1000
 CENTURY_TICKS = 36525 * DAY_TICKS
 
 SMALL_WALKS = [(bits, spread, seed) for bits in (0, 1, 2, 3) for spread in (1, 2, 7) for seed in range(5)]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
-from callboard.actors.timers import TICK_MS, Timers
+from callboard.actors.timers import Timers
 from callboard.bench.concurrency.cell import Alarms, Append, Cell
 
 ROUND_S = 0.001
@@ -199,5 +199,4 @@ class LoopTimer:
         if self._handle is not None:
             self._handle.cancel()
         self._wake_ms = due_ms
-        due_ms = -(-due_ms // TICK_MS) * TICK_MS  # the wheel rounds up too: before that nothing would be found
         self._handle = self._loop.call_later((due_ms - self._clock.monotonic_ms()) / 1000, self._ring)

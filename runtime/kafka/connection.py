@@ -13,8 +13,9 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
-from .api import Route, find_route
+from .api import Route, find_route, open_routes
 from .call import Call
+from .strict import why
 from .tags import skip_tagged_fields, without_unknown_tags
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("callboard.kafka")
 
 _SIZE = struct.Struct(">i")
-_FRAME = struct.Struct(">ihhih")  # size of what follows, api key, version, correlation id, length of the client id
+_FRAME = struct.Struct(">iiih")  # size of what follows, api key and version, correlation id, length of the client id
+_KIND = struct.Struct(">hh")  # api key, version
 MIN_FRAME_BYTES = _FRAME.size - _SIZE.size
 
 MAX_FRAMES_WAITING = 256
@@ -48,6 +50,7 @@ class Connection(asyncio.Protocol):
         self.node = node
         self.client_id = ""
         self.client_host = ""
+        self.peer = "an unknown peer"  # for the log
         self._raw_client_id = b""
         self._transport: asyncio.Transport
         self._rest = bytearray()  # the beginning of a frame
@@ -73,6 +76,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
         self.client_host = java_address(peer[0]) if peer else ""
+        self.peer = host_and_port(peer[0], peer[1]) if peer else "an unknown peer"
         self.node.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -123,13 +127,11 @@ class Connection(asyncio.Protocol):
         position, end = 0, len(data)
         limit = self.node.settings.socket_request_max_bytes
         while end - position >= _FRAME.size and not self._is_closed:
-            size, key, version, correlation_id, id_length = _FRAME.unpack_from(data, position)
+            size, kind, correlation_id, id_length = _FRAME.unpack_from(data, position)
             behind = position + _SIZE.size + size
             if behind > end or not MIN_FRAME_BYTES <= size <= limit:
                 break
-            route = find_route(key, version)
-            if route is None:
-                raise BadRequest(f"API key {key} version {version}: this server does not have it")
+            route = open_routes.get(kind) or _open_route(kind)
             if self._is_alone or not (route.overlaps or not self._calls):
                 self._wait(data[position:behind])
             else:
@@ -188,7 +190,9 @@ class Connection(asyncio.Protocol):
         except KeyError:  # kio on a tagged field that it does not know
             request, size = self._read_without_unknown_tags(route, data[body:behind])
         except (ValueError, IndexError, OverflowError, route.schema.decode_error) as error:
-            raise BadRequest(f"{route.schema.name} version {route.schema.version} cannot be read: {error}") from error
+            raise BadRequest(
+                f"{route.schema.name} version {route.schema.version} cannot be read: {why(error)}"
+            ) from error
         if body + size > behind:
             raise BadRequest(f"{route.schema.name} version {route.schema.version} is cut off")
         return request
@@ -206,7 +210,7 @@ class Connection(asyncio.Protocol):
         try:
             return schema.read(without_unknown_tags(schema.request_type, body, 0), 0)[0], 0
         except (KeyError, ValueError, IndexError, OverflowError, schema.decode_error) as error:
-            raise BadRequest(f"{schema.name} version {schema.version} cannot be read: {error}") from error
+            raise BadRequest(f"{schema.name} version {schema.version} cannot be read: {why(error)}") from error
 
     # Answers ---------------------------------------------------------------------------------------------------------
 
@@ -290,7 +294,7 @@ class Connection(asyncio.Protocol):
 
     def _refuse(self, error: BadRequest) -> None:
         """As in Kafka, the requests before it are answered first: whoever pipelines a bad one hears that much."""
-        log.warning("connection from %s closed: %s", self.client_host or "an unknown peer", error)
+        log.warning("connection from %s closed: %s", self.peer, error)
         self._is_refused = True
         self._is_paused = False
         self._forget_waiting()
@@ -319,6 +323,20 @@ class Connection(asyncio.Protocol):
             self._is_closed = True
             self._forget_waiting()
             self._transport.close()
+
+
+def _open_route(kind: int) -> Route:
+    """For the first request of its kind: ``kind`` is the API's key (16 bits) and the version."""
+    key, version = _KIND.unpack(kind.to_bytes(4, "big", signed=True))
+    route = find_route(key, version)
+    if route is None:
+        raise BadRequest(f"API key {key} version {version}: this server does not have it")
+    return route
+
+
+def host_and_port(host: str, port: int) -> str:
+    """A peer's address as people write it: "127.0.0.1:50000", "[::1]:50000"."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def java_address(host: str) -> str:

@@ -23,7 +23,7 @@ Later = Callable[[int, Callable[[], None]], asyncio.TimerHandle]
 class Watched(Protocol):
     """What a connection says about itself."""
 
-    client_host: str
+    peer: str
 
     def quiet_looks(self) -> int:
         """How many looks in a row, with this one, have found that nothing came and no answer is owed."""
@@ -52,5 +52,5 @@ class IdleWatch:
         self.start()
         idle = [connection for connection in self._connections if connection.quiet_looks() >= self._looks]
         for connection in idle:
-            log.info("connection from %s closed: silent for %d ms", connection.client_host, self._max_idle_ms)
+            log.info("connection from %s closed: silent for %d ms", connection.peer, self._max_idle_ms)
             connection.close()

@@ -29,14 +29,14 @@ WIDTHS |= {"uuid": 16}
 
 
 def strict_reader(entity_type: Any, read: Reader) -> Reader:
-    """kio's reader of a request, behind a walk over the request if it has arrays.
+    """kio's reader of a request, behind a walk over the request if it has arrays, or strings that could be too long.
 
     The reader raises ValueError (or IndexError at the buffer's end) for what Kafka would refuse.
     """
     from kio.serial._introspect import classify_field
 
     if not any(classify_field(field).is_array for field in fields(entity_type)):
-        return read
+        return _short_reader(entity_type, read) if entity_type.__flexible__ else read
     walk = _entity(entity_type)
 
     def read_checked(buffer: Any, position: int) -> tuple[Any, int]:
@@ -46,20 +46,40 @@ def strict_reader(entity_type: Any, read: Reader) -> Reader:
     return read_checked
 
 
-def _entity(entity_type: Any) -> Walk:
-    from kio.serial._introspect import get_field_tag
+def _short_reader(entity_type: Any, read: Reader) -> Reader:
+    """For requests without arrays: of them only a string can be too long, and only where there are enough bytes."""
+    walk = _entity(entity_type)
 
+    def read_checked(buffer: Any, position: int) -> tuple[Any, int]:
+        if len(buffer) - position > STRING_BYTES_MAX:
+            walk(buffer, position)
+        return read(buffer, position)
+
+    return read_checked
+
+
+def why(error: Exception) -> str:
+    """What is wrong with a request, by what its reader raised: "index out of range" tells nobody anything."""
+    if isinstance(error, IndexError) or type(error).__name__ == "BufferUnderflow":
+        return "it is cut off"
+    return str(error)
+
+
+def walk_before(entity_type: Any, name: str) -> Walk:
+    """A walk over the fields of a request before the one of this name, which has no tag."""
+    steps, before = _steps(entity_type, name)
+
+    def walk(buffer: bytes, position: int) -> int:
+        for step in steps:
+            position = step(buffer, position)
+        return position + before
+
+    return walk
+
+
+def _entity(entity_type: Any) -> Walk:
     flexible: bool = entity_type.__flexible__
-    steps, before = [], 0
-    for field in fields(entity_type):
-        if get_field_tag(field) is not None:
-            continue
-        width = _width(field)
-        if width:
-            before += width
-        else:
-            steps.append(_step(field, flexible, before))
-            before = 0
+    steps, before = _steps(entity_type)
 
     def walk(buffer: bytes, position: int) -> int:
         for step in steps:
@@ -70,6 +90,27 @@ def _entity(entity_type: Any) -> Walk:
         return position
 
     return walk
+
+
+def _steps(entity_type: Any, end: str = "") -> tuple[list[Walk], int]:
+    """The steps over an entity's fields up to the one called ``end``, and how many bytes come behind them."""
+    from kio.serial._introspect import get_field_tag
+
+    flexible: bool = entity_type.__flexible__
+    steps: list[Walk] = []
+    before = 0
+    for field in fields(entity_type):
+        if field.name == end:
+            break
+        if get_field_tag(field) is not None:
+            continue
+        width = _width(field)
+        if width:
+            before += width
+        else:
+            steps.append(_step(field, flexible, before))
+            before = 0
+    return steps, before
 
 
 def _width(field: Any) -> int:
@@ -107,12 +148,20 @@ def _array(item: Walk, name: str, flexible: bool, nullable: bool, before: int) -
             count, position = read_uvarint(buffer, position)
             count -= 1
         if not least <= count <= len(buffer) - position:
-            raise ValueError(f"{name} has a count of {count}, expected {least} to {len(buffer) - position}")
+            raise ValueError(_bad_count(name, count, least, len(buffer) - position))
         for _ in range(count):
             position = item(buffer, position)
         return position
 
     return walk
+
+
+def _bad_count(name: str, count: int, least: int, left: int) -> str:
+    if count < least:
+        return f"{name} has a count of {count}, expected {least} or more"
+    if left < 0:
+        return f"the request ends {-left} bytes before the count of {name}"
+    return f"{name} has a count of {count}, but the request ends {left} bytes later"
 
 
 def _int32(buffer: bytes, position: int) -> tuple[int, int]:

@@ -1,8 +1,9 @@
-"""docs/conformance.md names tests: they are there."""
+"""docs/conformance.md names tests: they are there; and every row names one, or says why not."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,11 @@ from .scenarios import CHAPTERS
 
 TESTS = Path(__file__).parent.parent
 DOCUMENT = TESTS.parent / "docs" / "conformance.md"
-ROWS = [line.rpartition(" | ")[2] for line in DOCUMENT.read_text().splitlines() if line.startswith("| ")]
+LINES = DOCUMENT.read_text().splitlines()
+ROWS = [line.rpartition(" | ")[2] for line in LINES if line.startswith("| ")]
 NAMED = sorted({name for row in ROWS for name in re.findall(r"`([^`]+)`", row)})
+
+REASONS = ("not applicable: ", "not covered: ", "differs", "the same: ", "no request on the wire", "random scripts")
 
 
 @pytest.mark.parametrize("name", [name for name in NAMED if ".py" not in name and "/" in name])
@@ -25,3 +29,13 @@ def test_a_scenario_that_is_named_is_there(name: str) -> None:
 def test_a_test_that_is_named_is_there(name: str) -> None:
     file, _, test = name.partition("::")
     assert f"def {test}(" in (TESTS / file).read_text() if test else (TESTS / file).exists()
+
+
+def test_every_test_of_kafkas_has_its_answer_once() -> None:
+    """A row of the checklist names what covers it here, or gives the reason why nothing does."""
+    checklist = LINES[LINES.index("## Kafka's own tests, one by one") :]
+    rows = [line.strip("|").strip().split(" | ") for line in checklist if line.startswith("| ") and "---" not in line]
+    silent = [row for row in rows if len(row) != 2 or not ("`" in row[1] or row[1].startswith(REASONS))]
+    assert silent == [["Kafka's test", "here"]] * len(silent)
+    assert len(rows) - len(silent) > 300
+    assert [test for test, count in Counter(row[0] for row in rows if row not in silent).items() if count > 1] == []
