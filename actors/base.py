@@ -258,7 +258,7 @@ class Actor(pykka.Actor):
         cls._methods = {message: getattr(cls, name) for message, name in cls.handlers.items()}
 
     def __init__(self, *_args: Any, **_kwargs: Any) -> None:
-        if "_actor_ref" in self.__dict__:
+        if hasattr(self, "_actor_ref"):  # no look at __dict__: it would make one, and every attribute slower
             return  # it takes the place of another instance, with its inbox and reference
         self.actor_inbox = inbox = self._create_actor_inbox()
         self.actor_stopped = inbox.stopped

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .effects import Deadline, Effects
-from .errors import ErrorCode
+from .errors import NO_ERROR, ErrorCode
 from .members import Member, Members
 from .messages import (
     Described,
@@ -29,7 +29,7 @@ from .messages import (
 from .ports import Clock, GroupSettings, Random, ReplyTo
 from .rebalance import NEW_MEMBER_JOIN_TIMEOUT_MS, Rebalance
 from .records import GroupRecord, GroupValue
-from .states import Action, Request, State
+from .states import COMMIT, HEARTBEAT, Action, Request, State
 
 
 class AssignmentKept(NamedTuple):
@@ -329,9 +329,9 @@ class ClassicGroup(Rebalance):
 
     def heartbeat(self, request: Heartbeat, effects: Effects) -> ErrorCode:
         error = self._check_sender(request.member_id, request.group_instance_id, request.generation_id)
-        if error is not ErrorCode.NONE:
+        if error is not NO_ERROR:
             return error
-        answer = self.answers[Request.HEARTBEAT]
+        answer = self.answers[HEARTBEAT]
         assert isinstance(answer, ErrorCode), "the table has only errors here"
         self._renew_session(self.members.by_id[request.member_id], effects)
         return answer
@@ -368,17 +368,17 @@ class ClassicGroup(Rebalance):
         """Whether the sender may commit. A simple consumer, without a generation, may while the group is empty."""
         is_simple = request.generation_id < 0
         if is_simple and self.state is State.EMPTY:
-            return ErrorCode.NONE
+            return NO_ERROR
         if is_simple and not request.member_id and request.group_instance_id is None:
             return self._dead_or(ErrorCode.UNKNOWN_MEMBER_ID)
         error = self._check_sender(request.member_id, request.group_instance_id, request.generation_id)
-        if error is not ErrorCode.NONE:
+        if error is not NO_ERROR:
             return error
-        answer = self.answers[Request.COMMIT]
+        answer = self.answers[COMMIT]
         if isinstance(answer, ErrorCode):
             return answer
         self._renew_session(self.members.by_id[request.member_id], effects)
-        return ErrorCode.NONE
+        return NO_ERROR
 
     def txn_commit_error(self, request: TxnOffsetCommit) -> ErrorCode:
         """The same in a transaction: open rebalances do not matter, and old producers do not say who they are."""
@@ -395,9 +395,9 @@ class ClassicGroup(Rebalance):
     def _check_sender(self, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
         if instance_id is not None or member_id not in self.members.by_id:
             error = self._identify(member_id, instance_id)
-            if error is not ErrorCode.NONE:
+            if error is not NO_ERROR:
                 return self._dead_or(error)
-        return ErrorCode.NONE if generation_id == self.generation else ErrorCode.ILLEGAL_GENERATION
+        return NO_ERROR if generation_id == self.generation else ErrorCode.ILLEGAL_GENERATION
 
     def _identify(self, member_id: str, instance_id: str | None) -> ErrorCode:
         if instance_id is not None:
@@ -406,7 +406,7 @@ class ClassicGroup(Rebalance):
                 return ErrorCode.UNKNOWN_MEMBER_ID
             if owner != member_id:
                 return ErrorCode.FENCED_INSTANCE_ID
-        return ErrorCode.NONE if member_id in self.members.by_id else ErrorCode.UNKNOWN_MEMBER_ID
+        return NO_ERROR if member_id in self.members.by_id else ErrorCode.UNKNOWN_MEMBER_ID
 
     def _dead_or(self, error: ErrorCode) -> ErrorCode:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE if self.state is State.DEAD else error

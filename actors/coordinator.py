@@ -6,7 +6,9 @@ straight into that group's mailbox; everything else comes here.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -15,16 +17,20 @@ from pykka._envelope import Envelope
 from .base import DEFERRED, ActorRef, ChildAsleep, ChildFailed, SteadfastActor
 from .effects import Counts
 from .errors import ErrorCode
-from .group import GroupActor, Surroundings
+from .group import GroupActor
 from .javahash import offsets_partition
 from .messages import (
+    AllLoaded,
     DeleteGroup,
     Described,
     DescribeGroup,
     Expired,
+    ExpireOffsets,
+    ForgetTopics,
     GroupChanged,
     GroupGone,
     GroupRequest,
+    GroupsLoaded,
     Heartbeat,
     JoinGroup,
     LeaveGroup,
@@ -35,19 +41,27 @@ from .messages import (
     OffsetCommit,
     OffsetDelete,
     OffsetFetch,
+    PartitionLoaded,
     SettingsChanged,
     Shutdown,
-    SweepOn,
-    Swept,
     SyncGroup,
+    TopicsDeleted,
     TxnOffsetCommit,
+    Walked,
+    WalkOn,
 )
 from .offsets import GroupData, Offsets, packed_protocol_type
 from .ports import Clock, GroupSettings, Random, ReplyTo
+from .purge import Purge
 from .refusal import refusal
 from .states import ABSENT, Action, Request, State
+from .surroundings import Surroundings
 from .sweep import Sweep
 from .underway import Kept
+from .unserved import Unserved
+from .walk import Walk
+
+log = logging.getLogger("callboard.actors")
 
 REQUESTS: Mapping[type, Request] = {
     JoinGroup: Request.JOIN_NEW,
@@ -70,6 +84,7 @@ class Directory:
         self.groups: dict[str, ActorRef] = {}  # those in memory
         self.asleep: dict[str, bytes] = {}  # those that are not, as ``GroupData.pack`` left them
         self.listed: dict[str, GroupChanged] = {}  # those in memory, as ListGroups tells of them
+        self.unserved = Unserved()
         self.counts = Counts()
         self.coordinator: ActorRef
         self._settings = settings
@@ -107,14 +122,19 @@ class CoordinatorActor(SteadfastActor):
 
     handlers = {
         **dict.fromkeys(REQUESTS, "absent"),
+        ForgetTopics: "nothing_to_forget",
         ListGroups: "list_groups",
         GroupChanged: "group_changed",
         GroupGone: "group_gone",
         ChildAsleep: "group_asleep",
         ChildFailed: "group_failed",
         Expired: "sweep",
-        Swept: "swept",
-        SweepOn: "sweep_on",
+        GroupsLoaded: "groups_loaded",
+        PartitionLoaded: "partition_loaded",
+        AllLoaded: "all_loaded",
+        TopicsDeleted: "topics_deleted",
+        Walked: "walked",
+        WalkOn: "walk_on",
         SettingsChanged: "settings_changed",
         Shutdown: "shutdown",
     }
@@ -135,7 +155,8 @@ class CoordinatorActor(SteadfastActor):
         self._partitions = partitions
         self._loaded = groups
         self._surroundings = Surroundings(settings, clock, random, self._actor_ref, timer, writer, directory.counts)
-        self._sweep = Sweep(directory.groups, directory.asleep, settings, clock, timer, self._actor_ref, self._wake)
+        self._sweep = Sweep(settings, clock, timer, self._actor_ref)
+        self._purges: list[Purge] = []
         directory.coordinator = self._actor_ref
 
     def on_start(self) -> None:
@@ -144,7 +165,8 @@ class CoordinatorActor(SteadfastActor):
             if not data.is_gone():
                 self._take_up(group_id, data)
         self._loaded = {}
-        self._sweep.schedule()
+        if not self._directory.unserved.loading:
+            self._sweep.schedule()
 
     def _take_up(self, group_id: str, data: GroupData) -> None:
         """A group that has no actor now. One of which nothing is left is there until the next sweep, as in Kafka."""
@@ -155,8 +177,10 @@ class CoordinatorActor(SteadfastActor):
 
     def absent(self, request: GroupRequest) -> object:
         """A request to a group that was not in the directory when it was sent."""
-        ref = self._directory.groups.get(request.group_id)
+        ref, unserved = self._directory.groups.get(request.group_id), self._directory.unserved
         if ref is None:
+            if unserved and (refused := unserved.refuse(request, self._partitions)) is not None:
+                return refused
             if request.group_id in self._directory.asleep:
                 ref = self._wake(request.group_id)
             elif (answer := absent_answer(request)) is not None:
@@ -167,12 +191,20 @@ class CoordinatorActor(SteadfastActor):
         ref.post(request, self.reply_to)
         return DEFERRED
 
-    def list_groups(self, request: ListGroups) -> tuple[ListedGroup, ...]:
+    def list_groups(self, request: ListGroups) -> tuple[ListedGroup, ...] | ErrorCode:
+        """Those that are known; nothing as long as some may not be."""
+        unserved = self._directory.unserved
+        if unserved.loading:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         if request.types and "classic" not in request.types:
             return ()
-        return tuple(
+        known = (
             ListedGroup(group.group_id, group.protocol_type, group.state, "classic")
             for group in chain(self._directory.listed.values(), self._listed_asleep())
+        )
+        return tuple(
+            group
+            for group in chain(known, unserved.listed())
             if not request.states or group.state.lower() in request.states
         )
 
@@ -205,27 +237,84 @@ class CoordinatorActor(SteadfastActor):
     def shutdown(self, _message: Shutdown) -> None:
         """Answered when all that came before has been handed on to the groups."""
 
-    # Old offsets -----------------------------------------------------------------------------------------------------
+    # Loading ---------------------------------------------------------------------------------------------------------
+
+    def groups_loaded(self, message: GroupsLoaded) -> None:
+        """Nobody is sent to them before their partition is there as a whole."""
+        self._directory.asleep.update(message.asleep)
+        for group_id, data in message.awake.items():
+            try:
+                self._take_up(group_id, data)
+            except Exception as error:  # the others of this message must not be lost with it
+                reason = f"no group can be made of its records: {error!r}"
+                log.error("group %r is set aside: %s", group_id, reason)
+                self._directory.unserved.quarantined[group_id] = reason
+
+    def partition_loaded(self, message: PartitionLoaded) -> None:
+        unserved = self._directory.unserved
+        unserved.quarantined.update(message.quarantined)
+        if message.failure:
+            unserved.failed[message.partition] = message.failure
+        unserved.loading.discard(message.partition)
+
+    def all_loaded(self, _message: AllLoaded) -> None:
+        """What looks at all groups begins now."""
+        self._sweep.schedule()
+
+    # Offsets that nobody wants any more ------------------------------------------------------------------------------
 
     def sweep(self, _message: Expired) -> None:
-        if self._sweep.start():
-            self.sweep_on()
+        self._sweep.schedule()
+        if not self._sweep.is_under_way:
+            group_ids = [*self._directory.groups, *self._directory.asleep]
+            self._sweep.walk = Walk(ExpireOffsets(), group_ids, self._to_be_swept, self._actor_ref)
+            self._walk(self._sweep.walk)
 
-    def swept(self, _message: Swept) -> None:
-        if self._sweep.swept():
-            self.sweep_on()
+    def _to_be_swept(self, group_id: str) -> ActorRef | None:
+        ref = self._directory.groups.get(group_id)
+        packed = self._directory.asleep.get(group_id)
+        return self._wake(group_id) if packed is not None and self._sweep.concerns(packed) else ref
 
-    def sweep_on(self, _message: SweepOn | None = None) -> None:
-        if self._sweep.go_on():
-            self.tell_me_later(SweepOn())
+    def topics_deleted(self, message: TopicsDeleted) -> None:
+        """Whoever is awake is told at once, and so ahead of all that comes later; the others by a walk."""
+        purge = Purge(message.topics)
+        for group_id, ref in self._directory.groups.items():
+            purge.tell(group_id, ref)
+        find = partial(self._to_be_purged, purge)
+        purge.walk = Walk(purge.message, list(self._directory.asleep), find, self._actor_ref)
+        self._purges = [*(one for one in self._purges if not one.walk.is_over), purge]
+        self._walk(purge.walk)
+
+    def nothing_to_forget(self, _message: ForgetTopics) -> None:
+        """It was on its way to a group that is gone now, with all its offsets."""
+
+    def _to_be_purged(self, purge: Purge, group_id: str) -> ActorRef | None:
+        packed = self._directory.asleep.get(group_id)
+        return self._wake(group_id) if packed is not None and purge.concerns(group_id, packed) else None
+
+    def walked(self, message: Walked) -> None:
+        if message.walk.answered():
+            self._walk(message.walk)
+
+    def walk_on(self, message: WalkOn) -> None:
+        self._walk(message.walk)
+
+    def _walk(self, walk: Walk) -> None:
+        if walk.go_on():
+            self.tell_me_later(WalkOn(walk))
 
     def settings_changed(self, _message: SettingsChanged) -> None:
-        self._sweep.schedule()
+        if not self._directory.unserved.loading:
+            self._sweep.schedule()
 
     # Actors ----------------------------------------------------------------------------------------------------------
 
     def _wake(self, group_id: str) -> ActorRef:
-        return self._make(group_id, GroupData.unpack(self._directory.asleep.pop(group_id)))
+        ref = self._make(group_id, GroupData.unpack(self._directory.asleep.pop(group_id)))
+        for purge in self._purges:
+            if not purge.walk.is_over:
+                purge.tell(group_id, ref)
+        return ref
 
     def _make(self, group_id: str, data: GroupData) -> ActorRef:
         partition = offsets_partition(group_id, self._partitions)

@@ -15,6 +15,7 @@ from .errors import ErrorCode
 from .messages import (
     Expired,
     ExpireOffsets,
+    ForgetTopics,
     GroupRequest,
     Shutdown,
     Written,
@@ -25,7 +26,7 @@ from .refusal import refusal
 from .underway import Kept
 
 if TYPE_CHECKING:
-    from .group import Surroundings
+    from .surroundings import Surroundings
 
 log = logging.getLogger("callboard.actors")
 
@@ -40,6 +41,7 @@ class FailedGroup(SteadfastActor):
     handlers = {
         **dict.fromkeys(get_args(GroupRequest), "refuse"),
         ExpireOffsets: "ignore",
+        ForgetTopics: "ignore",
         Written: "written",
         MarkerRecord: "transaction_ended",
         Expired: "ignore",

@@ -7,12 +7,12 @@ answers to whoever waits. What records say takes effect when they are durable, t
 from __future__ import annotations
 
 import logging
-from typing import Any, NamedTuple
+from typing import Any
 
-from .base import DEFERRED, Actor, ActorRef, Overflow, Supervision
+from .base import DEFERRED, Actor, Overflow, Supervision
 from .classic import ClassicGroup
-from .effects import Counts, Deadline, Effects
-from .errors import ErrorCode
+from .effects import Deadline, Effects
+from .errors import NO_ERROR, ErrorCode
 from .expiry import MINUTE_MS, OldOffsets, expired
 from .failed_group import FailedGroup
 from .messages import (
@@ -25,13 +25,13 @@ from .messages import (
     Expired,
     ExpireOffsets,
     Fetched,
+    ForgetTopics,
     GroupChanged,
     GroupGone,
     GroupRequest,
     Heartbeat,
     JoinGroup,
     LeaveGroup,
-    Left,
     OffsetCommit,
     OffsetDelete,
     OffsetFetch,
@@ -43,16 +43,19 @@ from .messages import (
     Written,
 )
 from .offsets import GroupData, commit_records, txn_commit_records
-from .ports import Clock, Entry, GroupSettings, Random, ReplyTo
+from .ports import Entry, ReplyTo
 from .records import GroupRecord, MarkerRecord, OffsetRecord, Record
 from .states import Action, Request, State
 from .subscription import CONSUMER
+from .surroundings import Surroundings
 from .underway import (
     APPEND_ERRORS,
     CommitContext,
     DeleteContext,
     Deletion,
     Kept,
+    LeaveContext,
+    NewGroup,
     OffsetDeleteContext,
     Underway,
     WaitingFetch,
@@ -61,19 +64,6 @@ from .underway import (
 )
 
 log = logging.getLogger("callboard.actors")
-
-
-class Surroundings(NamedTuple):
-    """What every group has around it."""
-
-    settings: GroupSettings
-    clock: Clock
-    random: Random
-    coordinator: ActorRef
-    timer: ActorRef
-    writer: ActorRef
-    counts: Counts
-
 
 IDLE = ("idle",)
 """The name of the deadline after which a group without members leaves memory."""
@@ -109,6 +99,7 @@ class GroupActor(Actor):
         DescribeGroup: "describe",
         DeleteGroup: "delete",
         ExpireOffsets: "expire_offsets",
+        ForgetTopics: "forget_topics",
         Shutdown: "shutdown",
     }
 
@@ -158,6 +149,8 @@ class GroupActor(Actor):
         if self._underway.deletion is not None:
             return self._wait_for_deletion(self._underway.deletion, request)
         self._group.join(request, self._reply(), self._effects)
+        if not request.member_id and self.data.is_gone() and self._underway.is_written and not self._effects.records:
+            self._effects.keep(self._group.first_record(), NewGroup())
         self._carry_out()
         return DEFERRED
 
@@ -166,8 +159,12 @@ class GroupActor(Actor):
         self._carry_out()
         return DEFERRED
 
-    def leave(self, request: LeaveGroup) -> Left:
-        answer = self._group.leave(request, self._effects)
+    def leave(self, request: LeaveGroup) -> object:
+        """Answered when it is durable that nobody is left; at once if somebody is."""
+        effects = self._effects
+        answer: object = (left := self._group.leave(request, effects))
+        if effects.records:
+            answer, effects.context = DEFERRED, LeaveContext(self._reply(), left)
         self._carry_out()
         return answer
 
@@ -177,7 +174,7 @@ class GroupActor(Actor):
         error = self._group.commit_error(request, self._effects)
         if self._effects.alarms:
             self._carry_out()
-        if error is not ErrorCode.NONE:
+        if error is not NO_ERROR:
             return Committed((error,) * len(request.commits))
         around = self._around
         errors, records = commit_records(request, around.clock.wall_ms(), around.settings.offset_metadata_max_bytes)
@@ -246,9 +243,7 @@ class GroupActor(Actor):
         answer = self._group.answers[Request.DELETE]
         if answer is not Action.DELETE:
             return answer
-        self._underway.deletion = Deletion(self._reply())
-        self._delete_if_all_is_written(self._underway.deletion)
-        return DEFERRED
+        return self._begin_deletion(request)
 
     def shutdown(self, _message: Shutdown) -> None:
         """The coordinator stops: whoever waits looks for it again, and finds it when it is back."""
@@ -267,11 +262,13 @@ class GroupActor(Actor):
     def written(self, message: Written) -> None:
         underway, context, error = self._underway, message.context, message.outcome.error
         underway.appends_done += 1
-        if error is ErrorCode.NONE:
+        if error is NO_ERROR:
             for record in message.records:
                 self.data.replay(record)
             self._effects.counts.commits += type(context) is CommitContext
-        if isinstance(context, (CommitContext, OffsetDeleteContext)):
+        if isinstance(context, CommitContext):
+            context.answer(error, message.outcome.durability)
+        elif isinstance(context, OffsetDeleteContext):
             context.answer(error)
         elif isinstance(context, DeleteContext):
             self._delete_written(context, error)
@@ -279,13 +276,17 @@ class GroupActor(Actor):
             self._group_record_written(context, APPEND_ERRORS.get(error, error))
         if underway.fetches or underway.deletion is not None:
             self._go_on_with_underway()
-        if self._idle.due_ms is None and underway.is_quiet:
+        if self._idle.due_ms is None and self._group.is_quiet and underway.is_quiet:
             self._carry_out()
 
     def _group_record_written(self, context: Any, error: ErrorCode) -> None:
         effects, value = self._effects, self.data.value
+        if isinstance(context, LeaveContext):
+            context.answer(error)
         if self._underway.appends_done <= self._underway.stale_appends:
             self._reload()  # it was sent before a restart: what it says is in ``data`` now
+        elif error is not ErrorCode.NONE and isinstance(context, NewGroup):
+            self._reload(error)
         elif error is not ErrorCode.NONE:
             log.warning("group %r could not keep its generation: %s", self.group_id, error.name)
             self._group.append_failed(context, error, effects)
@@ -348,22 +349,25 @@ class GroupActor(Actor):
         """Tombstones are for what is durable: commits that are on their way come first."""
         if deletion.is_sent or not self._underway.is_written:
             return
-        if not deletion.only_expired:
-            self._append(self.data.tombstones(self.group_id), DeleteContext(deletion.reply))
-            deletion.is_sent = True
-            return
-        found = self._expired()
+        found = self._doomed(deletion)
         ends_group = bool(found.records) and isinstance(found.records[-1], GroupRecord)
-        context = DeleteContext(deletion.reply, ends_group, found.is_all)
+        context = DeleteContext(deletion.reply, ends_group, found.is_all, len(found.records))
         if found.records:
             self._append(found.records, context)
             deletion.is_sent = True
         else:  # what was on its way has saved the last of them
             self._delete_written(context, ErrorCode.NONE)
 
+    def _doomed(self, deletion: Deletion) -> OldOffsets:
+        old = self._expired() if isinstance(deletion.cause, ExpireOffsets) else None
+        return deletion.next_records(self.group_id, self.data, old)
+
     def _delete_written(self, context: DeleteContext, error: ErrorCode) -> None:
         deletion, coordinator = self._underway.deletion, self._around.coordinator
         assert deletion is not None
+        if deletion.goes_on(context, error):  # nobody may commit in between: it could be to a new group, or topic
+            self._delete_if_all_is_written(deletion)
+            return
         if error is ErrorCode.NONE and not context.is_all:
             self._actor_ref.post(ExpireOffsets(), context.reply)
         else:
@@ -378,7 +382,12 @@ class GroupActor(Actor):
             coordinator.post(request, reply)
         self._close(ErrorCode.COORDINATOR_NOT_AVAILABLE)  # last: the group is gone even if this should fail
 
-    def _wait_for_deletion(self, deletion: Deletion, request: GroupRequest) -> object:
+    def _begin_deletion(self, cause: DeleteGroup | ExpireOffsets | ForgetTopics) -> object:
+        self._underway.deletion = Deletion(self._reply(), cause)
+        self._delete_if_all_is_written(self._underway.deletion)
+        return DEFERRED
+
+    def _wait_for_deletion(self, deletion: Deletion, request: GroupRequest | ForgetTopics) -> object:
         """The request meets the group as it is afterwards: usually a new one."""
         if deletion.is_done:
             self._around.coordinator.post(request, self._reply())
@@ -386,13 +395,19 @@ class GroupActor(Actor):
             deletion.waiting.append((request, self._reply()))
         return DEFERRED
 
-    def expire_offsets(self, _message: ExpireOffsets) -> object:
+    def expire_offsets(self, message: ExpireOffsets) -> object:
         """Most often nothing is old. If something is, it is deleted as a whole group is: nobody commits meanwhile."""
         if self._underway.deletion is not None or not self._expired().records:
             return None
-        self._underway.deletion = Deletion(self._reply(), only_expired=True)
-        self._delete_if_all_is_written(self._underway.deletion)
-        return DEFERRED
+        return self._begin_deletion(message)
+
+    def forget_topics(self, message: ForgetTopics) -> object:
+        """The same for topics that are gone, and for what is on its way to the log of them."""
+        if self._underway.deletion is not None:
+            return self._wait_for_deletion(self._underway.deletion, message)
+        if self._underway.is_written and not self.data.topic_tombstones(self.group_id, message.topics):
+            return None
+        return self._begin_deletion(message)
 
     def _expired(self) -> OldOffsets:
         retention_ms = self._around.settings.offsets_retention_minutes * MINUTE_MS
@@ -462,8 +477,9 @@ class GroupActor(Actor):
         self._group.close(error, self._effects)
         self._carry_out()
 
-    def _reload(self) -> None:
+    def _reload(self, error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> None:
         """Begin anew from what is durable."""
-        self._close(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self._close(error)
+        self._underway.stale_appends = self._underway.appends_sent
         self._group = self._make_group()
         self.on_start()

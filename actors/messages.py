@@ -6,7 +6,7 @@ into the version that was asked in.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .errors import ErrorCode
@@ -145,9 +145,13 @@ class TxnOffsetCommit(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """Answer to OffsetCommit and TxnOffsetCommit: ``errors`` runs parallel to the request's commits."""
+    """Answer to OffsetCommit and TxnOffsetCommit: ``errors`` runs parallel to the request's commits.
+
+    ``durability``: of those without an error, as in ``ports.Appended``.
+    """
 
     errors: tuple[ErrorCode, ...]
+    durability: str = ""
 
 
 class OffsetFetch(NamedTuple):
@@ -205,6 +209,7 @@ class Described(NamedTuple):
     protocol_type: str = ""
     protocol: str = ""
     members: tuple[DescribedMember, ...] = ()
+    message: str | None = None  # what the error means, for people
 
 
 class DeleteGroup(NamedTuple):
@@ -215,6 +220,12 @@ class DeleteGroup(NamedTuple):
 
 class ExpireOffsets(NamedTuple):
     """From the coordinator's sweep to a group, now and then: what is old goes. Answered when that is durable."""
+
+
+class ForgetTopics(NamedTuple):
+    """To a group: topics are gone, and their offsets go with them. Answered when that is durable."""
+
+    topics: frozenset[str]
 
 
 GroupRequest = (
@@ -261,12 +272,45 @@ class GroupGone(NamedTuple):
     group_id: str
 
 
-class Swept(NamedTuple):
-    """To the coordinator's sweep: one of the groups that it has asked is done."""
+class GroupsLoaded(NamedTuple):
+    """To the coordinator at start: some groups of a partition, packed or, if they cannot sleep, as they are."""
+
+    asleep: Mapping[str, bytes]
+    awake: Mapping[str, Any]  # GroupData
 
 
-class SweepOn(NamedTuple):
-    """The coordinator to itself: the sweep's next slice, after everybody else's turns."""
+class PartitionLoaded(NamedTuple):
+    """To the coordinator at start, behind its groups: a partition of the log was read.
+
+    ``quarantined``: groups that could not be made from their records, and why. ``failure``: why the partition could not
+    be read; empty if it was.
+    """
+
+    partition: int
+    quarantined: Mapping[str, str]
+    failure: str = ""
+
+
+class AllLoaded(NamedTuple):
+    """To the coordinator at start: no partition is left to be read."""
+
+
+class TopicsDeleted(NamedTuple):
+    """To the coordinator: these topics are gone, and with them what groups have committed of them."""
+
+    topics: frozenset[str]
+
+
+class Walked(NamedTuple):
+    """To the coordinator: one of the groups that a walk through all has asked is done."""
+
+    walk: Any  # Walk
+
+
+class WalkOn(NamedTuple):
+    """The coordinator to itself: a walk's next slice, after everybody else's turns."""
+
+    walk: Any  # Walk
 
 
 class SettingsChanged(NamedTuple):

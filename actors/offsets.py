@@ -6,7 +6,7 @@ import marshal
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 
-from .errors import ErrorCode
+from .errors import NO_ERROR, ErrorCode
 from .messages import Fetched, FetchedOffset, OffsetCommit, OffsetFetch, TxnOffsetCommit
 from .pending_offsets import PendingOffsets
 from .records import (
@@ -76,13 +76,15 @@ class Offsets:
     def has(self, topic: str, partition: int) -> bool:
         return partition in self._topics.get(topic, {})
 
-    def tombstones(self, group_id: str) -> tuple[OffsetRecord, ...]:
+    def partitions(self, topic: str) -> Iterable[int]:
+        """Those of a topic that have an offset."""
+        return self._topics.get(topic, {})
+
+    def tombstones(self, group_id: str) -> Iterator[OffsetRecord]:
         """The records that delete everything here."""
-        return tuple(
-            OffsetRecord(group_id, topic, partition, None)
-            for topic, partitions in self._topics.items()
-            for partition in partitions
-        )
+        for topic, partitions in self._topics.items():
+            for partition in partitions:
+                yield OffsetRecord(group_id, topic, partition, None)
 
 
 class GroupData:
@@ -129,6 +131,12 @@ class GroupData:
         """Whether there is something to delete: an offset, or one that a transaction is about to commit."""
         return self.offsets.has(topic, partition) or (topic, partition) in self.pending.places
 
+    def topic_tombstones(self, group_id: str, topics: Iterable[str]) -> tuple[OffsetRecord, ...]:
+        """The records that delete what is committed of some topics, and what transactions are about to commit."""
+        places = dict.fromkeys((topic, partition) for topic in topics for partition in self.offsets.partitions(topic))
+        places |= dict.fromkeys(place for place in self.pending.places if place[0] in topics)
+        return tuple(OffsetRecord(group_id, topic, partition, None) for topic, partition in places)
+
     def is_gone(self) -> bool:
         """Whether nothing is left: no group record and no offset, not even one of an open transaction."""
         return self.value is None and not len(self.offsets) and not self.pending
@@ -139,29 +147,12 @@ class GroupData:
 
     def pack(self) -> bytes:
         """All of it in a tenth of the memory, for ``unpack`` in the same process. Of groups that ``may_sleep`` only."""
-        value = self.value
         assert self.may_sleep(), "a group with members has deadlines, and an open transaction will end"
-        protocol_type = (value.protocol_type if value is not None else "").encode("utf-8", "surrogatepass")
         topics = [
             (topic, [(partition, *offset) for partition, offset in partitions.items()])
             for topic, partitions in self.offsets.topics()
         ]
-        data = marshal.dumps((None if value is None else tuple(value), topics))
-        return _HEAD.pack(*self._oldest_ms(), len(protocol_type)) + protocol_type + data
-
-    def _oldest_ms(self) -> tuple[int, int]:
-        """What ``packed_is_due`` needs; the rules are those of ``expiry.expired`` for a group without members."""
-        if not len(self.offsets):
-            return -1, -1  # the group itself is to go
-        value = self.value
-        since_ms = value.current_state_timestamp_ms if value is not None and value.protocol_type else -1
-        oldest_ms = expire_ms = _NEVER
-        for _topic, _partition, offset in self.offsets:
-            if offset.expire_timestamp_ms != -1:
-                expire_ms = min(expire_ms, offset.expire_timestamp_ms)
-            else:
-                oldest_ms = min(oldest_ms, offset.commit_timestamp_ms if since_ms == -1 else since_ms)
-        return oldest_ms, expire_ms
+        return pack(self.value, topics)
 
     @classmethod
     def unpack(cls, packed: bytes) -> GroupData:
@@ -172,14 +163,43 @@ class GroupData:
             data.offsets.restore(topic, {partition: OffsetValue(*rest) for partition, *rest in offsets})
         return data
 
-    def tombstones(self, group_id: str) -> tuple[Record, ...]:
+    def tombstones(self, group_id: str) -> Iterator[Record]:
         """What deletes the group: first its offsets, then itself. A simple group gets both too, as in Kafka."""
-        pending = (
-            OffsetRecord(group_id, topic, partition, None)
-            for topic, partition in self.pending.places
-            if not self.offsets.has(topic, partition)
-        )
-        return (*self.offsets.tombstones(group_id), *pending, GroupRecord(group_id, None))
+        yield from self.offsets.tombstones(group_id)
+        for topic, partition in self.pending.places:
+            if not self.offsets.has(topic, partition):
+                yield OffsetRecord(group_id, topic, partition, None)
+        yield GroupRecord(group_id, None)
+
+
+PackedOffset = tuple[int, int, int, str, int, int]
+"""A partition, and what an ``OffsetValue`` has."""
+
+
+def pack(value: GroupValue | None, topics: list[tuple[str, list[PackedOffset]]]) -> bytes:
+    """What ``GroupData.unpack`` makes a group of, straight from its parts: a start packs a million of them."""
+    if value is None:
+        since_ms, protocol_type, fields = -1, b"", None
+    else:
+        protocol_type, fields = value.protocol_type.encode("utf-8", "surrogatepass"), tuple(value)
+        since_ms = value.current_state_timestamp_ms if protocol_type else -1
+    head = _HEAD.pack(*_oldest_ms(topics, since_ms), len(protocol_type))
+    return b"%b%b%b" % (head, protocol_type, marshal.dumps((fields, topics)))
+
+
+def _oldest_ms(topics: list[tuple[str, list[PackedOffset]]], since_ms: int) -> tuple[int, int]:
+    """What ``packed_is_due`` needs; the rules are those of ``expiry.expired`` for a group without members."""
+    if not topics:
+        return -1, -1  # the group itself is to go
+    oldest_ms = expire_ms = _NEVER
+    for _topic, offsets in topics:
+        for offset in offsets:
+            commit_ms, expires_ms = offset[4:]
+            if expires_ms != -1:
+                expire_ms = min(expire_ms, expires_ms)
+            elif (begin_ms := commit_ms if since_ms == -1 else since_ms) < oldest_ms:
+                oldest_ms = begin_ms
+    return oldest_ms, expire_ms
 
 
 def packed_protocol_type(packed: bytes) -> str:
@@ -208,7 +228,7 @@ def commit_records(
         if len(commit.metadata) > metadata_max // 2 and _utf16_units(commit.metadata) > metadata_max:
             errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
             continue
-        errors.append(ErrorCode.NONE)
+        errors.append(NO_ERROR)
         value = OffsetValue(commit.offset, commit.leader_epoch, commit.metadata, now_ms, expire_ms)
         records.append(OffsetRecord(request.group_id, commit.topic, commit.partition, value))
     return tuple(errors), tuple(records)

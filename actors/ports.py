@@ -49,10 +49,15 @@ class Entry(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """What became of an entry: ``base_offset`` is that of its first record, -1 when ``error`` is set."""
+    """What became of an entry: ``base_offset`` is that of its first record, -1 when ``error`` is set.
+
+    ``durability``: "synced", it survives a loss of power; "written", it survives the end of the process, and a loss of
+    power if the system has come to it by then; "" for what the log does not say, or did not take.
+    """
 
     error: ErrorCode
     base_offset: int
+    durability: str = ""
 
 
 class Log(Protocol):

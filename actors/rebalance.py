@@ -230,6 +230,10 @@ class Rebalance:
         member.syncing = None
         self._renew_session(member, effects)
 
+    def first_record(self) -> GroupRecord:
+        """What keeps a group in the log that has nobody yet, or only members that are about to come, as in Kafka."""
+        return GroupRecord(self.group_id, GroupValue("", 0, None, None, self.state_timestamp_ms, ()))
+
     def _value(self, assignments: tuple[tuple[str, bytes], ...] | None = None) -> GroupValue:
         """The group as its record; ``assignments`` None keeps those that the members have."""
         given = dict(assignments) if assignments is not None else None

@@ -10,6 +10,7 @@ from .messages import (
     Described,
     DescribeGroup,
     Fetched,
+    ForgetTopics,
     GroupRequest,
     Joined,
     JoinGroup,
@@ -26,7 +27,7 @@ from .messages import (
 from .transaction_messages import EndTransaction, InitProducerId, ProducerGiven, TransactionRequest, VerifyPartitions
 
 
-def refusal(request: GroupRequest | TransactionRequest, error: ErrorCode) -> Any:
+def refusal(request: GroupRequest | ForgetTopics | TransactionRequest, error: ErrorCode) -> Any:
     """Of the class that answers this request; a bare code where that is the answer."""
     match request:
         case JoinGroup():

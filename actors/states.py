@@ -56,6 +56,9 @@ class Request(IntEnum):
     DELETE = auto()
 
 
+HEARTBEAT, COMMIT = Request.HEARTBEAT, Request.COMMIT  # for the hot paths, see ``NO_ERROR``
+
+
 class Action(Enum):
     """What a group does with a request that it does not refuse."""
 

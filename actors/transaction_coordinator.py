@@ -11,7 +11,7 @@ marker is written while such a commit is on its way, or it would be behind the m
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Mapping, Set
+from collections.abc import Callable, Collection, Hashable, Mapping, Set
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -34,6 +34,7 @@ from .transaction_messages import (
     InitProducerId,
     Partitions,
     ProducerGiven,
+    TransactionsLoaded,
     VerifyPartitions,
 )
 from .transactions import (
@@ -55,8 +56,15 @@ OFFSETS_TOPIC = "__consumer_offsets"
 SWEEP = ("sweep",)
 """The name of the deadline for looking for transactional ids that nobody uses; the others are transactional ids."""
 
+COMPLETE = "complete"
+"""With a transactional id the name of the deadline for another attempt to complete a transaction that is decided."""
+
 AGAIN_MS = 1000
-"""A transaction whose time is over while something of it is on its way to the log is looked at again after so long."""
+"""A transaction whose time is over while something of it is on its way to the log is looked at again after so long, and
+one that could not be completed, too."""
+
+AGAIN_MAX_MS = 60_000
+"""After each attempt to complete a transaction the next is twice as far away, up to this: the disk may be full."""
 
 Then = Callable[[ErrorCode], None]
 
@@ -96,7 +104,8 @@ class CommitPlace:
 class TransactionsActor(SteadfastActor):
     """There is one, and it alone changes ``transactions``; the front door reads them.
 
-    ``pending``: for each producer the groups in which a transaction was open when the log ended.
+    ``pending``: for each producer the groups in which a transaction was open when the log ended. ``is_loading``: both
+    come later, in ``TransactionsLoaded``, and until then everybody is told to come again.
     """
 
     handlers = {
@@ -109,6 +118,7 @@ class TransactionsActor(SteadfastActor):
         InitProducerId: "init",
         Written: "written",
         Expired: "expired",
+        TransactionsLoaded: "loaded",
         Shutdown: "shutdown",
     }
 
@@ -117,8 +127,10 @@ class TransactionsActor(SteadfastActor):
         surroundings: TransactionSurroundings,
         transactions: dict[str, Transaction],
         pending: Mapping[int, Set[str]],
+        is_loading: bool = False,
     ) -> None:
         super().__init__()
+        self._is_loading = is_loading
         self._around = surroundings
         self._transactions = transactions
         self._groups = {producer_id: set(groups) for producer_id, groups in pending.items()}
@@ -126,16 +138,26 @@ class TransactionsActor(SteadfastActor):
 
     def on_start(self) -> None:
         """Go on where the log ends: open transactions have deadlines, decided ones need their markers."""
+        if self._is_loading:
+            return
         for transaction in self._transactions.values():
             if transaction.state in PREPARED:
                 self._complete(transaction)
             self._watch(transaction)
         self._file(SWEEP, self._around.settings.transaction_remove_expired_transaction_cleanup_interval_ms)
 
+    def loaded(self, message: TransactionsLoaded) -> None:
+        self._transactions.update((name, Transaction(name, value)) for name, value in message.values.items())
+        self._groups = {producer_id: set(groups) for producer_id, groups in message.pending.items()}
+        self._is_loading = False
+        self.on_start()
+
     # Requests --------------------------------------------------------------------------------------------------------
 
     def init(self, request: InitProducerId) -> object:
         around = self._around
+        if self._is_loading:
+            return ProducerGiven(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         if not 0 < request.timeout_ms <= around.settings.transaction_max_timeout_ms:
             return ProducerGiven(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         transaction = self._transactions.get(request.transactional_id)
@@ -276,31 +298,47 @@ class TransactionsActor(SteadfastActor):
             self._write_markers(transaction)
 
     def _write_markers(self, transaction: Transaction) -> None:
-        value = transaction.value
-        marker = MarkerRecord(value.producer_id, value.producer_epoch, transaction.state is PREPARE_COMMIT)
+        value, marker = transaction.value, marker_of(transaction)
         ours = [partition for topic, partition in value.partitions if topic == OFFSETS_TOPIC]
         for topic, partition in value.partitions:
             if topic != OFFSETS_TOPIC:
                 self._around.topics.end_transaction(topic, partition, marker, value.last_update_timestamp_ms)
-        transaction.markers_missing = len(ours)
-        for partition in ours:
-            context = partial(self._marked, transaction, marker)
+        self._append_markers(transaction, ours)
+
+    def _append_markers(self, transaction: Transaction, partitions: Collection[int]) -> None:
+        marker = marker_of(transaction)
+        transaction.markers_missing, transaction.markers_failed = len(partitions), {}
+        for partition in partitions:
+            context = partial(self._marked, transaction, partition)
             self._around.writer.tell(Append(self._actor_ref, Entry(partition, (marker,)), context))
-        if not ours:
+        if not partitions:
             self._finish(transaction)
 
-    def _marked(self, transaction: Transaction, marker: MarkerRecord, error: ErrorCode) -> None:
-        if error is not ErrorCode.NONE:
-            log.error(
-                "transactional id %r: a marker could not be written (%s); it is tried again at the next start",
-                transaction.transactional_id,
-                error.name,
-            )
-            return
+    def _marked(self, transaction: Transaction, partition: int, error: ErrorCode) -> None:
         transaction.markers_missing -= 1
-        if not transaction.markers_missing:
-            self._tell_groups(marker)
+        if error is not ErrorCode.NONE:
+            transaction.markers_failed[partition] = error
+        if transaction.markers_missing:
+            return
+        if transaction.markers_failed:
+            self._complete_later(transaction, "a marker", next(iter(transaction.markers_failed.values())))
+        else:
+            self._tell_groups(marker_of(transaction))
             self._finish(transaction)
+
+    def _complete_later(self, transaction: Transaction, what: str, error: ErrorCode) -> None:
+        """The decision stands, and nothing else can happen to this transactional id: try until it succeeds."""
+        delay_ms = min(AGAIN_MS << transaction.attempts, AGAIN_MAX_MS)
+        transaction.attempts += 1
+        name = transaction.transactional_id
+        log.error("the transaction of %r is decided, but %s could not be written (%s)", name, what, error.name)
+        self._file((COMPLETE, name), delay_ms)
+
+    def _complete_again(self, transaction: Transaction) -> None:
+        """Only what is missing: the markers that failed, or, if all are there, the record that says so."""
+        if transaction.step is None:
+            transaction.step = transaction.complete(self._around.clock.wall_ms())
+        self._append_markers(transaction, transaction.markers_failed)
 
     def _tell_groups(self, marker: MarkerRecord) -> None:
         for group_id in self._groups.pop(marker.producer_id, ()):
@@ -311,7 +349,13 @@ class TransactionsActor(SteadfastActor):
 
     def _finish(self, transaction: Transaction) -> None:
         assert transaction.step is not None
-        self._append(transaction, transaction.step, nobody_waits)
+        self._append(transaction, transaction.step, partial(self._finished, transaction))
+
+    def _finished(self, transaction: Transaction, error: ErrorCode) -> None:
+        if error is ErrorCode.NONE:
+            transaction.attempts = 0
+        else:
+            self._complete_later(transaction, "its end", error)
 
     # Time ------------------------------------------------------------------------------------------------------------
 
@@ -319,6 +363,9 @@ class TransactionsActor(SteadfastActor):
         for name in message.names:
             if name == SWEEP:
                 self._sweep()
+                continue
+            if isinstance(name, tuple):
+                self._complete_again(self._transactions[name[1]])
                 continue
             self._filed.discard(str(name))
             transaction = self._transactions.get(str(name))
@@ -376,6 +423,8 @@ class TransactionsActor(SteadfastActor):
     def _find(self, transactional_id: str) -> Transaction | ErrorCode:
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
+        if self._is_loading:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return self._transactions.get(transactional_id, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
     def _make(self, transactional_id: str, timeout_ms: int) -> Transaction:
@@ -390,6 +439,12 @@ class TransactionsActor(SteadfastActor):
     def _reply(self) -> ReplyTo:
         assert self.reply_to is not None, "requests come with a place for their answer"
         return self.reply_to
+
+
+def marker_of(transaction: Transaction) -> MarkerRecord:
+    """What says in a partition how the transaction has ended that is being completed."""
+    value = transaction.value
+    return MarkerRecord(value.producer_id, value.producer_epoch, transaction.state is PREPARE_COMMIT)
 
 
 def producer_of(transaction: Transaction) -> ProducerGiven:

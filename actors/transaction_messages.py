@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 from .errors import ErrorCode
+from .records import TransactionValue
 
 Partitions = frozenset[tuple[str, int]]
 """Topics and partitions. The offsets of a group belong to a transaction as a partition of ``__consumer_offsets``."""
@@ -69,6 +71,13 @@ class CommitDone(NamedTuple):
     """From a group's answer to the transactions' actor: offsets that it has sent on are decided and durable, or not."""
 
     transactional_id: str
+
+
+class TransactionsLoaded(NamedTuple):
+    """At start: everything was read. ``pending``: for each producer the groups in which its transaction is open."""
+
+    values: Mapping[str, TransactionValue]
+    pending: Mapping[int, Set[str]]
 
 
 TransactionRequest = InitProducerId | AddPartitions | AddOffsets | VerifyPartitions | EndTransaction

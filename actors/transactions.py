@@ -124,7 +124,16 @@ Decision = ErrorCode | Step
 class Transaction:
     """A transactional id. ``last_epoch`` is the producer's epoch before the newest; a restart forgets it, as Kafka."""
 
-    __slots__ = ("commits_underway", "last_epoch", "markers_missing", "step", "transactional_id", "value")
+    __slots__ = (
+        "attempts",
+        "commits_underway",
+        "last_epoch",
+        "markers_failed",
+        "markers_missing",
+        "step",
+        "transactional_id",
+        "value",
+    )
 
     def __init__(self, transactional_id: str, value: TransactionValue) -> None:
         self.transactional_id = transactional_id
@@ -133,6 +142,8 @@ class Transaction:
         self.step: Step | None = None  # on its way to the log
         self.commits_underway = 0  # of offsets, at their groups
         self.markers_missing = 0
+        self.markers_failed: dict[int, ErrorCode] = {}  # partitions of the log whose marker could not be written
+        self.attempts = 0  # to complete it, all in vain
 
     @property
     def state(self) -> TransactionState:

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import logging
+from itertools import islice
 from typing import Any, NamedTuple
 
-from .errors import ErrorCode
-from .messages import Committed, GroupRequest, OffsetFetch, OffsetsDeleted
+from .errors import NO_ERROR, ErrorCode
+from .expiry import BATCH, OldOffsets
+from .messages import (
+    Committed,
+    DeleteGroup,
+    ExpireOffsets,
+    ForgetTopics,
+    GroupRequest,
+    Left,
+    OffsetFetch,
+    OffsetsDeleted,
+)
 from .offsets import GroupData
 from .ports import ReplyTo
 from .refusal import refusal
@@ -26,13 +37,28 @@ class CommitContext(NamedTuple):
     reply: ReplyTo | None
     errors: tuple[ErrorCode, ...]
 
-    def answer(self, error: ErrorCode) -> None:
-        """``error`` is the log's; what was refused before keeps its own."""
+    def answer(self, error: ErrorCode, durability: str = "") -> None:
+        """``error`` and ``durability`` are the log's; what was refused before keeps its own error."""
         errors = self.errors
-        if error is not ErrorCode.NONE:
+        if error is not NO_ERROR:
             told = APPEND_ERRORS.get(error, error)
-            errors = tuple(told if own is ErrorCode.NONE else own for own in errors)
-        deliver(self.reply, Committed(errors))
+            errors = tuple(told if own is NO_ERROR else own for own in errors)
+        deliver(self.reply, Committed(errors, durability))
+
+
+class LeaveContext(NamedTuple):
+    """The record of a group that the last members have left. The members have gone, whatever becomes of it."""
+
+    reply: ReplyTo
+    left: Left
+
+    def answer(self, error: ErrorCode) -> None:
+        told = APPEND_ERRORS.get(error, error)
+        deliver(self.reply, Left(told) if told else self.left)
+
+
+class NewGroup(NamedTuple):
+    """The first record of a group. Nobody waits for it; without it there is no group."""
 
 
 class OffsetDeleteContext(NamedTuple):
@@ -51,22 +77,46 @@ class DeleteContext(NamedTuple):
 
     reply: ReplyTo
     ends_group: bool = True
-    is_all: bool = True  # False: more is to expire after this
+    is_all: bool = True  # False: more is to be deleted after this
+    record_count: int = 0
 
     def answer(self, error: ErrorCode) -> None:
         deliver(self.reply, APPEND_ERRORS.get(error, error))
 
 
 class Deletion:
-    """A group that is about to be deleted, or its old offsets: requests that would fill it again wait for the end."""
+    """A group that is about to be deleted, or some of its offsets: requests that would fill it again wait for the end.
 
-    def __init__(self, reply: ReplyTo, *, only_expired: bool = False) -> None:
+    ``cause`` says which.
+    """
+
+    def __init__(self, reply: ReplyTo, cause: DeleteGroup | ExpireOffsets | ForgetTopics) -> None:
         self.reply = reply
-        self.only_expired = only_expired
+        self.cause = cause
+        self.most = BATCH  # records that go to the log at once; fewer if it finds them too large
         self.is_sent = False
         self.is_done = False
         self.is_answered = False
-        self.waiting: list[tuple[GroupRequest, ReplyTo]] = []
+        self.waiting: list[tuple[GroupRequest | ForgetTopics, ReplyTo]] = []
+
+    def next_records(self, group_id: str, data: GroupData, old: OldOffsets | None) -> OldOffsets:
+        """What goes next, as much of it as the log takes at once. ``old``: what has expired, if that is the cause."""
+        if old is not None:
+            records, is_all = old
+        elif isinstance(self.cause, ForgetTopics):
+            records, is_all = data.topic_tombstones(group_id, self.cause.topics), True
+        else:
+            records, is_all = tuple(islice(data.tombstones(group_id), self.most + 1)), True
+        return OldOffsets(records[: self.most], is_all and len(records) <= self.most)
+
+    def goes_on(self, context: DeleteContext, error: ErrorCode) -> bool:
+        """Whether the next records are to go at once: the log took these, or half of them may fit where all did not."""
+        if error is ErrorCode.MESSAGE_TOO_LARGE and context.record_count > 1:
+            self.most = context.record_count // 2
+        elif error is not ErrorCode.NONE or context.is_all or isinstance(self.cause, ExpireOffsets):
+            return False
+        self.is_sent = False
+        return True
 
     def answer(self, error: ErrorCode) -> None:
         """Once, whatever goes wrong afterwards."""

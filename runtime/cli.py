@@ -27,6 +27,10 @@ class Command(NamedTuple):
 COMMANDS = {
     "serve": Command("callboard.runtime.serve", "Serve Kafka clients: groups, offsets, topics in memory."),
     "groups": Command("callboard.runtime.groups.commands", "List, describe, reset and delete groups on any server."),
+    "log": Command("callboard.runtime.logtools.commands", "Look at an offsets log, check it, mend it."),
+    "export": Command("callboard.runtime.exchange.export", "Write committed offsets to a file, or a log to a Kafka."),
+    "import": Command("callboard.runtime.exchange.imports", "Read offsets from a file, or a log from a Kafka."),
+    "compact": Command("callboard.runtime.compact", "Compact an offsets log, beside a running server or without."),
     "settings": Command("callboard.runtime.settings", "List the settings that serve takes with --set."),
     "bench": Command("callboard.bench.__main__", "Run a benchmark by its name, or list them."),
 }

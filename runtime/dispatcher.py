@@ -39,7 +39,7 @@ log = logging.getLogger("callboard.runtime")
 MESSAGES_A_TURN = 64
 """How many messages a mailbox may handle before the next one has its turn: batches pay, and waits stay short."""
 
-SLICE_S = 0.002
+SLICE_NS = 2_000_000
 """How long actors run before the sockets are looked at again."""
 
 WATCH_S = 24 * 3600
@@ -220,7 +220,7 @@ class LoopDispatcher(Dispatcher):
     def _pump(self) -> None:
         self._thread_id = threading.get_ident()
         try:
-            self._run_for(SLICE_S)
+            self._run_for(SLICE_NS)
         finally:  # whatever got out of a turn, the others have theirs
             self._pumping = False
             if self._queue and not self._pumping:
@@ -230,10 +230,10 @@ class LoopDispatcher(Dispatcher):
             end, self._end = self._end, None
             raise end
 
-    def _run_for(self, slice_s: float) -> None:
-        queue, tally, clock = self._queue, self._tally, time.perf_counter
+    def _run_for(self, slice_ns: int) -> None:
+        queue, tally, clock = self._queue, self._tally, time.perf_counter_ns
         now = clock()
-        deadline = now + slice_s
+        deadline = now + slice_ns
         while queue and now < deadline:
             mailbox, began = queue.popleft(), now
             try:

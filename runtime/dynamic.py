@@ -120,7 +120,7 @@ class DynamicSettings:
     def synonyms(self, setting: Setting) -> list[Synonym]:
         """All values that a setting has, the one that holds first."""
         name = setting.name
-        found = [(self.broker[name], Source.BROKER)] if name in self.broker else []
+        found: list[tuple[Any, Source]] = [(self.broker[name], Source.BROKER)] if name in self.broker else []
         found += [(self.all_brokers[name], Source.ALL_BROKERS)] if name in self.all_brokers else []
         static = getattr(self._static, name)
         found += [(static, Source.STATIC)] if static != setting.default else []
@@ -156,10 +156,12 @@ def find_dynamic(name: str) -> Setting | None:
 def type_of(setting: Setting) -> Type:
     if setting.type is bool:
         return Type.BOOLEAN
+    if setting.type is float:
+        return Type.DOUBLE
     return Type.LONG if setting.maximum == LONG_MAX else Type.INT
 
 
-def written(value: int | bool) -> str:
+def written(value: float | bool) -> str:
     return str(value).lower()
 
 

@@ -1,9 +1,21 @@
-"""From the log to the groups: every record in the order of the log, through the same ``replay`` that runs later."""
+"""From the log to the groups, while the server listens.
+
+A small log is read before anybody is answered. A large one is read by processes beside the server (``load_child``),
+partition by partition, and what they find arrives in pieces: groups go to the coordinator, which serves a partition
+when all of it is there; what concerns all partitions (transactions, the sweep, where topics end) waits for the last.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+import asyncio
+import json
+import os
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
 
 import structlog
 
@@ -16,40 +28,30 @@ from ..actors.records import (
     TransactionValue,
     UnknownRecord,
 )
+from .errors import StartError
+from .load_child import LENGTH, Job, Piece, Report, run, unpack
+from .log.disk import Disk
+from .log.manifest import log_files
 
-if TYPE_CHECKING:
-    from .log.offsets_log import OffsetsLog
+AT_ONCE_BYTES = 4 * 1024 * 1024
+"""A log up to this size is read before the server listens: that takes less time than to start a process."""
+
+FAST_BYTES = 32 * 1024 * 1024
+"""From this size on, of all that there is, it pays to import numpy, which takes as long as to load 100,000 records."""
+
+COMMAND = "from {package}.load_child import main; main()"
+
+Take = Callable[[Job, Piece], None]
 
 log = structlog.get_logger()
 
 
-def load_groups(
-    offsets_log: OffsetsLog, asleep: dict[str, bytes], seen: Callable[[GroupData], None]
-) -> dict[str, GroupData]:
-    """The groups with members or open transactions, by id. The others go to ``asleep``, packed. ``seen`` hears of all.
-
-    A group is packed as soon as its partition is read, so a million of them never lie in memory unpacked.
-    """
-    awake: dict[str, GroupData] = {}
-    for partition in offsets_log.partitions_with_data():
-        for group_id, data in _load_partition(offsets_log, partition, asleep).items():
-            if data.is_gone():
-                continue
-            seen(data)
-            if data.may_sleep():
-                asleep[group_id] = data.pack()
-            else:
-                awake[group_id] = data
-    return awake
-
-
 class Loading:
-    """One partition's groups, while its records are read."""
+    """One partition's groups, while its records are read in the order of the log: what all other ways must equal."""
 
-    def __init__(self, asleep: dict[str, bytes]) -> None:
+    def __init__(self) -> None:
         self.groups: dict[str, GroupData] = {}
         self.skipped = 0
-        self._asleep = asleep
         self._open: dict[int, set[str]] = {}  # for each producer the groups in which its transaction is open
 
     def replay(self, record: Record) -> None:
@@ -59,39 +61,99 @@ class Loading:
         elif isinstance(record, UnknownRecord | TransactionRecord):
             self.skipped += 1
         else:
-            self._data(record.group_id).replay(record)
+            self.groups.setdefault(record.group_id, GroupData()).replay(record)
             if isinstance(record, PendingOffsetRecord):
                 self._open.setdefault(record.producer_id, set()).add(record.group_id)
 
-    def _data(self, group_id: str) -> GroupData:
-        data = self.groups.get(group_id)
-        if data is None:
-            packed = self._asleep.pop(group_id, None)  # of a log that had another number of partitions once
-            data = self.groups[group_id] = GroupData() if packed is None else GroupData.unpack(packed)
-        return data
+
+def make_job(partition: int, folder: Path, is_transactions: bool, disk: Disk | None = None) -> Job:
+    """A partition to load, with its size. What is wrong with its folder the job will say."""
+    size = 0
+    with suppress(OSError, StartError):
+        size = sum(file.path.stat().st_size for file in log_files(disk or Disk(), folder).files)
+    return Job(partition, str(folder), is_transactions, size)
 
 
-def _load_partition(offsets_log: OffsetsLog, partition: int, asleep: dict[str, bytes]) -> dict[str, GroupData]:
-    loading = Loading(asleep)
-    for _offset, _timestamp_ms, record in offsets_log.read(partition):
-        loading.replay(record)
-    if loading.skipped:
-        log.warning("records of unknown types were skipped", partition=partition, records=loading.skipped)
-    return loading.groups
+def load_at_once(jobs: Iterable[Job], take: Take) -> None:
+    """Do all jobs here and now; ``take`` gets every piece."""
+    for job in jobs:
+        for piece in run(job):
+            take(job, piece)
 
 
-def load_transactions(offsets_log: OffsetsLog) -> dict[str, TransactionValue]:
-    """The transactional ids, each as its last record has it."""
-    found: dict[str, TransactionValue] = {}
-    for partition in offsets_log.transactions_with_data():
-        for _offset, _timestamp_ms, record in offsets_log.read(partition):
-            if not isinstance(record, TransactionRecord):
-                log.warning("a record of an unknown type was skipped", partition=partition, record=repr(record)[:200])
-            elif record.value is None:
-                found.pop(record.transactional_id, None)
-            else:
-                found[record.transactional_id] = record.value
-    return found
+async def load_beside(jobs: Iterable[Job], take: Take) -> None:
+    """Do all jobs in processes of their own, as many as there are processors; ``take`` gets every piece, on this loop.
+
+    The largest come first, so that the last to end is not alone for long. When this is cancelled the processes end.
+    """
+    ordered = sorted(jobs, key=lambda job: (not job.is_transactions, -job.log_bytes))
+    fast = sum(job.log_bytes for job in ordered) >= FAST_BYTES
+    waiting = deque(job._replace(fast=fast) for job in ordered)
+    async with asyncio.TaskGroup() as group:
+        for _ in range(min(_processors(), len(waiting))):
+            group.create_task(_Worker(take).work(waiting))
+
+
+def _processors() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _Worker:
+    """One process, and who does its jobs if it cannot."""
+
+    def __init__(self, take: Take) -> None:
+        self._take = take
+        self._child: Process | None = None
+
+    async def work(self, waiting: deque[Job]) -> None:
+        try:
+            await self._start()
+            while waiting:
+                job = waiting.popleft()
+                if self._child is None or not await self._ask(self._child, job):
+                    await self._do_here(job)
+        finally:
+            await self._stop()
+
+    async def _start(self) -> None:
+        command = COMMAND.format(package=__package__)
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        try:
+            self._child = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", command, stdin=PIPE, stdout=PIPE, env=environment
+            )
+        except OSError as error:
+            log.warning("no process to load beside the server", reason=str(error), consequence="it loads by itself")
+
+    async def _ask(self, child: Process, job: Job) -> bool:
+        """Whether the child has done the job."""
+        assert child.stdin is not None and child.stdout is not None
+        try:
+            child.stdin.write(json.dumps(job).encode() + b"\n")
+            while True:
+                (size,) = LENGTH.unpack(await child.stdout.readexactly(LENGTH.size))
+                piece = unpack(await child.stdout.readexactly(size))
+                self._take(job, piece)
+                if isinstance(piece, Report):
+                    return True
+                await asyncio.sleep(0)  # what was read ahead must not keep others from their turns
+        except Exception as error:  # uvloop has its own for a pipe that nobody reads
+            log.error("the process that loads has ended", folder=job.folder, reason=repr(error))
+            await self._stop()
+            return False
+
+    async def _do_here(self, job: Job) -> None:
+        for piece in await asyncio.to_thread(lambda: list(run(job))):
+            self._take(job, piece)
+            await asyncio.sleep(0)
+
+    async def _stop(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            with suppress(ProcessLookupError):
+                child.kill()
+            await child.wait()
 
 
 def open_transactions(groups: Mapping[str, GroupData]) -> dict[int, set[str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import logging
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -29,6 +30,24 @@ def import_structlog() -> Any:
             del sys.modules["rich"]
 
 
+class Lossy:
+    """A stream that loses what it cannot write: whoever logs must not fail because the disk is full that the log is on.
+
+    The disk of the log lines is often the one that the lines are about.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+
 def configure(stream: TextIO, level: int = logging.INFO) -> None:
     """Send everything of ours from ``level`` on, and warnings of the libraries, to ``stream``."""
     structlog = import_structlog()
@@ -44,7 +63,7 @@ def configure(stream: TextIO, level: int = logging.INFO) -> None:
     structlog.configure(
         processors=[*shared, *last],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(stream),
+        logger_factory=structlog.WriteLoggerFactory(Lossy(stream)),
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(stream)

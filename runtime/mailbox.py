@@ -135,11 +135,11 @@ class Mailbox:
                 actor = following
                 handle = actor.handle if tracer is None else tracer.handler(actor)
         actor.reply_to = None  # who has nothing to do holds no answer
-        tally.handled[type(actor)] = tally.handled.get(type(actor), 0) + budget - left
+        tally.handled[type(actor)] += budget - left
         if self.rooms and len(queue) <= self.actor_class.high_water // 2:
             self._make_room()
-        if self.life is None:  # most have none, and a call costs
-            return not self.closed and self._release()
+        if self.actor is not None:  # nearly always, and calls cost
+            return self._release()
         return self._end_turn()
 
     def _end_turn(self) -> bool:

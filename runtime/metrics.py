@@ -9,15 +9,22 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from ..actors.states import State
+from .errors import StartError
+from .log.disk import Disk, file_size
+from .log.manifest import log_files
+from .log.partition import PARTITION_FOLDER
+from .log.stats import SYNC_BOUNDS_S, LogStats
 from .watch import Pages
 
 if TYPE_CHECKING:
@@ -40,7 +47,14 @@ class Seen(NamedTuple):
     expired_sessions: int
     connections: int
     transactional_ids: int
+    loading: int  # partitions
+    failed: int
+    quarantined: int  # groups
     stats: Stats
+    log: LogStats
+    damages: int
+    sizes: Sizes
+    compactions: int
 
 
 def pages(node: Node) -> Pages:
@@ -49,20 +63,46 @@ def pages(node: Node) -> Pages:
 
 def not_ready(node: Node) -> str | None:
     """Why clients should go elsewhere; None when they are served."""
-    return None if hasattr(node, "system") else "the log is being opened"
+    if node.offsets_log is None or not hasattr(node, "transactions"):
+        return "the log is being opened"
+    if node.is_loading:
+        return f"{len(node.groups.unserved.loading)} partitions of the log are being read"
+    failure = node.offsets_log.stats().failure
+    return f"commits are refused, the log has failed: {failure}" if failure else None
 
 
 async def metrics(node: Node) -> bytes:
-    """The page. The walk through all actors is done beside the loop, because of a hundred thousand it takes a while."""
-    stats = await asyncio.to_thread(node.system.stats)
+    """The page. What takes a while (all actors, the log's folders) is looked at beside the loop."""
     registry = CollectorRegistry()
-    registry.register(_Collector(_look(node, stats)))
+    if node.offsets_log is not None and hasattr(node, "transactions"):  # else it has just begun
+        stats, sizes = await asyncio.to_thread(_look_beside, node)
+        registry.register(_Collector(_look(node, stats, sizes)))
     ProcessCollector(registry=registry)  # memory, CPU, files and start of the process, under their usual names
     return generate_latest(registry)
 
 
-def _look(node: Node, stats: Stats) -> Seen:
+class Sizes(NamedTuple):
+    """Bytes of all partitions of the log, and those of them that were never compacted."""
+
+    log_bytes: int
+    dirty_bytes: int
+
+
+def _look_beside(node: Node) -> tuple[Stats, Sizes]:
+    clean = dirty = 0
+    disk, data = Disk(), node.options.data
+    for name in disk.names(data):
+        if PARTITION_FOLDER.fullmatch(name):
+            with suppress(OSError, StartError):  # a file that was compacted meanwhile; damage is told elsewhere
+                manifest, files = log_files(disk, data / name)
+                clean += sum(segment.size for segment in manifest.segments)
+                dirty += sum(file_size(disk, file.path) for file in files if not file.is_clean)
+    return node.system.stats(), Sizes(clean + dirty, dirty)
+
+
+def _look(node: Node, stats: Stats, sizes: Sizes) -> Seen:
     groups, counts = node.groups, node.groups.counts
+    assert node.offsets_log is not None
     states = Counter(listed.state for listed in groups.listed.values())
     states[State.EMPTY.value] += len(groups.asleep)
     return Seen(
@@ -73,7 +113,14 @@ def _look(node: Node, stats: Stats) -> Seen:
         counts.expired_sessions,
         len(node.connections),
         len(node.transaction_table),
+        len(groups.unserved.loading),
+        len(groups.unserved.failed),
+        len(groups.unserved.quarantined),
         stats,
+        node.offsets_log.stats(),
+        len(node.offsets_log.quarantined()),
+        sizes,
+        node.compactions,
     )
 
 
@@ -84,6 +131,9 @@ class _Collector(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from _of_groups(self._seen)
         yield from _of_actors(self._seen.stats)
+        yield from _of_loading(self._seen)
+        yield from _of_rounds(self._seen.log)
+        yield from _of_log(self._seen)
 
 
 def _of_groups(seen: Seen) -> Iterator[Metric]:
@@ -114,6 +164,42 @@ def _of_actors(stats: Stats) -> Iterator[Metric]:
         "quantile",
         {"0.5": turns.p50_us / MICROSECONDS, "0.99": turns.p99_us / MICROSECONDS, "1": turns.longest_us / MICROSECONDS},
     )
+
+
+def _of_loading(seen: Seen) -> Iterator[Metric]:
+    yield _gauge("callboard_loading_partitions", "Partitions of the log whose groups are not served yet.", seen.loading)
+    yield _gauge("callboard_failed_partitions", "Partitions of the log that could not be read.", seen.failed)
+    yield _gauge(
+        "callboard_quarantined_groups", "Groups that are refused: a record of theirs makes no sense.", seen.quarantined
+    )
+
+
+def _of_rounds(log: LogStats) -> Iterator[Metric]:
+    yield _counter("callboard_log_records", "Records that were appended.", log.records)
+    yield _counter("callboard_log_rounds", "Rounds: what was written and synced together.", log.rounds)
+    yield _counter("callboard_log_refused_rounds", "Rounds that the disk did not take.", log.refused_rounds)
+    counts = accumulate(log.sync_counts)
+    bounds = [*map(str, SYNC_BOUNDS_S), "+Inf"]
+    buckets = list(zip(bounds, counts, strict=True))
+    doc = "How long a sync of the journal took."
+    yield HistogramMetricFamily("callboard_log_sync_seconds", doc, buckets=buckets, sum_value=log.sync_seconds)
+    yield _counter("callboard_log_checkpoints", "Checkpoints that were made.", log.checkpoints)
+    yield _counter("callboard_log_checkpoint_seconds", "Time that checkpoints took.", log.checkpoint_seconds)
+
+
+def _of_log(seen: Seen) -> Iterator[Metric]:
+    log, sizes = seen.log, seen.sizes
+    yield _gauge("callboard_log_bytes", "Size of all partitions of the log.", sizes.log_bytes)
+    yield _gauge("callboard_log_dirty_bytes", "The part of it that was never compacted.", sizes.dirty_bytes)
+    yield _counter("callboard_compactions", "Runs of compaction that this server has begun.", seen.compactions)
+    yield _gauge("callboard_journal_bytes", "What the journal holds.", log.journal_bytes)
+    yield _gauge("callboard_journal_files", "Files of the journal.", log.journal_files)
+    yield _gauge("callboard_log_waiting_bytes", "What is in the journal and not in the partitions.", log.waiting_bytes)
+    yield _gauge("callboard_log_damages", "Places of the log that were found damaged.", seen.damages)
+    yield _gauge("callboard_log_failed", "1 when all commits are refused since the disk failed.", bool(log.failure))
+    yield _gauge("callboard_log_full", "1 while the disk has no room.", bool(log.full))
+    failed = len(log.failures)
+    yield _gauge("callboard_log_failed_partitions", "Partitions whose file could not be written.", failed)
 
 
 def _gauge(name: str, doc: str, value: float) -> Metric:

@@ -1,7 +1,8 @@
 """Node: everything of one coordinator, put together: data folder, log, actors, topics, listener.
 
-Start: folder, log, topics, actors, groups, and the listener last, so that nobody is answered before all groups are
-there. Stop: the opposite way, and nothing that was decided is left unanswered.
+Start: folder, log, topics, actors, the listener, groups. A request for a group that was not loaded yet is refused, and
+the log is read meanwhile (``loading``); a small one is read before the server listens. Stop: the opposite way, and
+nothing that was decided is left unanswered.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from ..actors.base import ActorRef
 from ..actors.coordinator import CoordinatorActor, Directory
 from ..actors.errors import CoordinatorError
 from ..actors.messages import Drain, Shutdown
-from ..actors.offsets import GroupData
 from ..actors.transaction_coordinator import TransactionsActor, TransactionSurroundings
 from ..actors.transactions import Transaction
 from ..actors.writer import OffsetWriterActor
+from .arrival import Arrival
+from .cleaner import Cleaner
 from .clock import SystemClock, SystemRandom
 from .config import LISTEN_BACKLOG
 from .dynamic import DynamicSettings
@@ -31,9 +33,11 @@ from .errors import StartError
 from .kafka.connection import Connection
 from .kafka.idle import IdleWatch
 from .kafka.topics.catalogue import TopicCatalogue
-from .loading import load_groups, load_transactions, newest_producer_id, open_transactions
+from .load_child import Job, Report
+from .loading import AT_ONCE_BYTES, load_at_once, load_beside, make_job
 from .log.folder import DataFolder
 from .log.offsets_log import OffsetsLog
+from .log.partition import TRANSACTIONS_TOPIC, folder_name
 from .system import System
 
 if TYPE_CHECKING:
@@ -59,6 +63,7 @@ class Node:
         self.random = SystemRandom()
         self.connections: set[Connection] = set()
         self._idle_watch = IdleWatch(self.connections, settings.connections_max_idle_ms, self.later)
+        self._cleaner = Cleaner(options.data, self.settings)
         self._unsent: list[Connection] = []
         self._loop: asyncio.AbstractEventLoop
         self.groups = Directory(self.settings)
@@ -74,25 +79,41 @@ class Node:
         self._writer: ActorRef
         self._server: asyncio.Server
         self._topics_sync: asyncio.Task[None]
+        self._arrival: Arrival
+        self._loading: asyncio.Task[None]
 
     async def start(self, listening_socket: socket.socket) -> None:
-        """Recover, load, then accept connections. Raises StartError where a person can mend it."""
+        """Recover, accept connections, load; a small log is loaded before. StartError where a person can mend it.
+
+        Groups and transactional ids that are not loaded yet are refused, see ``wait_until_loaded``.
+        """
         self._loop = loop = asyncio.get_running_loop()
         host, port = listening_socket.getsockname()[:2]
         self.advertised_host, self.advertised_port = self.options.advertised or (self.options.listen_host or host, port)
         try:
-            offsets_log = self._open_data(self.options.data)
-            self._start_actors(offsets_log, load_groups(offsets_log, self.groups.asleep, self._raise_ends))
+            offsets_log, folder = self._open_data(self.options.data)
+            jobs = self._jobs(offsets_log)
+            self._start_actors(offsets_log, folder)
+            self._arrival = Arrival(self.groups, self.topics, offsets_log, self.clock)
+            loads_beside = sum(job.log_bytes for job in jobs) > AT_ONCE_BYTES
+            if not loads_beside:
+                load_at_once(jobs, self._arrival.take)
+                await self._arrival.finish(self.transactions)
         except BaseException:
             self._close_data()
             raise
         self._topics_sync = loop.create_task(self._sync_topics())
         self._idle_watch.start()
+        self._cleaner.start()
         self._server = await loop.create_server(lambda: Connection(self), sock=listening_socket, backlog=LISTEN_BACKLOG)
+        self._loading = loop.create_task(self._load_beside(jobs) if loads_beside else asyncio.sleep(0))
 
     async def stop(self) -> None:
         """Take nothing new, answer what was decided, sync, close."""
         self._server.close()
+        self._loading.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._loading
         for connection in self.connections:
             connection.stop_reading()
         try:
@@ -104,8 +125,27 @@ class Node:
             connection.close()
         self._topics_sync.cancel()
         self._idle_watch.stop()
+        await self._cleaner.stop()
         self.system.stop_all(block=False)
         await asyncio.to_thread(self._close_data)
+
+    @property
+    def offsets_log(self) -> OffsetsLog | None:
+        """The log, as soon as it is there."""
+        return self._log
+
+    @property
+    def compactions(self) -> int:
+        """How often this server has begun to compact its log."""
+        return self._cleaner.runs
+
+    @property
+    def log_failure(self) -> str:
+        """Why commits were refused, or kept in the journal alone, since the disk failed; empty when it did not."""
+        if self._log is None:
+            return ""
+        stats = self._log.stats()
+        return "; ".join((stats.failure, *stats.failures.values())).strip("; ")
 
     async def _settle(self) -> None:
         """See every request that came in to its end: decided, durable, answered.
@@ -148,7 +188,7 @@ class Node:
 
     # Data ------------------------------------------------------------------------------------------------------------
 
-    def _open_data(self, path: Path) -> OffsetsLog:
+    def _open_data(self, path: Path) -> tuple[OffsetsLog, DataFolder]:
         settings = self.settings
         self._folder = DataFolder(
             path, settings.offsets_topic_num_partitions, settings.transaction_state_log_num_partitions
@@ -161,14 +201,16 @@ class Node:
             transactions_partitions=self._folder.transactions_partitions,
             sync=self.options.sync,
             segment_bytes=settings.offsets_topic_segment_bytes,
+            segment_ms=settings.log_roll_ms,
             max_message_bytes=settings.message_max_bytes,
             flush_interval_ms=settings.log_flush_interval_ms,
         )
         self._log.open()
-        self.topics = TopicCatalogue(path, settings, self.random)
+        own = self._folder.offsets_partitions, self._folder.transactions_partitions
+        self.topics = TopicCatalogue(path, settings, self.random, own)
         for name, partitions in self.options.topics:
             self._make_topic(name, partitions)
-        return self._log
+        return self._log, self._folder
 
     def _make_topic(self, name: str, partitions: int) -> None:
         topic = self.topics.get(name)
@@ -198,29 +240,17 @@ class Node:
 
     # Actors ----------------------------------------------------------------------------------------------------------
 
-    def _start_actors(self, offsets_log: OffsetsLog, groups: dict[str, GroupData]) -> None:
+    def _start_actors(self, offsets_log: OffsetsLog, folder: DataFolder) -> None:
         self.system = system = System.on_loop(self._loop, self.clock)
         timer = system.start_timer()
         self._writer = system.spawn(OffsetWriterActor, offsets_log, self.clock)
-        assert self._folder is not None
-        system.spawn(
-            CoordinatorActor,
-            self.groups,
-            self.clock,
-            self.random,
-            self.settings,
-            timer,
-            self._writer,
-            self._folder.offsets_partitions,
-            groups,
-        )
-        self._start_transactions(offsets_log, self._folder, timer, groups)
+        self.groups.unserved.loading.update(offsets_log.partitions_with_data())
+        settings, partitions = self.settings, folder.offsets_partitions
+        surroundings = self.clock, self.random, settings, timer, self._writer, partitions
+        system.spawn(CoordinatorActor, self.groups, *surroundings, {})
+        self._start_transactions(timer, folder)
 
-    def _start_transactions(
-        self, offsets_log: OffsetsLog, folder: DataFolder, timer: ActorRef, groups: dict[str, GroupData]
-    ) -> None:
-        transactions = load_transactions(offsets_log)
-        self.topics.keep_producer_ids_above(newest_producer_id(transactions))
+    def _start_transactions(self, timer: ActorRef, folder: DataFolder) -> None:
         surroundings = TransactionSurroundings(
             self.settings,
             self.clock,
@@ -231,11 +261,36 @@ class Node:
             folder.offsets_partitions,
             folder.transactions_partitions,
         )
-        self.transaction_table = {name: Transaction(name, value) for name, value in transactions.items()}
-        pending = open_transactions(groups)
-        self.transactions = self.system.spawn(TransactionsActor, surroundings, self.transaction_table, pending)
+        self.transaction_table = {}
+        self.transactions = self.system.spawn(TransactionsActor, surroundings, self.transaction_table, {}, True)
 
-    def _raise_ends(self, data: GroupData) -> None:
-        """A committed offset was once read: no topic may end below it."""
-        for topic, partition, value in data.offsets:
-            self.topics.raise_end(topic, partition, value.offset)
+    # Loading ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether some of the log was not read yet."""
+        return not self._arrival.is_over
+
+    async def wait_until_loaded(self) -> Arrival:
+        """Until everything is served that can be; what it took."""
+        await asyncio.wait({self._loading})
+        return self._arrival
+
+    def _jobs(self, offsets_log: OffsetsLog) -> list[Job]:
+        root, first = self.options.data, offsets_log.first_transactions_partition
+        groups = [make_job(number, root / folder_name(number), False) for number in offsets_log.partitions_with_data()]
+        transactions = [
+            make_job(number, root / folder_name(number - first, TRANSACTIONS_TOPIC), True)
+            for number in offsets_log.transactions_with_data()
+        ]
+        return [*transactions, *groups]
+
+    async def _load_beside(self, jobs: list[Job]) -> None:
+        try:
+            await load_beside(jobs, self._arrival.take)
+        except Exception as error:
+            log.exception("the log could not be loaded")
+            for partition in tuple(self.groups.unserved.loading):
+                self._arrival.take(Job(partition, str(self.options.data), False, 0), Report(failure=repr(error)))
+            self._arrival.take(Job(-1, str(self.options.data), True, 0), Report(failure=repr(error)))
+        await self._arrival.finish(self.transactions)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 GC_THRESHOLD = 20_000  # see serve_until_signal
 SWITCH_INTERVAL_S = 0.0005  # see run_node
 FORCED_EXIT_CODE = 1
+FAILED_EXIT_CODE = 3  # stopped as it should, but the disk had failed before: whoever starts it must look
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 STATS_SIGNAL = signal.SIGUSR1
 
@@ -50,7 +51,7 @@ def serve(
         typer.Option(metavar="HOST:PORT", help="Where clients reach this server, if not where it listens."),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The data folder; made if missing.  [default: ./data]")
+        str | None, typer.Option(metavar="DIR", help="The data folder; made if missing.  [default: ./data]")
     ] = None,
     sync: Annotated[
         str | None,
@@ -86,7 +87,8 @@ def serve(
 ) -> None:
     """Serve Kafka clients: groups, offsets, and small topics in memory.
 
-    Prints one line on standard output when it is ready; logs go to standard error. SIGTERM and Ctrl-C stop it cleanly;
+    Prints one line on standard output when it listens, and one when it has loaded its log, if there was one; groups
+    that are not loaded yet are refused meanwhile. Logs go to standard error. SIGTERM and Ctrl-C stop it cleanly;
     SIGUSR1 shows what its actors do.
     """
     settings, options = config.load(listen, advertised, data, sync, topic or (), set_ or (), config_file, metrics)
@@ -171,8 +173,12 @@ def run_node(
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     from .node import Node
 
+    node = Node(settings, options)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(serve_until_signal(Node(settings, options), options, listening_socket, watch_socket))
+        runner.run(serve_until_signal(node, options, listening_socket, watch_socket))
+    if node.log_failure:
+        print(f"callboard: stopped, after its log had failed: {node.log_failure}", file=sys.stderr, flush=True)
+        raise typer.Exit(FAILED_EXIT_CODE)
 
 
 async def serve_until_signal(
@@ -196,7 +202,9 @@ async def serve_on(node: Node, options: Options, listening_socket: socket.socket
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD, 20, 50)
     print(f"callboard ready on {Address(options.listen_host or host, port)}", flush=True)
+    telling = asyncio.get_running_loop().create_task(tell_when_loaded(node))
     await stopping.wait()
+    telling.cancel()
     await node.stop()
 
 
@@ -215,6 +223,14 @@ def watching(node: Node, watch_socket: socket.socket | None, loop: asyncio.Abstr
         yield
     finally:
         server.close()
+
+
+async def tell_when_loaded(node: Node) -> None:
+    """A second line, unless the log is empty: now all groups are served, and not some of them."""
+    loaded = await node.wait_until_loaded()
+    gc.freeze()
+    if loaded.records:
+        print(f"callboard loaded {loaded.records:,} records in {loaded.seconds:.2f} s", flush=True)
 
 
 def on_signal(number: signal.Signals, stopping: asyncio.Event) -> None:

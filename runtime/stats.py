@@ -5,31 +5,31 @@ Each worker counts on its own tally, so that counting needs no lock; ``collect``
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from .dispatcher import Dispatcher
 
-TURN_BUCKETS = 32  # the last is for turns of half an hour and more
+TURN_BUCKETS = 64  # for all that 63 bits can count
 DEEPEST_SHOWN = 10
 
 
 class Tally:
-    """What one worker has done. ``turns[n]`` counts the turns that took less than ``2 ** n`` microseconds."""
+    """What one worker has done. ``turns[n]`` counts the turns that took less than ``2 ** n`` nanoseconds."""
 
-    __slots__ = ("handled", "longest_turn_s", "turns")
+    __slots__ = ("handled", "longest_turn_ns", "turns")
 
     def __init__(self) -> None:
-        self.handled: dict[type, int] = {}
+        self.handled: defaultdict[type, int] = defaultdict(int)
         self.turns = [0] * TURN_BUCKETS
-        self.longest_turn_s = 0.0
+        self.longest_turn_ns = 0
 
-    def turn(self, elapsed_s: float) -> None:
-        self.turns[min(int(elapsed_s * 1e6).bit_length(), TURN_BUCKETS - 1)] += 1
-        if elapsed_s > self.longest_turn_s:
-            self.longest_turn_s = elapsed_s
+    def turn(self, elapsed_ns: int) -> None:
+        self.turns[elapsed_ns.bit_length()] += 1
+        if elapsed_ns > self.longest_turn_ns:
+            self.longest_turn_ns = elapsed_ns
 
 
 class ClassStats(NamedTuple):
@@ -116,7 +116,7 @@ def _by_class(depths: Sequence[tuple[int, Any]], tallies: Iterable[Tally]) -> li
 def _turns(tallies: Iterable[Tally]) -> TurnStats:
     tallies = tuple(tallies)
     counts = [sum(column) for column in zip(*(tally.turns for tally in tallies), strict=True)]
-    longest_us = max((tally.longest_turn_s for tally in tallies), default=0.0) * 1e6
+    longest_us = max((tally.longest_turn_ns for tally in tallies), default=0) / 1000
     p50_us, p99_us = (min(_quantile(counts, share), longest_us) for share in (0.5, 0.99))
     return TurnStats(sum(counts), p50_us, p99_us, longest_us)
 
@@ -128,5 +128,5 @@ def _quantile(counts: Sequence[int], share: float) -> float:
     for bucket, count in enumerate(counts):
         seen += count
         if count and seen >= wanted:
-            return float(1 << bucket)
+            return (1 << bucket) / 1000
     return 0.0

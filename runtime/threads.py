@@ -89,7 +89,7 @@ class ThreadsDispatcher(Dispatcher):
 
     def _work(self, tally: Tally) -> None:
         belong_to(self)
-        take, put, clock = self._queue.get, self._queue.put, time.perf_counter
+        take, put, clock = self._queue.get, self._queue.put, time.perf_counter_ns
         while (one := take()) is not None:
             began = clock()
             try:

@@ -1,11 +1,54 @@
-"""What all tests share: the picture of the import name."""
+"""What all tests share: the picture of the import name, and one Spark."""
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 import links
 import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # once for a run, not in every worker
         links.draw()
+
+
+@pytest.fixture(scope="session")
+def java() -> None:
+    """Tests with Spark are skipped without Java, and fail in CI."""
+    from callboard.spark.session import missing_java
+
+    if (reason := missing_java()) is not None:
+        if os.environ.get("CI"):
+            pytest.fail(f"in CI the tests with Spark are not optional: {reason}")
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One session for all tests of a process; its time zone is not that of the data."""
+    from pyspark.sql import SparkSession
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        # As an installed package would be found; the hook of an editable install shows nothing to who looks for names.
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(links.LINKS.parent), *_python_path()]))
+        builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+        builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.log.level", "ERROR")
+        builder = builder.config("spark.python.unix.domain.socket.enabled", "true")
+        builder = builder.config("spark.sql.shuffle.partitions", "2")
+        builder = builder.config("spark.local.dir", str(tmp_path_factory.mktemp("spark")))
+        session = builder.config("spark.sql.session.timeZone", "Asia/Tokyo").getOrCreate()
+        yield session
+        session.stop()
+
+
+def _python_path() -> list[str]:
+    return [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]

@@ -21,11 +21,12 @@ def targets() -> list[Path]:
 def draw() -> None:
     """Make the links that are missing or wrong, remove those that lead nowhere; safe in several processes at once."""
     LINKS.mkdir(parents=True, exist_ok=True)
-    for target in targets():
-        link = LINKS / target.name
+    wanted = {LINKS / target.name: target for target in targets()}
+    wanted[LINKS.parent / "pyspark_callboard"] = ROOT / "spark" / "found"
+    for link, target in wanted.items():
         if not (link.is_symlink() and link.resolve() == target):
             fresh = link.with_name(f".{link.name}.{os.getpid()}")
-            fresh.symlink_to(os.path.relpath(target, LINKS))
+            fresh.symlink_to(os.path.relpath(target, link.parent))
             fresh.replace(link)
     for link in LINKS.iterdir():
         if not link.exists():

@@ -13,6 +13,7 @@ import os
 import socket
 import sys
 import types
+from typing import NamedTuple
 
 from callboard.runtime.cli import main
 from callboard.runtime.config import Options, Settings
@@ -21,8 +22,15 @@ from callboard.runtime.errors import StartError
 BEHAVIOUR = os.environ.get("CALLBOARD_STAND_IN", "well")
 
 
+class Loaded(NamedTuple):
+    records: int
+    seconds: float
+
+
 class Node:
     """Does nothing, and says on standard output what it was told to do."""
+
+    log_failure = "Input/output error" if BEHAVIOUR == "fails" else ""
 
     def __init__(self, settings: Settings, options: Options) -> None:
         print(f"made with group_max_size={settings.group_max_size} sync={options.sync}", flush=True)
@@ -35,6 +43,9 @@ class Node:
         importlib.import_module("kio.static.primitive")  # the part of kio that looks for hypothesis
         loaded = [name for name in ("hypothesis", "pydantic", "rich") if sys.modules.get(name) is not None]
         print(f"started, of the slow libraries loaded: {loaded}", flush=True)
+
+    async def wait_until_loaded(self) -> Loaded:
+        return Loaded(0, 0.0)
 
     async def stop(self) -> None:
         print("stopping", flush=True)

@@ -15,6 +15,7 @@ from door import (
     committing,
     enrol,
     fetching,
+    frame,
     offsets,
     on_a_loop,
     open_door,
@@ -29,6 +30,7 @@ from callboard.actors.messages import Committed, OffsetCommit
 from callboard.runtime.kafka.api import heartbeat, offset_commit
 from callboard.runtime.kafka.call import Call
 from callboard.runtime.kafka.codes import kafka_error
+from callboard.runtime.kafka.durations import LONGEST_MS
 from callboard.runtime.kafka.schemas import schema
 
 NOBODY = UUID(int=7)
@@ -137,6 +139,45 @@ async def test_a_partition_that_is_committed_twice_is_answered_twice(tmp_path: P
 
 
 @on_a_loop
+async def test_a_topic_that_stands_in_a_request_twice_is_answered_twice_unless_something_was_refused(
+    tmp_path: Path,
+) -> None:
+    """The same in all three requests that name partitions (asked of Kafka 4.3.1)."""
+
+    def topic(name: str, *indexes: int) -> dict[str, Any]:
+        known = topic_id(door, name) if name != "nix" else NOBODY
+        return {"name": name, "topic_id": known, "partitions": partitions(*indexes)}
+
+    async with open_door(tmp_path) as door:
+        client = await door.connect()
+        await client.ask("offset_commit", 9, **committing("g"))
+        for asked, laid_out in (
+            ([topic("t", 0), topic("t", 1)], [("t", [0]), ("t", [1])]),
+            ([topic("t", 0), topic("u", 0), topic("t", 1, 0)], [("t", [0]), ("u", [0]), ("t", [1, 0])]),
+            ([topic("t", 0), topic("u"), topic("t", 1)], [("t", [0]), ("t", [1])]),
+            ([topic("nix", 0), topic("t", 0), topic("t", 1)], [("nix", [0]), ("t", [0, 1])]),
+            ([topic("t", 0), topic("t", 99, 1)], [("t", [99, 0, 1])]),
+            ([topic("nix"), topic("t", 0), topic("t", 1)], [("nix", []), ("t", [0, 1])]),
+            ([topic("nix"), topic("nix")], [("nix", [])]),
+        ):
+            answers = [await client.ask("offset_commit", v, **committing("g", topics=asked)) for v in (2, 9)]
+            answers.append(await client.ask("offset_delete", group_id="g", topics=asked))
+            answers.append(await client.ask("txn_offset_commit", 3, **in_a_transaction(asked)))
+            for answer in answers:
+                found = [(name, [index for index, _ in parts]) for name, parts in codes(answer)]
+                assert found == laid_out
+            by_id = codes(await client.ask("offset_commit", 10, **committing("g", topics=asked)), "topic_id")
+            names = {topic_id(door, "t"): "t", topic_id(door, "u"): "u", NOBODY: "nix"}
+            assert [(names[one], [index for index, _ in parts]) for one, parts in by_id] == laid_out
+
+
+def in_a_transaction(topics: list[dict[str, Any]]) -> dict[str, Any]:
+    """A commit of a producer that nobody knows: how its refusal is laid out is what counts."""
+    nobody = {"transactional_id": "tx", "producer_id": 1, "producer_epoch": 0, "member_id": "", "generation_id": -1}
+    return {**nobody, "group_id": "g", "group_instance_id": None, "topics": topics}
+
+
+@on_a_loop
 async def test_metadata_that_is_too_long_is_refused_for_its_partition_alone(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client = await door.connect()
@@ -172,6 +213,25 @@ async def test_a_retention_time_is_taken(tmp_path: Path) -> None:
                 answer = await client.ask("offset_commit", version, **committing(group, retention_time=retention_ms))
                 assert codes(answer) == [("t", [(0, "NONE")])]
                 assert await offsets(client, group) == {("t", 0): 42}
+
+
+@on_a_loop
+@pytest.mark.parametrize("retention_ms", [2**63 - 1, 2**63 - 2, 2**62, LONGEST_MS + 1, -(2**63)])
+async def test_a_retention_time_of_some_hundred_thousand_years_is_taken(tmp_path: Path, retention_ms: int) -> None:
+    """kio has no such duration, and clients that want to keep an offset for ever send it."""
+    mark = 123_456_789
+    async with open_door(tmp_path) as door:
+        client = await door.connect()
+        for version in (2, 3, 4):
+            group = f"g{version}"
+            request = frame("offset_commit", version, **committing(group, retention_time=mark))
+            assert request.count(mark.to_bytes(8, "big")) == 1
+            client.write(request.replace(mark.to_bytes(8, "big"), retention_ms.to_bytes(8, "big", signed=True)))
+            assert codes(await client.receive("offset_commit", version)) == [("t", [(0, "NONE")])]
+            assert await offsets(client, group) == {("t", 0): 42}
+            [(_, _, value)] = door.node.groups.groups[group].actor_inbox.actor.data.offsets
+            is_later = value.expire_timestamp_ms > value.commit_timestamp_ms + 10**15
+            assert is_later == (retention_ms > 0)
 
 
 # OffsetFetch ----------------------------------------------------------------------------------------------------------

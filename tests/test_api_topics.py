@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -45,12 +46,18 @@ class CardboardNode:
     cluster_id = "callboard-test-cluster"
     advertised_host = "stage.example"
     advertised_port = 9092
+    is_loading = False
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.settings = Settings(num_partitions=2, offsets_topic_num_partitions=3, **settings)
         self.clock = SystemClock()
         self.topics = TopicCatalogue(folder, self.settings, SystemRandom())
         self.timers: list[Timer] = []
+        self.groups = SimpleNamespace(coordinator=self)
+        self.told: list[Any] = []  # messages to the coordinator
+
+    def tell(self, message: Any) -> None:
+        self.told.append(message)
 
     def later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
         self.timers.append(Timer(delay_ms, callback))

@@ -34,7 +34,7 @@ from test_api_topics import (
 from test_topics_batch import TRANSACTIONAL_BIT, sent
 
 from callboard.actors.errors import ErrorCode
-from callboard.runtime.config import OFFSETS_TOPIC
+from callboard.runtime.config import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 __all__ = ["node"]
 
@@ -60,9 +60,9 @@ def names_of(answer: Any) -> set[str]:
 
 def test_all_topics_none_and_the_oldest_way_to_say_all(node: CardboardNode) -> None:
     made(node)
-    assert names_of(metadata(node, None)) == {"plays", OFFSETS_TOPIC}
+    assert names_of(metadata(node, None)) == {"plays", OFFSETS_TOPIC, TRANSACTIONS_TOPIC}
     assert names_of(metadata(node, [])) == set()
-    assert names_of(metadata(node, [], version=0)) == {"plays", OFFSETS_TOPIC}
+    assert names_of(metadata(node, [], version=0)) == {"plays", OFFSETS_TOPIC, TRANSACTIONS_TOPIC}
 
 
 def test_a_topic_that_is_asked_for_is_created_and_in_the_answer(node: CardboardNode) -> None:
@@ -112,9 +112,12 @@ def test_a_topic_that_is_named_twice_is_answered_once(node: CardboardNode) -> No
     assert [topic.name for topic in metadata(node, ["plays", "plays"]).topics] == ["plays"]
 
 
-def test_the_offsets_topic_is_internal(node: CardboardNode) -> None:
-    [topic] = metadata(node, [OFFSETS_TOPIC]).topics
-    assert (topic.is_internal, len(topic.partitions)) == (True, 3)
+@pytest.mark.parametrize(("name", "partitions"), [(OFFSETS_TOPIC, 3), (TRANSACTIONS_TOPIC, 50)])
+def test_the_coordinators_own_topics_are_internal(node: CardboardNode, name: str, partitions: int) -> None:
+    [topic] = metadata(node, [name]).topics
+    assert (topic.error_code, topic.is_internal, len(topic.partitions)) == (ErrorCode.NONE, True, partitions)
+    [by_id] = metadata(node, [], version=12, ids=(topic.topic_id,)).topics
+    assert by_id.name == name
 
 
 def test_everything_is_allowed_to_those_who_ask(node: CardboardNode) -> None:
@@ -225,9 +228,11 @@ def test_deleting_a_topic_twice_in_one_request(node: CardboardNode, version: int
     assert node.topics.get("plays") is topic
 
 
-def test_the_offsets_topic_cannot_be_deleted(node: CardboardNode) -> None:
+@pytest.mark.parametrize("name", [OFFSETS_TOPIC, TRANSACTIONS_TOPIC])
+def test_the_coordinators_own_topics_cannot_be_deleted(node: CardboardNode, name: str) -> None:
     """Kafka would do it, and lose every committed offset."""
-    assert delete_topics(node, OFFSETS_TOPIC) == [(OFFSETS_TOPIC, ErrorCode.INVALID_TOPIC_EXCEPTION)]
+    assert delete_topics(node, name) == [(name, ErrorCode.INVALID_TOPIC_EXCEPTION)]
+    assert not node.told
 
 
 # Produce -------------------------------------------------------------------------------------------------------------
@@ -241,7 +246,8 @@ def test_topics_and_partitions_that_cannot_be_written(node: CardboardNode) -> No
     for partition in (2, -1):
         refused = produce(node, "plays", sent(), partition=partition)
         assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert produce(node, OFFSETS_TOPIC, sent()).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    for own in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
+        assert produce(node, own, sent()).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 @pytest.mark.parametrize(

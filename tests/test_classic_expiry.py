@@ -349,7 +349,7 @@ def test_between_generations_metadata_is_not_shown_and_assignments_are(company: 
 
 
 def test_an_empty_and_a_dead_group(company: Company) -> None:
-    assert company.group.describe()[2:] == ("Empty", "", "", ())
+    assert company.group.describe()[2:] == ("Empty", "", "", (), None)
     company.form({})
     company.close(ErrorCode.NOT_COORDINATOR)
     assert company.group.describe()[:3] == (ErrorCode.NONE, "company", "Dead")

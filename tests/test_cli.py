@@ -208,6 +208,15 @@ def test_bad_settings_are_found_before_the_port_is_tried(tmp_path: Path) -> None
         assert "group_max_size" in refusal("serve", "--listen", address, "--set", "group_max_size=0", folder=tmp_path)
 
 
+def test_no_name_is_no_data_folder(tmp_path: Path) -> None:
+    """A variable of a script that was never set must not make a data folder of wherever it runs."""
+    message = "bad data '': expected the path of a folder; leave it out for ./data, or give . for this one"
+    assert refusal("serve", "--data", "", folder=tmp_path) == message
+    (tmp_path / "own.toml").write_text('data = ""')
+    assert refusal("serve", "--config", "own.toml", folder=tmp_path) == message
+    assert [path.name for path in tmp_path.iterdir()] == ["own.toml"]
+
+
 def test_a_file_is_no_data_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     for data in ("file", "file/data"):
@@ -281,6 +290,13 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
         server.read_until("stopping")
         assert server.end(signal.SIGINT) == 1
         assert server.log() == "callboard: a second SIGINT: ended at once\n"
+
+
+def test_a_stop_after_the_disk_failed_is_no_success(tmp_path: Path) -> None:
+    """Whoever starts it again by its exit code must not take the stop for a clean one."""
+    with serving(tmp_path, behaviour="fails") as server:
+        assert server.end(signal.SIGTERM) == 3
+        assert server.log() == "callboard: stopped, after its log had failed: Input/output error\n"
 
 
 def test_arguments_reach_the_node(tmp_path: Path) -> None:

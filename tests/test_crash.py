@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -33,6 +35,10 @@ START_S_MAX = 0.5
 INTERRUPTED_STARTS_SHARE = 0.3
 ASKED_AT_ONCE = 200
 GARBAGE_BYTES_MAX = 5000
+# So small that partitions roll all the time, and there is always something to compact.
+TINY_SEGMENTS = {"offsets_topic_segment_bytes": 2000, "log_cleaner_enable": "false"}
+BUSY_CLEANER = {"offsets_topic_segment_bytes": 500, "log_cleaner_min_cleanable_ratio": 0, "log_cleaner_backoff_ms": 1}
+COMPACTING_ROUNDS = 6
 
 FETCH_VERSION = 8
 DESCRIBE_VERSION = 5
@@ -100,6 +106,39 @@ class LoadProcess:
         return text[: text.rfind("\n") + 1].splitlines()
 
 
+class Compactor:
+    """``callboard compact`` on a data folder, once more each time that it has come to its end."""
+
+    def __init__(self, data: Path) -> None:
+        options = ["--data", str(data), "--force", "--grace-minutes", "0", "--segment-bytes", "500"]
+        self._command = [sys.executable, "-m", "callboard", "compact", *options]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def go_on(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            return
+        self.finish()
+        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+    def finish(self) -> None:
+        """Wait for its end; it must have succeeded, unless it was killed."""
+        if self._process is not None:
+            _, told = self._process.communicate(timeout=60)
+            assert self._process.returncode in (0, -signal.SIGKILL), told.decode()
+            self._process = None
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+
+    def __enter__(self) -> Compactor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self.finish()
+
+
 @pytest.fixture
 def chance() -> random.Random:
     seed = int(os.environ.get("CALLBOARD_TEST_SEED") or random.randrange(1 << 32))
@@ -114,9 +153,9 @@ def load(tmp_path: Path) -> Iterator[LoadProcess]:
     load.finish()
 
 
-def serve(folder: Path, sync: str = "always") -> ServerProcess:
+def serve(folder: Path, sync: str = "always", settings: Mapping[str, object] = MappingProxyType({})) -> ServerProcess:
     options = ["--topic", f"{TOPIC}:{PARTITIONS}", "--sync", sync]
-    return ServerProcess(folder, settings=TEST_SETTINGS, options=options)
+    return ServerProcess(folder, settings={**TEST_SETTINGS, **settings}, options=options)
 
 
 def kill_under_load(server: ServerProcess, load: LoadProcess, chance: random.Random) -> Report:
@@ -187,16 +226,20 @@ def beat_all(wire: Wire, members: list[tuple[str, str, int, str]]) -> list[tuple
     ]
 
 
-@pytest.mark.parametrize("sync", ["always", "interval"])
+@pytest.mark.parametrize(
+    ("sync", "settings"),
+    [("always", {}), ("interval", {}), ("always", TINY_SEGMENTS)],
+    ids=["always", "interval", "tiny segments"],
+)
 def test_nothing_acknowledged_is_lost_by_kill_9(
-    tmp_path: Path, load: LoadProcess, chance: random.Random, sync: str
+    tmp_path: Path, load: LoadProcess, chance: random.Random, sync: str, settings: dict[str, object]
 ) -> None:
     """Twenty times killed under load, a third of the times once more while it starts.
 
     Without a sync for each commit this holds as well: a killed process leaves what it wrote to the system.
     """
     known: set[str] = set()
-    with serve(tmp_path, sync) as server:
+    with serve(tmp_path, sync, settings) as server:
         for number in range(ROUNDS):
             report = kill_under_load(server, load, chance)
             if chance.random() < INTERRUPTED_STARTS_SHARE:
@@ -210,6 +253,29 @@ def test_nothing_acknowledged_is_lost_by_kill_9(
             assert wrong_members(server, Report({}, fresh, [])) == [], f"after kill {number + 1}"
         assert wrong_members(server, report) == []
     assert len(known) > ROUNDS and min(acknowledged for _, acknowledged in report.commits.values()) > ROUNDS
+
+
+def test_nothing_acknowledged_is_lost_when_compaction_is_killed_too(
+    tmp_path: Path, load: LoadProcess, chance: random.Random
+) -> None:
+    """The server's own cleaner dies with it, and ``callboard compact`` beside them at moments of its own.
+
+    Without a time of grace it also shows its files under Kafka's names and removes the old ones while the server loads.
+    """
+    with serve(tmp_path, settings=BUSY_CLEANER) as server, Compactor(server.data) as compactor:
+        for number in range(COMPACTING_ROUNDS):
+            compactor.go_on()
+            report = kill_under_load(server, load, chance)
+            if chance.random() < 0.5:
+                compactor.kill()
+            server.start()
+            assert wrong_commits(server, report) == {}, f"(sent, acknowledged, found) after kill {number + 1}"
+            assert wrong_members(server, report) == [], f"after kill {number + 1}"
+        compactor.finish()
+        server.restart()
+        assert wrong_commits(server, report) == {}
+        assert "damage in the log" not in server.log_since(0)
+    assert list(server.data.glob("__consumer_offsets-*/.compaction/manifest/*.json"))
 
 
 def test_a_torn_journal_frame_is_cut(tmp_path: Path, load: LoadProcess, chance: random.Random) -> None:

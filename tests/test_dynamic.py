@@ -250,6 +250,42 @@ async def test_what_is_refused(tmp_path: Path, name: str, change: tuple[str, int
         assert not (tmp_path / FILE_NAME).exists()
 
 
+GROUP, LOGGER = 32, 8
+
+
+@pytest.mark.parametrize(
+    ("resource_type", "name", "key", "code"),
+    [
+        (GROUP, "g", None, "NONE"),
+        (GROUP, "g", "consumer.session.timeout.ms", "INVALID_CONFIG"),
+        (GROUP, "", None, "INVALID_REQUEST"),
+        (LOGGER, "1", None, "NONE"),
+        (LOGGER, "1", "root", "INVALID_CONFIG"),
+        (LOGGER, "2", "root", "INVALID_REQUEST"),
+        (LOGGER, "x", None, "INVALID_REQUEST"),
+        (LOGGER, "", None, "INVALID_REQUEST"),
+    ],
+)
+@on_a_loop
+async def test_groups_and_loggers_have_no_settings(
+    tmp_path: Path, resource_type: int, name: str, key: str | None, code: str
+) -> None:
+    """What is not described cannot be changed either; names are looked at as Kafka does."""
+    async with open_door(tmp_path) as door:
+        client = await door.connect()
+        if key is None:
+            asked = {"resource_type": resource_type, "resource_name": name, "configuration_keys": None}
+            answer = await client.ask(
+                "describe_configs", resources=[asked], include_synonyms=True, include_documentation=True
+            )
+            [result] = answer["results"]
+            assert (result["error_code"], result["configs"]) == (code, [])
+        configs = [] if key is None else [{"name": key, "config_operation": SET, "value": "50000"}]
+        change = {"resource_type": resource_type, "resource_name": name, "configs": configs}
+        answer = await client.ask("incremental_alter_configs", resources=[change], validate_only=False)
+        assert answer["responses"][0]["error_code"] == code
+
+
 @on_a_loop
 async def test_the_old_request_replaces_everything(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:

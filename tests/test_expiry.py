@@ -11,7 +11,7 @@ from stage.ports import WALL_MS
 from stage.requests import GROUP, commit, fetch, join, leave, sync
 from stage.world import World
 
-from callboard.actors import expiry, sweep
+from callboard.actors import expiry, sweep, walk
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import DescribeGroup, Expired, ListGroups, Protocol
 from callboard.actors.offsets import GroupData, packed_is_due
@@ -341,8 +341,8 @@ def test_groups_that_sleep_are_not_woken_for_nothing(world: World) -> None:
 
 def test_thousands_grow_old_together_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """No more are awake than are asked at once, and each slice waits until the one before is durable."""
-    monkeypatch.setattr(sweep, "LOOKS", 40)
-    monkeypatch.setattr(sweep, "ASKED", 10)
+    monkeypatch.setattr(walk, "LOOKS", 40)
+    monkeypatch.setattr(walk, "ASKED", 10)
     groups = {}
     for number in range(1000):
         data = groups[f"g{number}"] = GroupData()
@@ -363,7 +363,7 @@ def test_thousands_grow_old_together_a_few_at_a_time(monkeypatch: pytest.MonkeyP
 
 
 def test_a_sweep_that_takes_longer_than_its_interval_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep, "ASKED", 1)
+    monkeypatch.setattr(walk, "ASKED", 1)
     world = World(holds_back=True)
     for number in range(3):
         world.send(commit(1, group_id=f"g{number}"))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from stage.held import FINE, begun, fetched, held_world, stable
 from stage.requests import GROUP, commit, fetch, heartbeat, join, leave, sync
 from stage.world import World
 
+from callboard.actors.classic import ClassicGroup
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import (
     Commit,
@@ -15,35 +17,22 @@ from callboard.actors.messages import (
     DeleteGroup,
     DescribeGroup,
     Joined,
+    Left,
+    LeftMember,
+    ListedGroup,
     ListGroups,
     OffsetFetch,
     Shutdown,
     Synced,
 )
-from callboard.actors.records import GroupRecord, OffsetRecord
+from callboard.actors.records import GroupRecord, GroupValue, OffsetRecord
 from callboard.actors.states import State
-
-FINE = Committed((ErrorCode.NONE,))
+from callboard.actors.underway import APPEND_ERRORS
 
 
 @pytest.fixture
 def world() -> World:
-    return World(holds_back=True)
-
-
-def fetched(world: World, **options: Any) -> int:
-    place = world.post(fetch(**options))
-    offset: int = place.value.topics[0][1][0].offset
-    return offset
-
-
-def stable(world: World, *options: dict[str, Any]) -> list[Joined]:
-    """A Stable group; the log holds back again afterwards."""
-    world.holds_back = False
-    joined = world.form(*(options or ({}, {})))
-    world.holds_back = True
-    assert world.group()._group.state is State.STABLE
-    return joined
+    return held_world()
 
 
 # Durable first -------------------------------------------------------------------------------------------------------
@@ -115,7 +104,7 @@ def test_one_commit_is_one_entry(world: World) -> None:
 
 
 def test_members_sync_when_it_is_durable(world: World) -> None:
-    joining = [world.post(join(client=name)) for name in "ab"]
+    joining = begun(world, {"client": "a"}, {"client": "b"})
     world.advance(6000)
     leader, follower = (place.value for place in joining)
     parts = {follower.member_id: b"part"}
@@ -130,6 +119,97 @@ def test_members_sync_when_it_is_durable(world: World) -> None:
     assert data.value == world.group().data.value
     assert data.value is not None
     assert data.value.generation == 1
+
+
+# The first record and the last ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"version": 4}, ErrorCode.MEMBER_ID_REQUIRED),
+        ({"protocols": ()}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({}, None),
+    ],
+)
+def test_a_new_group_is_in_the_log_before_it_has_members(
+    world: World, options: dict[str, Any], error: ErrorCode | None
+) -> None:
+    """Kafka's record: nothing but the group's name. Nobody waits for it, and it is written once."""
+    place = world.post(join(**options))
+    assert place.is_waiting if error is None else place.error is error
+    world.post(join(version=4, client="another"))
+    world.keep()
+    assert not world.log.in_flight
+    state_timestamp_ms = world.group()._group.state_timestamp_ms
+    first = GroupRecord(GROUP, GroupValue("", 0, None, None, state_timestamp_ms, ()))
+    assert [record for _, record in world.log.durable] == [first]
+
+
+def test_a_group_that_has_offsets_is_not_new(world: World) -> None:
+    world.post(commit(1))
+    world.post(join(version=4))
+    world.keep_all()
+    assert [type(record) for _, record in world.log.durable] == [OffsetRecord]
+
+
+def test_a_group_of_pending_members_outlives_a_restart(world: World) -> None:
+    world.post(join(version=4))
+    world.keep()
+    after = World(world.log.groups())
+    assert after.ask(ListGroups()).value == (ListedGroup(GROUP, "", "Empty", "classic"),)
+
+
+@pytest.mark.parametrize("error", [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.MESSAGE_TOO_LARGE])
+def test_without_its_first_record_there_is_no_group(world: World, error: ErrorCode) -> None:
+    """Whoever waits hears of it, whoever was given an id is unknown, and the next one begins anew."""
+    pending, parked = world.post(join(version=4)), world.post(join())
+    world.fail(error)
+    assert parked.error is APPEND_ERRORS.get(error, error)
+    assert world.post(join(pending.value.member_id)).error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert not world.log.in_flight
+    again = world.post(join(version=4))
+    world.keep()
+    assert isinstance(world.log.durable[0][1], GroupRecord)
+    assert list(world.group()._group.members.pending) == [again.value.member_id]
+
+
+def test_the_last_to_leave_hears_of_it_when_it_is_durable(world: World) -> None:
+    leader, follower = stable(world)
+    first = world.post(leave(follower.member_id))
+    assert first.value.error is ErrorCode.NONE, "there is nothing to write while somebody stays"
+    last = world.post(leave(leader.member_id))
+    assert last.is_waiting
+    assert world.post(DescribeGroup(GROUP)).value.state == "Empty"
+    world.keep()
+    assert last.value == Left(ErrorCode.NONE, (LeftMember(leader.member_id, None, ErrorCode.NONE),))
+
+
+@pytest.mark.parametrize("error", [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.MESSAGE_TOO_LARGE])
+def test_the_last_to_leave_has_gone_even_if_that_cannot_be_written(world: World, error: ErrorCode) -> None:
+    [only] = stable(world, {})
+    place = world.post(leave(only.member_id))
+    world.fail(error)
+    assert place.value == Left(APPEND_ERRORS.get(error, error))
+    assert world.post(heartbeat(only.member_id, 1)).value is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_the_last_to_leave_is_answered_whatever_happens_meanwhile(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [only] = stable(world, {})
+    place = world.post(leave(only.member_id))
+
+    def failing(*_args: object) -> None:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ClassicGroup, "heartbeat", failing)
+        assert world.post(heartbeat("anybody", 1)).errors
+    assert place.is_waiting
+    world.keep()
+    assert place.value.error is ErrorCode.NONE
+    assert world.post(DescribeGroup(GROUP)).value.state == "Empty"
 
 
 # Fetches that wait ---------------------------------------------------------------------------------------------------
@@ -214,7 +294,7 @@ def test_a_deletion_that_fails_leaves_the_group(world: World) -> None:
 
 @pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance", "Stable"])
 def test_a_group_with_members_is_not_deleted(world: World, state: str) -> None:
-    joining = world.post(join())
+    [joining] = begun(world)
     if state != "PreparingRebalance":
         world.advance(3000)
     if state == "Stable":
@@ -227,7 +307,7 @@ def test_a_group_with_members_is_not_deleted(world: World, state: str) -> None:
 def test_a_group_of_pending_members_is_deleted(world: World) -> None:
     pending = world.post(join(version=4)).value.member_id
     deleting = world.post(DeleteGroup(GROUP))
-    world.keep()
+    world.keep_all()
     assert deleting.value is ErrorCode.NONE
     assert world.post(join(pending)).error is ErrorCode.UNKNOWN_MEMBER_ID
     assert world.deadlines == 0, "nobody waits for its id any more"

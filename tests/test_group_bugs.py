@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from stage.held import FINE, begun, fetched, held_world, stable
 from stage.ports import Place
 from stage.requests import GROUP, commit, fetch, heartbeat, join, leave, offers, sync
 from stage.world import World
@@ -15,27 +16,10 @@ from callboard.actors.failed_group import FAILED_FOR_MS, FailedGroup
 from callboard.actors.messages import Committed, DeleteGroup, DescribeGroup, Expired, Joined, Synced
 from callboard.actors.states import State
 
-FINE = Committed((ErrorCode.NONE,))
-
 
 @pytest.fixture
 def world() -> World:
-    return World(holds_back=True)
-
-
-def fetched(world: World, **options: Any) -> int:
-    place = world.post(fetch(**options))
-    offset: int = place.value.topics[0][1][0].offset
-    return offset
-
-
-def stable(world: World, *options: dict[str, Any]) -> list[Joined]:
-    """A Stable group; the log holds back again afterwards."""
-    world.holds_back = False
-    joined = world.form(*(options or ({}, {})))
-    world.holds_back = True
-    assert world.group()._group.state is State.STABLE
-    return joined
+    return held_world()
 
 
 class Bug(Exception):
@@ -138,7 +122,7 @@ def test_a_bug_while_a_commit_is_on_its_way(world: World, monkeypatch: pytest.Mo
 
 def test_a_bug_while_an_assignment_is_on_its_way(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The record becomes durable after the group began anew: it is the group then."""
-    joining = world.post(join())
+    [joining] = begun(world)
     world.advance(3000)
     me = joining.value.member_id
     syncing = world.post(sync(me, 1, {me: b"part"}))
@@ -152,7 +136,7 @@ def test_a_bug_while_an_assignment_is_on_its_way(world: World, monkeypatch: pyte
 
 
 def test_a_bug_when_a_record_is_durable(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    joining = world.post(join())
+    [joining] = begun(world)
     world.advance(3000)
     me = joining.value.member_id
     syncing = world.post(sync(me, 1, {me: b"part"}))
@@ -267,6 +251,7 @@ def test_a_place_that_takes_no_answer_costs_nobody_else_theirs(world: World) -> 
     spoiled = Spoiled()
     world.directory.post(join(client="spoiled"), spoiled)
     other = world.post(join(client="other"))
+    world.keep()
     world.advance(6000)
     assert len(spoiled.answers) == 1
     assert other.value.generation_id == 1

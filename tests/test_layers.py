@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import configparser
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,14 +15,21 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "callboard"
 FOLDERS = ("actors", "runtime", "spark", "bench")
+# What a command looks like, and how it refuses.
+COMMANDS_NEED = ("runtime/cli", "runtime/config", "runtime/errors", "runtime/groups/show")
 # What a folder may import of ours besides itself: folders, or one package of a folder.
 OURS = {
     "actors": (),
     "runtime": ("actors",),
-    "spark": ("runtime/log", "runtime/client"),
+    "spark": ("runtime/log", "runtime/client", *COMMANDS_NEED),
     "bench": ("actors", "runtime", "spark"),
 }
+# Libraries that the runtime can do without, and the extra that brings each.
+OPTIONAL = {"numpy": "fast", "cramjam": "compression"}
 ACTORS_LIBRARIES = {"pykka", "sortedcontainers"}
+# Installed under a name of its own, for Spark to find; it imports as a user does, and so does a program for spark-submit.
+FOUND = ROOT / "spark" / "found"
+PROGRAMS = (ROOT / "spark" / "submit_compact.py",)
 FILES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 # Not in a package: each is a program of somebody who has installed ours.
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
@@ -81,7 +89,7 @@ def test_actors_know_three_libraries_and_no_more(path: Path) -> None:
 def test_imports_between_our_folders_are_relative(path: Path) -> None:
     """Then they are true on disk and in the package. The bench is outside and imports as a user does."""
     front = ROOT / "runtime" / "front"
-    if layer_of(path) != "bench" and path.parent != front:
+    if layer_of(path) != "bench" and path.parent not in (front, FOUND) and path not in PROGRAMS:
         names = re.findall(rf"^\s*(?:from|import) {NAME}\.", path.read_text(), re.MULTILINE)
         assert names == []
 
@@ -139,10 +147,10 @@ def test_a_wrong_arrow_is_found(layer: str, line: str, expected: list[str]) -> N
 
 def packages() -> dict[str, Path]:
     """Every package by its import name, from the folders on disk."""
-    found = {NAME: ROOT / "runtime" / "front"}
+    found = {NAME: ROOT / "runtime" / "front", "pyspark_callboard": FOUND}
     for folder in FOLDERS:
         for init in (ROOT / folder).rglob("__init__.py"):
-            if init.parent.name != "front":
+            if init.parent not in found.values():
                 found[".".join((NAME, *init.parent.relative_to(ROOT).parts))] = init.parent
     return found
 
@@ -167,7 +175,7 @@ def test_every_package_says_that_it_is_typed() -> None:
 
 
 def test_every_library_is_a_declared_dependency() -> None:
-    """The core, too, must install alone: what only an extra brings may not be imported by the runtime or the actors."""
+    """The core must install alone: what only an extra brings is imported where it is needed, and may be missing."""
     lines = setup_cfg()["options"]["install_requires"].splitlines()
     declared = {match[0] for line in lines if (match := re.match(r"[\w-]+", line))}
     used = {
@@ -177,4 +185,12 @@ def test_every_library_is_a_declared_dependency() -> None:
         for name, is_ours in imports(path.read_text(), path)
         if not is_ours and name not in sys.stdlib_module_names
     }
-    assert used <= declared
+    assert used - declared <= OPTIONAL.keys()
+    extras = setup_cfg()["options.extras_require"]
+    assert all(re.search(rf"^{name}\b", extras[extra], re.MULTILINE) for name, extra in OPTIONAL.items())
+
+
+def test_a_server_starts_without_what_only_an_extra_brings() -> None:
+    code = "import sys, callboard.runtime.node; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
+    assert not OPTIONAL.keys() & set(loaded.split())

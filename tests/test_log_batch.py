@@ -9,18 +9,16 @@ from log_helpers import TRANSACTIONAL, kafka_python_batches, with_attributes
 
 from callboard.actors.records import GroupRecord, OffsetRecord, OffsetValue
 from callboard.runtime.log.batch import (
-    CODECS,
     CRC_FROM,
     Batch,
     encode_batch,
-    find_batch,
     frame_record,
     offsets_of,
     read_batch,
     read_batches,
 )
 from callboard.runtime.log.crc import crc32c
-from callboard.runtime.log.errors import DamagedBatch, UnsupportedCompression
+from callboard.runtime.log.errors import DamagedBatch
 from callboard.runtime.log.records import decode, encode
 from callboard.runtime.log.varint import decode_signed, decode_unsigned, encode_length, encode_signed, encode_unsigned
 
@@ -59,13 +57,13 @@ def test_kafkas_batch_is_read() -> None:
     (batch,) = read_batches(PLAIN)
     found = [(offset, timestamp_ms, decode(key, value)) for offset, timestamp_ms, key, value in batch.records()]
     assert found == [(0, TIME_MS, COMMIT), (1, TIME_MS + 3, GroupRecord("g", None))]
-    assert batch.is_plain and batch.size == len(PLAIN) and batch.last_offset == 1
+    assert not batch.is_transactional and not batch.is_control and batch.size == len(PLAIN) and batch.last_offset == 1
 
 
 @pytest.mark.parametrize("data", [TRANSACTIONAL, MARKER])
 def test_what_belongs_to_transactions_is_told_apart(data: bytes) -> None:
     (batch,) = read_batches(data)
-    assert not batch.is_plain
+    assert batch.is_transactional
 
 
 def test_kafka_python_reads_our_batches() -> None:
@@ -96,14 +94,6 @@ def test_the_time_of_appending_counts_for_all_records_of_its_batch() -> None:
     framed = [frame_record(delta_ms, delta_ms, b"k", None) for delta_ms in range(3)]
     (batch,) = read_batches(with_attributes(encode_batch(0, TIME_MS, TIME_MS + 9, framed), 8))
     assert [timestamp_ms for _, timestamp_ms, _, _ in batch.records()] == [TIME_MS + 9] * 3
-
-
-@pytest.mark.parametrize("codec", range(1, 8))
-def test_a_compressed_batch_is_refused_by_name(codec: int) -> None:
-    """Its checksum is right, so it is not damaged: only its records cannot be seen."""
-    batches = list(read_batches(PLAIN + with_attributes(PLAIN, codec), "file"))
-    with pytest.raises(UnsupportedCompression, match=f"file: batch at byte {len(PLAIN)} .* {CODECS[codec]},"):
-        next(batches[1].records())
 
 
 def test_a_batch_that_is_cut_off_anywhere_is_damaged() -> None:
@@ -177,16 +167,6 @@ def test_any_bytes_for_records_are_records_or_damaged(records: bytes, count: int
         assert len(list(rechecked(made(0, 1), records, count).records())) == count
     except DamagedBatch as error:
         assert error.position == 0
-
-
-def test_a_good_batch_is_found_behind_damage() -> None:
-    """Even when the length of the damaged one is damaged too; never one with offsets from before the damage."""
-    first, second = made(0, 1), made(1, 2)
-    bad = bytearray(first + second)
-    bad[8:12] = b"\x7f\xff\xff\xff"
-    assert find_batch(bytes(bad), 0, 0) == len(first)
-    assert find_batch(bytes(bad), 0, 2) is None
-    assert find_batch(bytes(bad[: len(first) + 30]), 0, 0) is None
 
 
 @given(st.integers(-(2**63), 2**63 - 1))

@@ -13,10 +13,10 @@ from structlog.testing import capture_logs
 
 from callboard.runtime.errors import StartError
 from callboard.runtime.log.disk import Disk
-from callboard.runtime.log.folder import DataFolder, random_cluster_id
+from callboard.runtime.log.folder import FORMAT, DataFolder, random_cluster_id
 
 ID = "AQIDBAUGBwgJCgsMDQ4PEA"
-INFO = {"format": 1, "cluster_id": ID, "offsets_partitions": 50}
+INFO = {"format": FORMAT, "cluster_id": ID, "offsets_partitions": 50}
 
 
 def holding(root: Path, text: str) -> Path:
@@ -60,6 +60,18 @@ def test_a_folder_from_before_there_were_transactions_gets_their_number(tmp_path
     assert [(line["number"], line["stored"]) for line in lines] == [("transactions_partitions", 7)]
 
 
+def test_a_folder_of_the_first_format_is_taken_over(tmp_path: Path) -> None:
+    """Nothing of it changes but the number, which keeps versions away that do not know what is new."""
+    first = {**INFO, "format": 1, "transactions_partitions": 7}
+    with capture_logs() as lines, DataFolder(holding(tmp_path, json.dumps(first)), 50, 7) as folder:
+        assert folder.cluster_id == ID
+    assert [(line["event"], line["from_format"]) for line in lines] == [("data folder taken over", 1)]
+    assert json.loads((tmp_path / "callboard.json").read_text()) == {**first, "format": FORMAT}
+    with capture_logs() as lines, DataFolder(tmp_path, 50, 7):
+        pass
+    assert lines == []
+
+
 def test_cluster_ids_are_kafkas_kind() -> None:
     made = {random_cluster_id() for _ in range(300)}
     assert len(made) == 300
@@ -87,11 +99,11 @@ def test_a_torn_first_start_is_started_again(tmp_path: Path) -> None:
         assert folder.cluster_id == ID
 
 
-@pytest.mark.parametrize("number", [2, 3, 10**9])
+@pytest.mark.parametrize("number", [FORMAT + 1, FORMAT + 2, 10**9])
 def test_a_newer_format_is_refused_and_nothing_touched(tmp_path: Path, number: int) -> None:
     root = holding(tmp_path / "data", json.dumps({"format": number, "something": "new"}))
     before = content(root), root.stat().st_mtime_ns
-    with pytest.raises(StartError, match=f"found format {number}, expected at most 1; .* start that version"):
+    with pytest.raises(StartError, match=f"found format {number}, expected at most {FORMAT}; .* start that version"):
         DataFolder(root)
     assert (content(root), root.stat().st_mtime_ns) == before
 
@@ -115,7 +127,7 @@ def test_a_newer_format_is_refused_and_nothing_touched(tmp_path: Path, number: i
         json.dumps({**INFO, "offsets_partitions": 0}),
         json.dumps({**INFO, "offsets_partitions": "50"}),
         json.dumps({**INFO, "offsets_partitions": True}),
-        json.dumps({"format": 1, "cluster_id": ID}),
+        json.dumps({"format": FORMAT, "cluster_id": ID}),
     ],
 )
 def test_a_file_that_is_not_ours_is_refused_and_nothing_touched(tmp_path: Path, text: str) -> None:

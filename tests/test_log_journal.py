@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from log_helpers import LazyDisk, TraceDisk
 
 from callboard.runtime.log import journal
+from callboard.runtime.log.batch import encode_batch, frame_record
 from callboard.runtime.log.journal import (
-    MARK,
+    MARKS,
     Journal,
+    SyncPolicy,
     encode_frame,
     journal_name,
     journal_number,
@@ -63,12 +65,13 @@ def test_a_journal_without_rounds_is_a_journal(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"\0" * 100, b"\xff" * 100, b"\0\0\0\4\0\0\0\0" + MARK, encode_frame([(0, b"b")])]
+    "data",
+    [b"", b"\0" * 100, b"\xff" * 100, encode_frame([(0, b"b")]), *(b"\0\0\0\4\0\0\0\0" + mark for mark in MARKS)],
 )
 def test_what_does_not_begin_like_a_journal_was_never_used(data: bytes) -> None:
     """The process died while the file was made; no round was in it yet."""
     extent = measure(data)
-    assert (extent.starts, extent.good_bytes) == (None, 0)
+    assert (extent.starts, extent.good_bytes, extent.is_used) == (None, 0, False)
     assert list(read_rounds(data, extent)) == []
 
 
@@ -84,23 +87,75 @@ def test_a_frame_that_is_cut_off_anywhere_ends_the_journal(tmp_path: Path) -> No
         assert extent.torn_bytes == len(data[good - last : size].rstrip(b"\0"))
 
 
-def test_every_flipped_bit_ends_the_journal_before_its_frame(tmp_path: Path) -> None:
-    """And nothing behind it is believed, though it may be whole: offsets would have a hole."""
-    data = content(tmp_path)
-    extent = measure(data)
-    ends = [extent.rounds_at]
-    for batches in ROUNDS:
-        ends.append(ends[-1] + len(encode_frame(batches)))
-    for bit in range(extent.rounds_at * 8, extent.good_bytes * 8):
+def real_batch(offset: int, key: bytes = b"k") -> bytes:
+    return encode_batch(offset, 1, 1, [frame_record(0, 0, key, b"v" * 20)])
+
+
+def test_every_flipped_bit_costs_its_frame_and_no_other(tmp_path: Path) -> None:
+    """What is behind it is found, though nothing says any more where it begins."""
+    rounds = [[(0, real_batch(0)), (7, real_batch(3))], [(7, real_batch(4))], [(3, real_batch(9))]]
+    data = content(tmp_path, {7: 3}, rounds)
+    ends = [end for _, end in measure(data).rounds]
+    starts = [0, *(start - 8 for start, _ in measure(data).rounds)]
+    for bit in range(ends[-1] * 8):
         bad = bytearray(data)
         bad[bit // 8] ^= 1 << bit % 8
-        assert rounds_in(bytes(bad)) == ROUNDS[: sum(end <= bit // 8 for end in ends[1:])]
+        hit = sum(start <= bit // 8 for start in starts) - 1  # 0 is the first frame, which is no round
+        extent = measure(bytes(bad))
+        assert (extent.starts is None) == (hit == 0)
+        assert rounds_in(bytes(bad)) == [each for number, each in enumerate(rounds, 1) if number != hit]
+        assert [stretch.position for stretch in extent.damaged] == ([starts[hit]] if hit < 3 else [])
+        assert (extent.torn_bytes > 0) == (hit == 3)
+
+
+def test_what_a_client_wrote_is_no_frame(tmp_path: Path) -> None:
+    """A torn round holds bytes that look like a whole one. Its head says that it goes on beyond them."""
+    inner = encode_frame([(7, real_batch(4))])
+    torn = encode_frame([(0, real_batch(0, inner + b"z" * 50))])
+    data = content(tmp_path, {}, [[(7, real_batch(3))]])
+    end = measure(data).good_bytes
+    for size in range(len(torn) - 50 - 23, len(torn) - 1):  # its last byte is zero, as those behind it are
+        cut = data[:end] + torn[:size] + bytes(300)
+        assert rounds_in(cut) == [[(7, real_batch(3))]]
+        assert measure(cut).damaged == []
+    hit = bytearray(data[:end] + torn + encode_frame([(3, real_batch(1))]) + bytes(50))
+    hit[end + len(torn) - 30] ^= 1
+    assert rounds_in(bytes(hit)) == [[(7, real_batch(3))], [(3, real_batch(1))]]
+
+
+def test_a_hole_of_zeros_does_not_end_a_journal(tmp_path: Path) -> None:
+    """A block that the disk has lost, though its sync has ended well."""
+    rounds = [[(0, real_batch(number))] for number in range(5)]
+    data = content(tmp_path, {}, rounds)
+    _, (start, end), *_ = measure(data).rounds
+    hole = data[: start - 8] + bytes(end - start + 8) + data[end:]
+    assert rounds_in(hole) == [rounds[0], *rounds[2:]]
+
+
+@pytest.mark.parametrize("sync", ["interval", "none"])
+def test_what_was_not_synced_ends_at_its_first_flaw(tmp_path: Path, sync: SyncPolicy) -> None:
+    """A later block was written before an earlier one: what was answered first is lost, so what came then must be."""
+    file = Journal(LazyDisk(), tmp_path, 5, {0: 3}, sync)
+    rounds = [[(0, real_batch(3 + number))] for number in range(5)]
+    ends = []
+    for batches in rounds:
+        file.write(encode_frame(batches))
+        ends.append(file.position)
+    file.close()
+    data = file.path.read_bytes()
+    assert measure(data, True) == measure(data)._replace(late=sync)
+    hole = data[: ends[0]] + bytes(ends[2] - ends[0]) + data[ends[2] :]
+    extent = measure(hole, True)
+    assert [[(0, bytes(batch)) for _, batch in batches] for batches in read_rounds(hole, extent)] == rounds[:1]
+    assert (extent.starts, extent.damaged, extent.late_rounds) == ({0: 3}, [], 2)
+    assert (extent.good_bytes, extent.good_bytes + extent.torn_bytes) == (ends[0], ends[-1])
+    assert rounds_in(hole) == [rounds[0], *rounds[3:]], "a later file was begun, before which this one was synced"
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_have_an_end(data: bytes) -> None:
     extent = measure(data)
-    assert 0 <= extent.rounds_at <= extent.good_bytes <= len(data)
+    assert 0 <= extent.good_bytes <= extent.good_bytes + extent.torn_bytes <= len(data)
 
 
 def test_it_is_durable_before_it_is_used(tmp_path: Path) -> None:

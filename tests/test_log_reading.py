@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_helpers import TRANSACTIONAL, LazyDisk, TraceDisk, append, entry, offset, with_attributes
+from structlog.testing import capture_logs
 
 from callboard.actors.ports import Entry
 from callboard.actors.records import GroupRecord, GroupValue, MarkerRecord, OffsetRecord, OffsetValue, Record
 from callboard.runtime.log.batch import Producer, encode_batch, frame_record
 from callboard.runtime.log.disk import Disk
-from callboard.runtime.log.errors import DamagedBatch, UnsupportedCompression
+from callboard.runtime.log.errors import Damage, UnsupportedCompression
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.partition import Partition
@@ -43,7 +44,15 @@ def written(root: Path, count: int, a_segment: int = 10**6) -> Path:
 
 
 def offsets(folder: Path, disk: Disk | None = None) -> list[int]:
-    return [log_offset for log_offset, _, _ in read_partition(folder, disk)]
+    """What is read of a folder in which nothing is damaged."""
+    found, damages = offsets_and_damages(folder, disk)
+    assert damages == []
+    return found
+
+
+def offsets_and_damages(folder: Path, disk: Disk | None = None) -> tuple[list[int], list[Damage]]:
+    damages: list[Damage] = []
+    return [log_offset for log_offset, _, _ in read_partition(folder, disk, damages.append)], damages
 
 
 def flip(path: Path, position: int) -> None:
@@ -91,59 +100,85 @@ def test_a_torn_end_is_where_it_stops(tmp_path_factory: pytest.TempPathFactory, 
 
 @settings(deadline=None)
 @given(position=st.integers(0, 3 * BATCH_BYTES - 1))
-def test_one_wrong_byte_is_named_or_ends_the_last_batch(
-    tmp_path_factory: pytest.TempPathFactory, position: int
-) -> None:
-    """Kafka's checksum leaves out base offset and leader epoch: a wrong offset makes those behind it go back."""
+def test_one_wrong_byte_costs_its_batch_and_is_named(tmp_path_factory: pytest.TempPathFactory, position: int) -> None:
+    """Kafka's checksum leaves out base offset and leader epoch; a wrong offset shows when those behind it go back."""
     folder = written(tmp_path_factory.mktemp("flipped"), 3)
     flip(folder / FIRST_SEGMENT, position)
     number, at = divmod(position, BATCH_BYTES)
+    found, damages = offsets_and_damages(folder)
     if at in range(12, 16):
-        assert offsets(folder) == [0, 1, 2]
+        assert (found, damages) == ([0, 1, 2], [])
     elif number == 2:
-        assert offsets(folder)[:2] == [0, 1]
-        assert at < 8 or len(offsets(folder)) == 2
+        assert found[:2] == [0, 1] and damages == []
+        assert at < 8 or len(found) == 2
     else:
-        named = range(0, 3 * BATCH_BYTES, BATCH_BYTES)[number : number + (2 if at < 8 else 1)]
-        with pytest.raises(DamagedBatch, match=f"{FIRST_SEGMENT}: damaged batch at byte") as raised:
-            offsets(folder)
-        assert raised.value.position in named
+        assert found == [each for each in range(3) if each != number]
+        (damage,) = damages
+        assert damage[:3] == (folder / FIRST_SEGMENT, number * BATCH_BYTES, BATCH_BYTES)
+        assert damage.lost == f"{number} to {number}"
 
 
-def test_no_segment_before_the_last_may_be_torn(tmp_path: Path) -> None:
+def test_a_closed_segment_that_is_torn_has_lost_what_the_next_one_does_not_hold(tmp_path: Path) -> None:
     folder = written(tmp_path, 3, a_segment=2)
     (folder / FIRST_SEGMENT).write_bytes(batch(0) + batch(1)[:-1])
-    with pytest.raises(DamagedBatch, match=rf"{FIRST_SEGMENT}: damaged batch at byte {BATCH_BYTES}: .*put back a copy"):
-        offsets(folder)
+    found, (damage,) = offsets_and_damages(folder)
+    assert (found, damage.path, damage.position) == ([0, 2], folder / FIRST_SEGMENT, BATCH_BYTES)
+    assert damage.lost == "1 to 1"
 
 
-def test_the_error_says_where_good_batches_go_on(tmp_path: Path) -> None:
-    folder = written(tmp_path, 4)
-    flip(folder / FIRST_SEGMENT, BATCH_BYTES + 30)
-    with pytest.raises(DamagedBatch, match=f"a good batch behind it at byte {2 * BATCH_BYTES}") as raised:
-        offsets(folder)
-    assert raised.value.position == BATCH_BYTES
+def test_a_partition_that_is_damaged_reads_as_its_server_reads_it(tmp_path: Path) -> None:
+    folder = written(tmp_path, 9, a_segment=3)
+    for path, position in zip(sorted(folder.iterdir()), (30, BATCH_BYTES + 30, 40), strict=True):
+        flip(path, position)
+    partition = Partition(Disk(), tmp_path, 7, 1)
+    partition.open(None)
+    expected = [log_offset for log_offset, _, _ in partition.read()]
+    partition.close()
+    found, damages = offsets_and_damages(folder)
+    assert found == expected == [1, 2, 3, 5, 7, 8]
+    assert damages == partition.quarantine.damages()
 
 
 def test_offsets_that_go_back_are_damage(tmp_path: Path) -> None:
     folder = written(tmp_path, 3)
     (folder / FIRST_SEGMENT).write_bytes(batch(0) + batch(1) + batch(1) + batch(2))
-    with pytest.raises(DamagedBatch, match="offset 1, expected 2 or more"):
-        offsets(folder)
+    found, (damage,) = offsets_and_damages(folder)
+    assert (found, damage.position, damage.lost) == ([0, 1, 2], 2 * BATCH_BYTES, "none")
+    assert damage.reason == "offset 1, expected 2 or more"
 
 
 def test_a_record_that_cannot_be_read_is_named_by_file_and_byte(tmp_path: Path) -> None:
     folder = written(tmp_path, 1)
-    strange = encode_batch(1, 1, 1, [frame_record(0, 0, b"\0\1", b"")])
+    strange = encode_batch(1, 1, 1, [frame_record(0, 0, b"\0\1", b""), frame_record(0, 1, *encode(offset("g", 2)))])
     (folder / FIRST_SEGMENT).write_bytes(batch(0) + strange)
-    with pytest.raises(DamagedBatch, match=f"{FIRST_SEGMENT}: damaged batch at byte {BATCH_BYTES}: record at offset 1"):
-        offsets(folder)
+    found, (damage,) = offsets_and_damages(folder)
+    assert (found, damage.position, damage.lost) == ([0, 2], BATCH_BYTES, "1 to 1")
+    assert damage.reason.startswith("record at offset 1: ")
 
 
-def test_compressed_batches_are_refused_by_name(tmp_path: Path) -> None:
+def test_records_that_do_not_fit_their_batch_are_damage(tmp_path: Path) -> None:
+    """Its checksum is right, so somebody has written it so."""
     folder = written(tmp_path, 1)
-    (folder / FIRST_SEGMENT).write_bytes(with_attributes(batch(0), 4))
-    with pytest.raises(UnsupportedCompression, match="zstd"):
+    strange = encode_batch(1, 1, 1, [frame_record(0, 0, *encode(offset("g", 1))), b"\x7f"])
+    (folder / FIRST_SEGMENT).write_bytes(batch(0) + strange + batch(3))
+    found, (damage,) = offsets_and_damages(folder)
+    assert (found, damage.position, damage.lost) == ([0, 1, 3], BATCH_BYTES, "2 to 2")
+
+
+def test_who_does_not_ask_for_the_damages_finds_them_in_the_log(tmp_path: Path) -> None:
+    folder = written(tmp_path, 3)
+    flip(folder / FIRST_SEGMENT, 30)
+    with capture_logs() as lines:
+        assert {key: log_offset for key, (log_offset, _) in live_offsets(folder).items()} == {("g", "t", 0): 2}
+        assert live_groups(folder) == {}
+    told = [(line["event"], line["file"], line["byte"], line["lost_offsets"]) for line in lines]
+    assert told == [("damage in the log", str(folder / FIRST_SEGMENT), 0, "0 to 0")] * 2
+
+
+def test_batches_of_an_unknown_codec_are_refused_by_name(tmp_path: Path) -> None:
+    folder = written(tmp_path, 1)
+    (folder / FIRST_SEGMENT).write_bytes(with_attributes(batch(0), 5))
+    with pytest.raises(UnsupportedCompression, match="codec 5"):
         offsets(folder)
 
 
@@ -181,23 +216,23 @@ def ending(kind: str, number: int) -> bytes:
 
 
 class GrowingDisk(Disk):
-    """The real disk with a server at work: something is written each time before a file is opened."""
+    """The real disk with a server at work: something is written each time before a file is read."""
 
     def __init__(self, *steps: Callable[[], object]) -> None:
         self._steps = list(steps)
 
-    def open(self, path: Path, flags: int) -> int:
+    def read(self, fd: int, size: int, position: int) -> bytes:
         if self._steps:
             self._steps.pop(0)()
-        return super().open(path, flags)
+        return super().read(fd, size, position)
 
 
 def test_what_comes_while_it_reads_is_left_for_the_next_time(tmp_path: Path) -> None:
     """The file has grown, even by a whole segment, between the look at its size and the reading."""
     folder = written(tmp_path, 2)
     path = folder / FIRST_SEGMENT
+    path.write_bytes(b"".join(map(batch, range(3))) + batch(3)[:20])
     steps = [
-        lambda: path.write_bytes(b"".join(map(batch, range(3))) + batch(3)[:20]),
         lambda: path.write_bytes(b"".join(map(batch, range(9)))),
         lambda: (folder / "00000000000000000009.log").write_bytes(batch(9)),
     ]
@@ -211,7 +246,7 @@ def test_a_batch_that_is_finished_while_it_is_judged_is_no_damage(tmp_path: Path
     path = folder / FIRST_SEGMENT
     whole = b"".join(map(batch, range(3)))
     path.write_bytes(batch(0) + batch(1)[:30] + bytes(len(whole) - BATCH_BYTES - 30))
-    assert offsets(folder, GrowingDisk(int, int, lambda: path.write_bytes(whole))) == [0]
+    assert offsets(folder, GrowingDisk(int, lambda: path.write_bytes(whole))) == [0]
     assert offsets(folder) == [0, 1, 2]
 
 

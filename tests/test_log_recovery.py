@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from callboard.runtime.errors import StartError
 from callboard.runtime.log import journal
 from callboard.runtime.log.disk import Disk
+from callboard.runtime.log.journal import SyncPolicy
 from callboard.runtime.log.offsets_log import OffsetsLog
 
 FIRST_SEGMENT = "00000000000000000000.log"
@@ -135,14 +136,61 @@ def test_a_journal_of_more_partitions_is_refused(tmp_path: Path) -> None:
         opened(root, 1)
 
 
-def test_a_damaged_journal_with_a_later_one_is_refused(tmp_path: Path) -> None:
-    """Only the last can be torn by a crash; another one that is damaged has lost what was answered."""
+@pytest.mark.parametrize("has_partition", [True, False])
+def test_a_bad_end_with_a_later_journal_is_told_where_something_is_missing(tmp_path: Path, has_partition: bool) -> None:
+    """A refused round may lie there, taken back and not yet synced. The next file says how far the partitions were."""
     root = killed(tmp_path)
     path = root / "journal" / FIRST_JOURNAL
-    journal.Journal(LazyDisk(), path.parent, 1, {0: 4, 1: 4}).close()
+    later = journal.Journal(LazyDisk(), path.parent, 1, {0: 4, 1: 4})
+    later.close()
     data = bytearray(path.read_bytes())
-    data[journal.measure(bytes(data)).good_bytes - 1] ^= 1
+    extent = journal.measure(bytes(data))
+    data[extent.good_bytes - 1] ^= 1
     path.write_bytes(data)
-    with pytest.raises(StartError, match=f"{path}: damaged frame at byte .* later journal"):
-        opened(root)
-    assert path.read_bytes() == data
+    if not has_partition:
+        shutil.rmtree(root / "__consumer_offsets-1")
+    with capture_logs():
+        log = opened(root)
+    assert offsets_in(log, 1) == ([0, 1, 2, 3] if has_partition else [0, 1, 2])
+    told = [(damage.path, damage.lost) for damage in log.quarantined()]
+    assert told == ([] if has_partition else [(later.path, "3 to 3")])
+    start = extent.rounds[-1][0] - 8
+    kept = path.with_name(f"{path.name}.torn-{start}")
+    assert kept.read_bytes() == data[start : extent.good_bytes].rstrip(b"\0")
+    log.close()
+
+
+@pytest.mark.parametrize("sync", ["interval", "none"])
+def test_what_was_not_synced_is_lost_from_the_end_of_each_partition(tmp_path: Path, sync: SyncPolicy) -> None:
+    """The system wrote later blocks before earlier ones. It is told once, and is no damage: the policy allows it."""
+    live = opened(tmp_path / "live", sync=sync)
+    for number in range(6):
+        append(live, [entry(0, number), entry(1, number)])
+    assert offsets_in(live, 1) == list(range(6))
+    root = tmp_path / "copy"
+    shutil.copytree(tmp_path / "live", root)
+    live.close()
+    path = root / "journal" / FIRST_JOURNAL
+    data = path.read_bytes()
+    extent = journal.measure(data)
+    start, end = extent.rounds[2]
+    holed = data[:start] + bytes(end - start) + data[end:]
+    path.write_bytes(holed)
+    file = segment(root, 1).read_bytes()
+    size = len(file) // 6
+    segment(root, 1).write_bytes(file[: 2 * size] + bytes(size) + file[3 * size :])
+    with capture_logs() as lines:
+        log = opened(root)
+    assert log.quarantined() == []
+    assert (offsets_in(log, 0), offsets_in(log, 1)) == ([0, 1, 2, 3, 4, 5], [0, 1]), "one file has everything"
+    (told,) = [line for line in lines if "not synced" in line["event"]]
+    assert (told["sync"], told["rounds"], told["batches"]) == (sync, 3, 3)
+    kept = path.with_name(f"{path.name}.torn-{start - 8}").read_bytes()
+    assert kept == holed[start - 8 : extent.good_bytes]
+    assert segment(root, 1).with_name(f"{FIRST_SEGMENT}.torn-2").read_bytes() == bytes(size) + file[3 * size :]
+    assert append(log, [entry(1, 99)])[0].base_offset == 2
+    log.close()
+    with capture_logs() as lines:
+        log = opened(root)
+    assert (offsets_in(log, 0), offsets_in(log, 1), lines) == ([0, 1, 2, 3, 4, 5], [0, 1, 99], [])
+    log.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import re
 import socket
 import threading
 import time
@@ -17,7 +18,10 @@ from door import Door, beating, committing, enrol, on_a_loop, open_door
 from prometheus_client.parser import text_string_to_metric_families
 from test_cli import refusal
 
-from callboard.runtime.metrics import pages
+from callboard.runtime.config import Options, Settings
+from callboard.runtime.log.stats import LogStats
+from callboard.runtime.metrics import metrics, pages
+from callboard.runtime.node import Node
 from callboard.runtime.watch import LOOP_TIMEOUT_S, Pages, WatchServer
 
 
@@ -108,6 +112,58 @@ async def test_labels_do_not_grow_with_groups(tmp_path: Path) -> None:
 
 
 @on_a_loop
+async def test_the_log_is_measured(tmp_path: Path) -> None:
+    async with open_door(tmp_path) as door, watched(pages(door.node)) as port:
+        before = await scrape(port)
+        await enrolled(door)
+        after = await scrape(port)
+        log = door.node.offsets_log
+        assert log is not None
+        list(log.read(log.partitions_with_data()[0]))  # which lays everything in
+        laid_in = await scrape(port)
+    assert after["callboard_log_records_total"] >= before["callboard_log_records_total"] + 3, "a group and two commits"
+    rounds = after["callboard_log_rounds_total"]
+    assert after["callboard_log_sync_seconds_bucket{le=+Inf}"] == after["callboard_log_sync_seconds_count"] >= rounds
+    assert after["callboard_journal_bytes"] > before["callboard_journal_bytes"]
+    sizes = [path.stat().st_size for path in tmp_path.rglob("__consumer_offsets-*/*.log")]
+    assert laid_in["callboard_log_bytes"] == laid_in["callboard_log_dirty_bytes"] == sum(sizes) > 0
+    assert (after["callboard_log_failed"], after["callboard_log_full"], after["callboard_log_damages"]) == (0, 0, 0)
+
+
+@on_a_loop
+async def test_a_failed_log_is_not_ready_and_says_so(tmp_path: Path) -> None:
+    async with open_door(tmp_path) as door, watched(pages(door.node)) as port:
+        log = door.node.offsets_log
+        assert log is not None
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(log, "stats", lambda: LogStats(failure="fdatasync: Input/output error"))
+            answer = await asyncio.to_thread(get, port, "/readyz")
+            seen = await scrape(port)
+    assert answer.status == 503
+    assert answer.text == "commits are refused, the log has failed: fdatasync: Input/output error\n"
+    assert seen["callboard_log_failed"] == 1
+
+
+@on_a_loop
+async def test_who_still_loads_is_not_ready(tmp_path: Path) -> None:
+    async with open_door(tmp_path) as door, watched(pages(door.node)) as port:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Node, "is_loading", True)
+            door.node.groups.unserved.loading.update({3, 7})
+            answer = await asyncio.to_thread(get, port, "/readyz")
+            seen = await scrape(port)
+            door.node.groups.unserved.loading.clear()
+    assert (answer.status, answer.text) == (503, "2 partitions of the log are being read\n")
+    assert seen["callboard_loading_partitions"] == 2
+
+
+def test_a_node_that_has_not_begun_has_a_page(tmp_path: Path) -> None:
+    node = Node(Settings(), Options(data=tmp_path))
+    assert pages(node).not_ready() == "the log is being opened"
+    assert b"process_resident_memory_bytes" in asyncio.run(metrics(node))
+
+
+@on_a_loop
 async def test_health_and_readiness(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door, watched(pages(door.node)) as port:
         assert await asyncio.to_thread(get, port, "/healthz") == (200, "text/plain; charset=utf-8", "healthy\n")
@@ -168,3 +224,13 @@ def test_serve_refuses_a_watch_port_that_is_taken(tmp_path: Path) -> None:
 def test_serve_refuses_a_watch_address_that_is_none(tmp_path: Path, address: str) -> None:
     said = refusal("serve", "--data", "d", "--metrics", address, folder=tmp_path)
     assert said.startswith(f"bad metrics '{address}'")
+
+
+@on_a_loop
+async def test_every_metric_is_in_the_docs(tmp_path: Path) -> None:
+    document = (Path(__file__).parents[1] / "docs" / "metrics.md").read_text()
+    async with open_door(tmp_path) as door, watched(pages(door.node)) as port:
+        answer = await asyncio.to_thread(get, port, "/metrics")
+    names = {family.name for family in text_string_to_metric_families(answer.text)}
+    documented = set(re.findall(r"`(callboard_\w+)", document.partition("## Worth an alarm")[0]))
+    assert {name for name in names if name.startswith("callboard_")} == documented

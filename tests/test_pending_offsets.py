@@ -89,7 +89,7 @@ def test_a_deletion_names_each_partition_once() -> None:
     data = GroupData()
     for record in (plain(0, 5), pending(7, 0, 6), pending(7, 1, 6), pending(8, 1, 7)):
         data.replay(record)
-    tombstones = data.tombstones("g")
+    tombstones = tuple(data.tombstones("g"))
     assert tombstones == (plain(0, None), plain(1, None), GroupRecord("g", None))
     for tombstone in tombstones:
         data.replay(tombstone)

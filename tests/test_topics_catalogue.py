@@ -21,12 +21,17 @@ from test_topics_batch import sent
 
 from callboard.actors.errors import CoordinatorError, ErrorCode
 from callboard.runtime.clock import SystemRandom
-from callboard.runtime.config import OFFSETS_TOPIC, Settings
+from callboard.runtime.config import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Settings
 from callboard.runtime.errors import StartError
 from callboard.runtime.kafka.topics import catalogue as catalogue_module
-from callboard.runtime.kafka.topics.catalogue import PRODUCER_ID_BLOCK, RAISED_END_MAX, TopicCatalogue
+from callboard.runtime.kafka.topics.catalogue import (
+    PRODUCER_ID_BLOCK,
+    RAISED_END_MAX,
+    TopicCatalogue,
+    transactions_topic_id,
+)
 from callboard.runtime.kafka.topics.ends import GROW_SLOTS, SLOT_BYTES, free_run
-from callboard.runtime.kafka.topics.store import id_text
+from callboard.runtime.kafka.topics.store import Table, TopicRow, id_text, save_table
 
 SETTINGS = Settings(offsets_topic_num_partitions=3)
 
@@ -130,14 +135,52 @@ def test_no_id_begins_with_a_dash(tmp_path: Path) -> None:
     catalogue.close()
 
 
-def test_the_offsets_topic_is_shown_and_stays(topics: TopicCatalogue) -> None:
-    topic = topics.get(OFFSETS_TOPIC)
+@pytest.mark.parametrize(("name", "partitions"), [(OFFSETS_TOPIC, 3), (TRANSACTIONS_TOPIC, 50)])
+def test_the_coordinators_own_topics_are_shown_and_stay(topics: TopicCatalogue, name: str, partitions: int) -> None:
+    topic = topics.get(name)
     assert topic is not None
     assert topic.is_internal
-    assert len(topic.partitions) == SETTINGS.offsets_topic_num_partitions
+    assert len(topic.partitions) == partitions
     assert topics.by_id(topic.topic_id) is topic
-    assert code_of(lambda: topics.delete(OFFSETS_TOPIC)) == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert code_of(lambda: topics.delete(name)) == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert code_of(lambda: topics.create(name, 1)) == ErrorCode.TOPIC_ALREADY_EXISTS
     assert code_of(lambda: topics.delete("nobody")) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_the_coordinators_own_topics_keep_their_ids(tmp_path: Path) -> None:
+    def ids() -> list[UUID]:
+        catalogue = opened(tmp_path)
+        found = [catalogue.get(name) for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)]
+        catalogue.close()
+        return [topic.topic_id for topic in found if topic is not None]
+
+    first = ids()
+    assert len(set(first)) == 2
+    assert ids() == first
+    assert not any(id_text(transactions_topic_id(UUID(int=number))).startswith("-") for number in range(500))
+
+
+def test_a_data_folder_says_how_many_partitions_they_have(tmp_path: Path) -> None:
+    """It was made with other settings; what it has counts."""
+    catalogue = TopicCatalogue(tmp_path, SETTINGS, SystemRandom(), (7, 9))
+    for name, partitions in ((OFFSETS_TOPIC, 7), (TRANSACTIONS_TOPIC, 9)):
+        topic = catalogue.get(name)
+        assert topic is not None
+        assert len(topic.partitions) == partitions
+    catalogue.close()
+
+
+def test_a_topic_of_that_name_from_before_is_still_there(tmp_path: Path) -> None:
+    """Once a client could make one."""
+    row = TopicRow(TRANSACTIONS_TOPIC, UUID(int=5), 2, 1)
+    opened(tmp_path).close()
+    save_table(tmp_path / "topics.json", Table(UUID(int=1), 0, (row,)))
+    catalogue = opened(tmp_path)
+    topic = catalogue.get(TRANSACTIONS_TOPIC)
+    assert topic is not None
+    assert (topic.topic_id, len(topic.partitions)) == (UUID(int=5), 2)
+    catalogue.delete(TRANSACTIONS_TOPIC)
+    catalogue.close()
 
 
 def test_many_are_made_with_an_answer_for_each(topics: TopicCatalogue) -> None:

@@ -350,3 +350,77 @@ def test_epochs_that_are_used_up_make_a_new_producer() -> None:
     assert offset(world) == 8
     transaction.value = transaction.value._replace(producer_epoch=EPOCH_MAX - 1)
     assert world.init()[0] > given.producer_id
+
+
+# Markers that cannot be written --------------------------------------------------------------------------------------
+
+
+def in_two_partitions(world: TransactionWorld) -> tuple[int, int]:
+    """A producer whose transaction has offsets of two groups in two partitions of the log, and records in a topic."""
+    producer = opened(world)
+    other = next(name for name in ("b", "c", "d") if offsets_partition(name, 50) != offsets_partition(GROUP, 50))
+    world.add_offsets(producer, group_id=other)
+    world.commit(producer, 6, group_id=other)
+    world.add_partitions(producer, ("plays", 0))
+    return producer
+
+
+def test_a_marker_that_fails_is_written_again_until_it_is_there() -> None:
+    """Only those that are missing; meanwhile the id is busy, and afterwards it goes on."""
+    world = TransactionWorld()
+    producer = in_two_partitions(world)
+    world.holds_back = True
+    ending = world.end(producer)
+    world.keep()
+    assert ending.error is NONE
+    world.log.settle([NONE, ErrorCode.KAFKA_STORAGE_ERROR])
+    world.run()
+    assert not world.log.in_flight, "not at once: the disk may be full"
+    for wait_ms in (1000, 2000, 4000):
+        assert world.ask_about(InitProducerId(TX, TIMEOUT_MS)).error is ErrorCode.CONCURRENT_TRANSACTIONS
+        world.advance(wait_ms - 10)
+        assert not world.log.in_flight
+        world.advance(20)
+        [entry] = world.log.in_flight
+        assert [type(record) for record in entry.records] == [MarkerRecord]
+        world.fail(ErrorCode.KAFKA_STORAGE_ERROR) if wait_ms < 4000 else world.keep_all()
+    assert world.table[TX].state is COMPLETE_COMMIT
+    assert len(world.markers()) == 2
+    assert len(world.topics.ended) == 1, "a topic is told once"
+    world.holds_back = False
+    assert offset(world) == 5
+    assert world.init()[1] == producer[1] + 1
+
+
+def test_the_record_of_the_end_is_written_again_too() -> None:
+    world = TransactionWorld()
+    producer = opened(world)
+    world.holds_back = True
+    world.end(producer, committed=False)
+    world.keep()
+    world.keep()
+    [entry] = world.log.in_flight
+    assert isinstance(entry.records[0], TransactionRecord)
+    world.fail()
+    assert world.ask_about(InitProducerId(TX, TIMEOUT_MS)).error is ErrorCode.CONCURRENT_TRANSACTIONS
+    world.advance(1010)
+    world.keep_all()
+    assert world.table[TX].state is COMPLETE_ABORT
+    assert len(world.markers()) == 1, "the marker was there"
+
+
+def test_attempts_are_never_further_apart_than_a_minute() -> None:
+    world = TransactionWorld()
+    producer = opened(world)
+    world.holds_back = True
+    world.end(producer)
+    world.keep()
+    world.fail()
+    for _ in range(12):
+        world.advance(60_010)
+        assert world.log.in_flight
+        world.fail()
+    world.advance(60_010)
+    world.keep_all()
+    assert world.table[TX].state is COMPLETE_COMMIT
+    assert world.table[TX].attempts == 0

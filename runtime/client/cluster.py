@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
@@ -95,13 +96,16 @@ class Cluster:
         """All groups, by name."""
         found: list[Group] = []
         for broker in self._brokers(self._metadata([])).values():
-            answer = self._wire(broker.address).ask("list_groups", states_filter=(), types_filter=())
-            _check(f"list the groups of {broker.address}", answer.error_code)
-            found += [
-                Group(one.group_id, getattr(one, "group_state", ""), getattr(one, "group_type", ""), one.protocol_type)
-                for one in answer.groups
-            ]
+            found += self._patiently(partial(self._groups_of, broker.address))
         return sorted(found)
+
+    def _groups_of(self, address: Address) -> list[Group]:
+        answer = self._wire(address).ask("list_groups", states_filter=(), types_filter=())
+        _check(f"list the groups of {address}", answer.error_code)
+        return [
+            Group(one.group_id, getattr(one, "group_state", ""), getattr(one, "group_type", ""), one.protocol_type)
+            for one in answer.groups
+        ]
 
     def describe(self, group_id: str) -> Description:
         """Raises Refused with GROUP_ID_NOT_FOUND for a group that is not there.
@@ -159,6 +163,10 @@ class Cluster:
 
     def commit(self, group_id: str, offsets: Mapping[Place, int]) -> dict[Place, int]:
         """Write offsets for a group without members; returns what was refused, with the error code."""
+        return self.commit_offsets(group_id, {place: Offset(offset, -1, "") for place, offset in offsets.items()})
+
+    def commit_offsets(self, group_id: str, offsets: Mapping[Place, Offset]) -> dict[Place, int]:
+        """The same with leader epochs and metadata. Servers before Kafka 2.1 know no leader epochs."""
         topics = _by_topic(offsets, lambda place: _commit_of(place[1], offsets[place]))
 
         def ask(wire: Wire) -> dict[Place, int]:
@@ -245,11 +253,15 @@ class Cluster:
         return wire
 
     def _at_coordinator(self, group_id: str, ask: Callable[[Wire], T]) -> T:
-        """Ask the group's coordinator. What passes by itself is waited for, as long as for an answer."""
+        """Ask the group's coordinator."""
+        return self._patiently(lambda: ask(self._wire(self._coordinator(group_id))))
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """Ask, and where the answer is what passes by itself, ask again, as long as one waits for an answer."""
         until_s = time.monotonic() + self._timeout_s
         while True:
             try:
-                return ask(self._wire(self._coordinator(group_id)))
+                return ask()
             except Refused as refused:
                 if refused.code not in TRY_AGAIN or time.monotonic() + PAUSE_S > until_s:
                     raise
@@ -272,12 +284,12 @@ def _member(one: Any, is_consumer: bool) -> Member:
     return Member(one.member_id, instance_id, one.client_id, one.client_host.removeprefix("/"), assigned)
 
 
-def _commit_of(partition: int, offset: int) -> dict[str, Any]:
+def _commit_of(partition: int, offset: Offset) -> dict[str, Any]:
     return {
         "partition_index": partition,
-        "committed_offset": offset,
-        "committed_leader_epoch": -1,
-        "committed_metadata": "",
+        "committed_offset": offset.offset,
+        "committed_leader_epoch": offset.leader_epoch,
+        "committed_metadata": offset.metadata,
     }
 
 

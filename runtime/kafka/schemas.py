@@ -15,6 +15,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from .durations import duration_reader
 from .strict import Reader, strict_reader
 
 
@@ -31,7 +32,8 @@ class Schema:
         # An old client must be able to read the answer to an ApiVersions that is newer than itself: no tagged fields.
         self.flexible_header = self.flexible and name != "api_versions"
         self.decode_error: type[Exception] = import_module("kio.serial.errors").SerialError
-        self.read: Reader = strict_reader(self.request_type, serial.entity_reader(self.request_type))
+        read = duration_reader(self.request_type, serial.entity_reader(self.request_type))
+        self.read: Reader = strict_reader(self.request_type, read)
         self._write = serial.entity_writer(self.response_type)
         self._types = sys.modules[self.response_type.__module__]
 

@@ -26,7 +26,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from .crc import crc32c
-from .errors import DamagedBatch, UnsupportedCompression
+from .errors import DamagedBatch
 from .varint import decode_signed, encode_length, encode_signed
 
 MAGIC = 2
@@ -36,17 +36,19 @@ PREFIX_BYTES = 12  # base offset and length: what must be read to know how long 
 CRC_FROM = 21
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "codec 5", "codec 6", "codec 7")
 
-_CODEC_BITS = 0x07
-_LOG_APPEND_TIME_BIT = 0x08
-_TRANSACTIONAL_BIT = 0x10
-_CONTROL_BIT = 0x20
-_CONTROL = _TRANSACTIONAL_BIT | _CONTROL_BIT
+CODEC_BITS = 0x07  # of the attributes
+LOG_APPEND_TIME_BIT = 0x08
+TRANSACTIONAL_BIT = 0x10
+CONTROL_BIT = 0x20
+
+_CONTROL = TRANSACTIONAL_BIT | CONTROL_BIT
 
 _PREFIX = Struct(">qi")
 _OUTSIDE_CRC = Struct(">qiibI")
 _INSIDE_CRC = Struct(">hiqqqhii")
 _HEADER = Struct(">qiibIhiqqqhii")
 _LAST_OFFSET_DELTA = Struct(">i")
+_TIMESTAMP = Struct(">q")
 assert _OUTSIDE_CRC.size == CRC_FROM
 assert _HEADER.size == HEADER_BYTES == CRC_FROM + _INSIDE_CRC.size
 
@@ -87,12 +89,25 @@ def encode_batch(
     if producer is None:
         inside = _INSIDE_CRC.pack(0, count - 1, base_timestamp_ms, max_timestamp_ms, -1, -1, 0, count)
     else:
-        attributes, sequence = (_CONTROL, -1) if producer.is_control else (_TRANSACTIONAL_BIT, 0)
+        attributes, sequence = (_CONTROL, -1) if producer.is_control else (TRANSACTIONAL_BIT, 0)
         of = producer.producer_id, producer.epoch, sequence
         inside = _INSIDE_CRC.pack(attributes, count - 1, base_timestamp_ms, max_timestamp_ms, *of, count)
     checked = inside + b"".join(records)
     length = len(checked) + CRC_FROM - PREFIX_BYTES
     return _OUTSIDE_CRC.pack(base_offset, length, LEADER_EPOCH, MAGIC, crc32c(checked)) + checked
+
+
+def with_records(batch: Batch, attributes: int, records: bytes) -> bytes:
+    """The bytes of a batch that says the same as ``batch`` of everything but its attributes and records."""
+    checked = _INSIDE_CRC.pack(attributes, *_INSIDE_CRC.unpack_from(batch.data, CRC_FROM)[1:]) + records
+    base_offset, _, leader_epoch, magic, _ = _OUTSIDE_CRC.unpack_from(batch.data)
+    length = len(checked) + CRC_FROM - PREFIX_BYTES
+    return _OUTSIDE_CRC.pack(base_offset, length, leader_epoch, magic, crc32c(checked)) + checked
+
+
+def timestamp_of(batch: bytes | memoryview) -> int:
+    """The newest timestamp in a batch that is known to be whole, in ms since 1970."""
+    return int(_TIMESTAMP.unpack_from(batch, 35)[0])
 
 
 def offsets_of(batch: bytes | memoryview) -> tuple[int, int]:
@@ -118,27 +133,24 @@ class Batch(NamedTuple):
     producer_epoch: int
 
     @property
-    def is_plain(self) -> bool:
-        """Neither part of a transaction nor a control batch."""
-        return not self.attributes & (_TRANSACTIONAL_BIT | _CONTROL_BIT)
-
-    @property
     def is_transactional(self) -> bool:
-        return bool(self.attributes & _TRANSACTIONAL_BIT)
+        return bool(self.attributes & TRANSACTIONAL_BIT)
 
     @property
     def is_control(self) -> bool:
         """Whether it ends a transaction and holds no data."""
-        return bool(self.attributes & _CONTROL_BIT)
+        return bool(self.attributes & CONTROL_BIT)
 
     def records(self) -> Iterator[tuple[int, int, bytes | None, bytes | None]]:
         """Offset, timestamp in ms, key and value of each record, decoded as they are asked for.
 
-        UnsupportedCompression for a compressed batch, DamagedBatch where the records do not fit the batch.
+        UnsupportedCompression where its codec is not known here, DamagedBatch where the records do not fit the batch.
         """
-        codec = self.attributes & _CODEC_BITS
-        if codec:
-            raise UnsupportedCompression(CODECS[codec], self.position, self.source)
+        if self.attributes & CODEC_BITS:
+            from .codecs import inflate  # which needs this module, and is hardly ever needed
+
+            yield from inflate(self).records()
+            return
         at = HEADER_BYTES
         for index in range(self.record_count):
             try:
@@ -157,7 +169,7 @@ class Batch(NamedTuple):
         offset_delta, at = decode_signed(data, at)
         key, at = _field(data, at, stop)
         value, at = _field(data, at, stop)
-        if self.attributes & _LOG_APPEND_TIME_BIT:
+        if self.attributes & LOG_APPEND_TIME_BIT:
             return self.base_offset + offset_delta, self.max_timestamp_ms, key, value
         return self.base_offset + offset_delta, self.base_timestamp_ms + timestamp_delta_ms, key, value
 
@@ -211,21 +223,3 @@ def read_batches(data: bytes | memoryview, source: str = "buffer") -> Iterator[B
         batch = read_batch(view, at, source=source)
         yield batch
         at += batch.size
-
-
-def find_batch(data: bytes, start: int, lowest_offset: int) -> int | None:
-    """Where at or after ``start`` the first whole batch with a base offset of at least ``lowest_offset`` begins.
-
-    For telling a torn tail from damage in the middle, so it must see past a length that is itself damaged.
-    """
-    view = memoryview(data)
-    magic_at = data.find(MAGIC, start + 16)
-    while magic_at != -1:
-        at = magic_at - 16
-        try:
-            if read_batch(view, at).base_offset >= lowest_offset:
-                return at
-        except DamagedBatch:
-            pass
-        magic_at = data.find(MAGIC, magic_at + 1)
-    return None

@@ -1,62 +1,117 @@
-"""Checkpoints: the partition files are synced, then the journal files that held the same batches go.
+"""What is done with the partition files while rounds go on: batches are laid in, files synced, old journals dropped.
 
-The syncs run in parallel, because fifty of them one after the other take 141 ms and together 6 (the file system's own
-journal merges them), and outside of the log's thread, because rounds go on meanwhile into the next journal file.
+All of it is one job at a time, outside of the log's thread, so no round ever waits for a partition file. The syncs of a
+checkpoint run side by side, because fifty of them one after the other take 141 ms and together 6 (the file system's own
+journal merges them).
+
+A partition whose file fails is left alone from then on, see ``Partition.fail``: the journal files that hold something
+of it stay, so nothing that was answered is lost, and the others go on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+import structlog
 
 from .disk import Disk
 from .partition import SyncJob
+from .partitions import Partitions
+from .threads import Call, Threads
 
-THREADS = 8  # more do not make fifty syncs faster
+log = structlog.get_logger()
 
 
-class Checkpointer:
-    """Runs one checkpoint at a time; its threads are started when the first one needs them."""
+class OldJournal(NamedTuple):
+    """A journal file that is not written any more, and the partitions of which it may hold what they have not."""
 
-    def __init__(self, disk: Disk, on_failure: Callable[[Exception], None]) -> None:
+    path: Path
+    size: int
+    partitions: frozenset[int]
+
+
+class FileReport(NamedTuple):
+    """How a job went. ``journals`` are those that had to stay, ``no_room`` is what a full disk said."""
+
+    waiting_bytes: int = 0
+    no_room: str = ""
+    journals: tuple[OldJournal, ...] = ()
+    error: BaseException | None = None
+
+
+class FileJob:
+    """One such job. ``old``: the journal file that ends here, and its size; None to lay in and no more."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        threads: Threads,
+        partitions: Partitions,
+        rounds: Sequence[Sequence[tuple[int, bytes]]],
+        tasks: Sequence[Call],
+        old: tuple[Path, int] | None,
+        journals: tuple[OldJournal, ...],
+    ) -> None:
         self._disk = disk
-        self._on_failure = on_failure
-        self._pool = ThreadPoolExecutor(THREADS, "callboard-log-sync")
-        self._running: Future[None] | None = None
+        self._threads = threads
+        self._partitions = partitions
+        self._rounds = rounds
+        self._tasks = tasks
+        self._old = old
+        self._journals = journals
 
-    @property
-    def busy(self) -> bool:
-        return self._running is not None and not self._running.done()
-
-    def start(self, jobs: Sequence[SyncJob], journals: Sequence[Path]) -> None:
-        """Run the jobs, then remove the journals, durably; not while ``busy``. A failure is told and removes nothing.
-
-        At least one journal, all of one folder.
-        """
-        self._running = self._pool.submit(self._run, jobs, journals)
-
-    def wait(self) -> None:
-        """Until the checkpoint that runs, if any, has ended."""
-        if self._running is not None:
-            self._running.result()
-
-    def close(self) -> None:
-        self._pool.shutdown()
-
-    def _run(self, jobs: Sequence[SyncJob], journals: Sequence[Path]) -> None:
+    def run(self) -> FileReport:
         try:
-            self._sync(jobs)
-            for path in journals:
-                self._disk.remove(path)
-            self._disk.sync_folder(journals[0].parent)
-        except Exception as error:  # a thread that cannot be started is one, too
-            self._on_failure(error)
+            for batches in self._rounds:
+                self._partitions.gather(batches)
+            no_room = self._partitions.lay_in()
+        finally:  # somebody waits for each of them
+            for task in self._tasks:
+                task()
+        if self._old is not None:
+            self._checkpoint(*self._old)
+        return FileReport(self._partitions.waiting_bytes, no_room, self._journals)
 
-    def _sync(self, jobs: Sequence[SyncJob]) -> None:
-        """All jobs run to their end, each closes its file, before the first failure of any is raised."""
-        futures = [self._pool.submit(job.run, self._disk) for job in jobs]
-        errors = [future.exception() for future in futures]
-        for error in errors:
-            if error is not None:
-                raise error
+    def _checkpoint(self, old: Path, size: int) -> None:
+        touched = self._partitions.take_touched()
+        sync_partitions(self._disk, self._threads, self._partitions)
+        unsafe = self._partitions.not_on_disk()
+        journals = (*self._journals, OldJournal(old, size, touched))
+        self._journals = tuple(journal for journal in journals if journal.partitions & unsafe)
+        try:
+            remove_journals(self._disk, [journal.path for journal in journals if journal not in self._journals])
+        except OSError as error:  # they only take room: what they hold is in the partition files
+            log.warning("old journal files cannot be removed", reason=str(error), folder=str(old.parent))
+
+
+def sync_partitions(disk: Disk, threads: Threads, partitions: Partitions) -> list[Exception]:
+    """Make all that was laid in durable. A partition for which that fails has failed; why, for each of them."""
+    jobs = partitions.sync_jobs()
+    errors = dict(zip(jobs, threads.each([_sync_call(disk, job) for job in jobs]), strict=True))
+    folders = sorted({folder for job in jobs for folder in job.folders})
+    folder_errors = dict(zip(folders, threads.each([_folder_call(disk, folder) for folder in folders]), strict=True))
+    failures = []
+    for job in jobs:
+        error = next(filter(None, (errors[job], *(folder_errors[folder] for folder in job.folders))), None)
+        if error is not None:
+            failures.append(error)
+            partitions[job.partition].fail(error)
+    return failures
+
+
+def remove_journals(disk: Disk, paths: Sequence[Path]) -> None:
+    """Remove journal files, all of one folder, durably. OSError."""
+    for path in paths:
+        disk.remove(path)
+    if paths:
+        disk.sync_folder(paths[0].parent)
+
+
+def _sync_call(disk: Disk, job: SyncJob) -> Call:
+    return lambda: job.run(disk)
+
+
+def _folder_call(disk: Disk, folder: Path) -> Call:
+    return lambda: disk.sync_folder(folder)

@@ -82,8 +82,37 @@ class Disk:
     def rename(self, source: Path, target: Path) -> None:
         os.rename(source, target)
 
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name, which must be free: FileExistsError, so that of two who try one succeeds."""
+        os.link(source, target)
+
     def remove(self, path: Path) -> None:
         os.unlink(path)
+
+    def is_named(self, fd: int, path: Path) -> bool:
+        """Whether the path leads to the open file; not so when the file was removed, moved or replaced."""
+        try:
+            return os.path.samestat(os.fstat(fd), os.stat(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def forget(self, fd: int) -> None:
+        """Have the file read from the disk, not from the system's memory, as far as that has no news for the disk.
+
+        After a failed sync Linux keeps what it could not write, and takes it for written: it reads well, and is lost
+        with the power. Does nothing where the system cannot be asked.
+        """
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+class NoRoom(OSError):
+    """A full disk, and what was written short has been taken back: all is as it was before, and may be tried again."""
+
+
+def is_full(error: OSError) -> bool:
+    """Whether it only says that there is no room: on the disk, or of what this user may have of it."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def write_all(disk: Disk, fd: int, data: bytes, position: int) -> None:
@@ -94,6 +123,19 @@ def write_all(disk: Disk, fd: int, data: bytes, position: int) -> None:
         if more == 0:
             raise OSError(errno.EIO, f"a write of {len(data) - written} bytes wrote none of them")
         written += more
+
+
+def replace_file(disk: Disk, path: Path, data: bytes) -> None:
+    """Write a small file to the side, sync, rename: whoever reads it finds all of it, or what was there. OSError."""
+    side = path.with_name(path.name + ".new")
+    fd = disk.open(side, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        write_all(disk, fd, data, 0)
+        disk.sync(fd)
+    finally:
+        disk.close(fd)
+    disk.rename(side, path)
+    disk.sync_folder(path.parent)
 
 
 def read_at(disk: Disk, fd: int, size: int, position: int) -> bytes:
@@ -109,5 +151,14 @@ def read_file(disk: Disk, path: Path) -> bytes:
     fd = disk.open(path, os.O_RDONLY)
     try:
         return read_at(disk, fd, disk.size(fd), 0)
+    finally:
+        disk.close(fd)
+
+
+def file_size(disk: Disk, path: Path) -> int:
+    """How many bytes a file has now."""
+    fd = disk.open(path, os.O_RDONLY)
+    try:
+        return disk.size(fd)
     finally:
         disk.close(fd)

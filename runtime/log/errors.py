@@ -2,6 +2,44 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import NamedTuple
+
+UNKNOWN_OFFSET = -1
+
+
+class Damage(NamedTuple):
+    """A stretch of a file that is not what was written there. It is left as it is, and what follows it counts.
+
+    ``position`` and ``size`` in bytes; a size of 0 says that something is missing there. Every offset below
+    ``offset_before`` was read, if it exists; ``offset_after`` is the first that can be read again, None when nothing
+    follows. What lies between may be lost, in a compacted log only in part. In a journal ``offset_before`` may be
+    UNKNOWN_OFFSET: several partitions are concerned. Not ``is_certain``: looking for what
+    follows took too long and was given up, so there may be something good behind it.
+    """
+
+    path: Path
+    position: int
+    size: int
+    reason: str
+    offset_before: int
+    offset_after: int | None
+    is_certain: bool = True
+
+    @property
+    def lost(self) -> str:
+        """The offsets that may be lost, in words."""
+        if self.offset_before == UNKNOWN_OFFSET:
+            return "of several partitions"
+        if self.offset_after is None:
+            return f"from {self.offset_before} on"
+        if self.offset_after <= self.offset_before:
+            return "none"
+        return f"{self.offset_before} to {self.offset_after - 1}"
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.size} damaged bytes at byte {self.position} ({self.reason}), offsets {self.lost}"
+
 
 class DamagedBatch(ValueError):
     """A batch that is cut off or does not check out. ``position`` is its first byte in ``source``."""
@@ -23,12 +61,12 @@ class DamagedRecord(ValueError):
 
 
 class UnsupportedCompression(ValueError):
-    """A batch whose records are compressed. Its bytes may be right; this version cannot look inside."""
+    """A batch whose records are compressed with what is not known, or not installed here. Its bytes may be right."""
 
     def __init__(self, codec: str, position: int, source: str) -> None:
         super().__init__(
-            f"{source}: batch at byte {position} is compressed with {codec}, expected no compression; "
-            "copy the partition with offsets.topic.compression.codec=0"
+            f"{source}: batch at byte {position} is compressed with {codec}, expected none, gzip, snappy, lz4 or zstd;"
+            " the last three need a package: pip install 'callboard[compression]'"
         )
         self.codec = codec
         self.position = position

@@ -1,7 +1,8 @@
 """The data folder: one process at a time, and a file that says whose it is and in which format.
 
 ``callboard.json`` is written once; ``.lock`` is held as long as the process lives, so the system frees it after a
-crash. A folder of a newer format is refused before anything in it is touched.
+crash. A folder of a newer format is refused before anything in it is touched; one of an older format is taken over,
+and from then on versions that do not know the newer one refuse it.
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ from typing import Any, NamedTuple
 import structlog
 
 from ..errors import StartError
-from .disk import Disk, read_file, write_all
+from .adopt import counts_of, refuse_kafkas
+from .disk import Disk, read_file, replace_file, write_all
 
-FORMAT = 1
+FORMAT = 2
+"""1: partitions and a journal. 2: also compacted segments with manifests, and the note of a clean stop."""
+
 INFO_NAME = "callboard.json"
 LOCK_NAME = ".lock"
 DEFAULT_PARTITIONS = 50  # Kafka's offsets.topic.num.partitions and transaction.state.log.num.partitions
@@ -32,11 +36,12 @@ log = structlog.get_logger()
 
 
 class FolderInfo(NamedTuple):
-    """What ``callboard.json`` holds besides the format."""
+    """What ``callboard.json`` holds."""
 
     cluster_id: str
     offsets_partitions: int
     transactions_partitions: int  # 0 in the file of a version before there were transactions
+    format: int = FORMAT
 
 
 COUNTS = ("offsets_partitions", "transactions_partitions")
@@ -71,13 +76,14 @@ class DataFolder:
         self._lock_fd = -1
         try:
             self._refuse_file()
-            self._read_info()
+            if self._read_info() is None:
+                refuse_kafkas(self._disk, path)
             self._make()
             self._lock()
             asked = FolderInfo(new_cluster_id(), offsets_partitions, transactions_partitions)
-            info = self._read_info() or self._write_info(asked)
-            if not info.transactions_partitions:
-                info = self._write_info(info._replace(transactions_partitions=transactions_partitions))
+            info = self._read_info() or self._write_info(self._of_new_folder(asked))
+            if not info.transactions_partitions or info.format < FORMAT:
+                info = self._take_over(info, transactions_partitions)
         except OSError as error:
             self.close()
             raise StartError(
@@ -87,11 +93,11 @@ class DataFolder:
         except StartError:
             self.close()
             raise
-        self.cluster_id, self.offsets_partitions, self.transactions_partitions = info
+        self.cluster_id, self.offsets_partitions, self.transactions_partitions, _ = info
         self._tell_of_counts(info, asked)
 
     def _tell_of_counts(self, info: FolderInfo, asked: FolderInfo) -> None:
-        for name, stored, setting in zip(COUNTS, info[1:], asked[1:], strict=True):
+        for name, stored, setting in zip(COUNTS, info[1:3], asked[1:3], strict=True):
             if stored != setting:
                 log.warning(
                     "stored number of partitions wins",
@@ -125,22 +131,27 @@ class DataFolder:
             self._disk.make_folder(self.path)
             self._disk.sync_folder(self.path.absolute().parent)
 
+    def _of_new_folder(self, asked: FolderInfo) -> FolderInfo:
+        """A folder without the file is new, or a copy of Kafka's; one in which we have been has lost it."""
+        content = json.dumps({"format": FORMAT, **asked._asdict()})
+        offsets, transactions = counts_of(self._disk, self.path, dict(zip(COUNTS, asked[1:3], strict=True)), content)
+        return asked._replace(offsets_partitions=offsets, transactions_partitions=transactions)
+
     def _read_info(self) -> FolderInfo | None:
         path = self.path / INFO_NAME
         return parse_info(path, read_file(self._disk, path)) if path.exists() else None
 
     def _write_info(self, info: FolderInfo) -> FolderInfo:
-        """Write it to the side, sync, rename: whoever reads finds all of it or nothing."""
-        side = self.path / (INFO_NAME + ".new")
-        fd = self._disk.open(side, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        try:
-            write_all(self._disk, fd, json.dumps({"format": FORMAT, **info._asdict()}).encode() + b"\n", 0)
-            self._disk.sync(fd)
-        finally:
-            self._disk.close(fd)
-        self._disk.rename(side, self.path / INFO_NAME)
-        self._disk.sync_folder(self.path)
-        return info
+        fields = {name: value for name, value in info._asdict().items() if name != "format"}
+        replace_file(self._disk, self.path / INFO_NAME, json.dumps({"format": FORMAT, **fields}).encode() + b"\n")
+        return info._replace(format=FORMAT)
+
+    def _take_over(self, info: FolderInfo, transactions_partitions: int) -> FolderInfo:
+        """From here on only versions that know this format open the folder."""
+        if info.format < FORMAT:
+            log.info("data folder taken over", folder=str(self.path), from_format=info.format, to_format=FORMAT)
+        count = info.transactions_partitions or transactions_partitions
+        return self._write_info(info._replace(transactions_partitions=count))
 
     def _lock(self) -> None:
         self._lock_fd = fd = self._disk.open(self.path / LOCK_NAME, os.O_RDWR | os.O_CREAT)
@@ -170,7 +181,8 @@ def parse_info(path: Path, data: bytes) -> FolderInfo:
         )
     if type(found) is not int or not _is_complete(fields):
         raise StartError(f"{path}: found {str(fields)[:200]}, expected {_expected()}; {_advice()}")
-    return FolderInfo(fields["cluster_id"], fields["offsets_partitions"], fields.get("transactions_partitions", 0))
+    counts = fields["offsets_partitions"], fields.get("transactions_partitions", 0)
+    return FolderInfo(fields["cluster_id"], *counts, found)
 
 
 def _is_complete(fields: dict[str, Any]) -> bool:
@@ -178,7 +190,7 @@ def _is_complete(fields: dict[str, Any]) -> bool:
     transactions = fields.get("transactions_partitions", 0)
     known_id = isinstance(cluster_id, str) and _CLUSTER_ID.fullmatch(cluster_id) is not None
     known_counts = type(partitions) is int and partitions > 0 and type(transactions) is int and transactions >= 0
-    return fields["format"] == FORMAT and known_id and known_counts
+    return 1 <= fields["format"] <= FORMAT and known_id and known_counts
 
 
 def _expected() -> str:

@@ -3,22 +3,32 @@
 ``append`` encodes on the caller's thread and returns; a thread of the log's own writes one journal frame, syncs it and
 calls ``done``; the partition files get the same batches a little later, and a sync at the next checkpoint. Opening
 lays into them what the journal holds and they do not.
+
+With ``threads=Inline()`` everything happens on the caller's thread and in the same order every time; with
+``Inline(choose)`` only when ``step`` is called. So tests and simulations need no second thread.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from ...actors.ports import Entry
 from ...actors.records import Record
 from ..errors import StartError
+from .clean_stop import read_note, remove_note
 from .disk import Disk
+from .errors import Damage
+from .journal import SyncPolicy
+from .partition import SEGMENT_MS
 from .partitions import Partitions
-from .recovery import Recovery
+from .recovery import Recovery, refuse_removed
 from .rounds import Done, RoundEncoder, failed
-from .writer import RoundWriter, Settings, SyncPolicy
+from .stats import LogStats
+from .threads import OwnThreads, Threads
+from .writer import RoundWork, Settings
 
 
 class OffsetsLog:
@@ -39,57 +49,73 @@ class OffsetsLog:
         transactions_partitions: int = 0,
         sync: SyncPolicy = "always",
         segment_bytes: int = 104857600,
+        segment_ms: int = SEGMENT_MS,
         max_message_bytes: int = 1048588,
         flush_interval_ms: int = 1000,
         checkpoint_bytes: int = 67108864,
         checkpoint_interval_ms: int = 60000,
         disk: Disk | None = None,
         clock: Callable[[], float] = time.monotonic,
+        threads: Threads | None = None,
     ) -> None:
         self._disk = disk or Disk()
         self._folder = folder
         self.first_transactions_partition = partitions
-        self._partitions = Partitions(self._disk, folder, partitions, segment_bytes, transactions_partitions)
+        self._partitions = Partitions(
+            self._disk, folder, partitions, segment_bytes, transactions_partitions, segment_ms=segment_ms
+        )
         settings = Settings(sync, flush_interval_ms / 1000, checkpoint_bytes, checkpoint_interval_ms / 1000)
-        self._writer = RoundWriter(self._disk, folder, self._partitions, settings, clock)
+        self._threads = threads or OwnThreads()
+        self._work = RoundWork(self._disk, folder, self._partitions, settings, clock, self._threads)
         self._end_offsets = [0] * len(self._partitions)
-        self._encoder = RoundEncoder(self._end_offsets, max_message_bytes)
-        self._is_open = False
+        durability = "synced" if sync == "always" else "written"
+        self._encoder = RoundEncoder(self._end_offsets, max_message_bytes, durability)
+        self._is_open = self._was_opened = False
 
     def open(self) -> None:
         """Recover what is there and make ready for rounds. Blocks. StartError when that is not possible."""
         try:
             self._disk.make_folder(self._folder)
-            journal_number = Recovery(self._disk, self._folder, self._partitions).run()
-            self._writer.start(journal_number)
+            self._partitions.expect(read_note(self._disk, self._folder))
+            refuse_removed(self._disk, self._folder, self._partitions)
+            remove_note(self._disk, self._folder)
+            journal_number = Recovery(self._disk, self._folder, self._partitions, self._threads).run()
+            self._work.start(journal_number)
         except OSError as error:
-            self._partitions.close()
+            self._give_up()
             raise StartError(f"{self._folder}: {error}, expected a folder to read and write; check the disk") from error
         except StartError:
-            self._partitions.close()
+            self._give_up()
             raise
         self._end_offsets[:] = [partition.end_offset for partition in self._partitions]
-        self._is_open = True
+        self._is_open = self._was_opened = True
+
+    def _give_up(self) -> None:
+        self._partitions.close()
+        self._threads.close()
 
     def append(self, entries: Sequence[Entry], timestamp_ms: int, done: Done) -> None:
         """See ``actors.ports.Log``. Entries of one partition keep their order; none is split between two batches.
 
         Outcomes: MESSAGE_TOO_LARGE for an entry that alone exceeds ``max_message_bytes``, UNKNOWN_SERVER_ERROR for
-        one that Kafka's schema cannot hold, KAFKA_STORAGE_ERROR for all once the disk has failed or after ``close``.
+        one that Kafka's schema cannot hold, COORDINATOR_NOT_AVAILABLE for all while the disk is full,
+        KAFKA_STORAGE_ERROR for all once the journal has failed or after ``close``.
         """
+        self._encoder.begin_anew(*self._work.reset)
         item = self._encoder.encode(entries, timestamp_ms, done)
         if self._is_open:
-            self._writer.put(item)
+            self._work.put(item)
         else:
             done(failed(item.outcomes))
 
     def read(self, partition: int) -> Iterator[tuple[int, int, Record]]:
         """Offset, timestamp in ms and record of everything answered so far, oldest first.
 
-        Waits for the log's thread, so not from within ``done``. OSError when the log has failed.
+        Waits for the log's thread, so not from within ``done``. OSError when the partition's file has failed, or the
+        disk is full and some of it is not there.
         """
-        read = self._partitions[partition].read
-        return self._writer.call_settled(read) if self._is_open else read()
+        read = partial(self._partitions.read, partition)
+        return self._work.call_settled(read) if self._is_open else read()
 
     def partitions_with_data(self) -> list[int]:
         """The offsets partitions that hold, or are about to hold, at least one record."""
@@ -106,8 +132,20 @@ class OffsetsLog:
         """The offset that the partition's next record will get."""
         return self._end_offsets[partition]
 
+    def stats(self) -> LogStats:
+        """What it has done and how it is, from any thread; nothing yet before it is open."""
+        return self._work.stats() if self._was_opened else LogStats()
+
+    def note_damage(self, damage: Damage) -> None:
+        """Somebody who read the log's files beside it has found this."""
+        self._partitions.quarantine.add(damage)
+
+    def quarantined(self) -> list[Damage]:
+        """The damages that were found since the log was opened, by file and position. From any thread."""
+        return self._partitions.quarantine.damages()
+
     def close(self) -> None:
         """Finish what was appended and make it durable in the partition files. A second call does nothing."""
         if self._is_open:
             self._is_open = False
-            self._writer.close()
+            self._work.close()

@@ -1,31 +1,49 @@
 """One partition on disk: a folder of segments, ``__consumer_offsets-N/%020d.log``, appended and rolled.
 
 Appends are not synced: the journal holds what is not. The folder is made when the first batch arrives, so an empty
-log starts without fifty folders. A roll syncs and closes the old segment before the next one is created, so "there is
-a segment with a higher base" means "this one is complete", which compaction relies on.
+log starts without fifty folders. What a full disk lets in only in part is taken back. A roll syncs and closes the old
+segment before the next one is created, so "there is a segment with a higher base" means "this one is complete", which
+compaction relies on. What it has made of the closed segments says ``manifest.log_files``; only the last one, which is
+open, is this class's own.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
 import structlog
 
 from ...actors.records import Record
-from .batch import Batch, offsets_of
-from .disk import Disk, write_all
-from .segment import read_tail, scan, segment_base, segment_name
+from .batch import HEADER_BYTES, Batch, offsets_of, timestamp_of
+from .clean_stop import CleanEnd
+from .disk import Disk, NoRoom, is_full, read_at, write_all
+from .errors import Damage
+from .manifest import log_files
+from .quarantine import Quarantine, put_aside
+from .segment import segment_name
+from .stats import PartitionStats
+from .survey import survey
+from .tail import Tail, read_tail
 from .transaction_records import decode_batch, decode_transactions
 
 TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 
+Salvage = Callable[[int, Iterator[bytes]], None]
+"""Takes a partition's number and good batches of it that are about to be cut."""
+
 Decode = Callable[[Batch], Iterator[tuple[int, int, Record]]]
 
 DECODERS: Mapping[str, Decode] = {TOPIC: decode_batch, TRANSACTIONS_TOPIC: decode_transactions}
+
+PARTITION_FOLDER = re.compile(rf"({TOPIC}|{TRANSACTIONS_TOPIC})-([0-9]{{1,9}})")
+"""What the folder of a partition is called: its topic, and its number there."""
 
 log = structlog.get_logger()
 
@@ -34,17 +52,28 @@ def folder_name(number: int, topic: str = TOPIC) -> str:
     return f"{topic}-{number}"
 
 
-class SyncJob(NamedTuple):
-    """What must be synced so that a partition is durable as it is now. ``fd`` belongs to the job, which closes it."""
+SEGMENT_MS = 604_800_000  # Kafka's log.roll.ms: a week
+WRITE_BYTES = 1024 * 1024
+"""What is written at once, or taken back when there is no room: the disk fills up to about so much."""
 
+
+class SyncJob(NamedTuple):
+    """What must be synced so that a partition is durable as it is now: a file, then folders.
+
+    ``fd`` belongs to the job, which closes it.
+    """
+
+    partition: int
     fd: int
+    path: Path
     folders: tuple[Path, ...]
 
     def run(self, disk: Disk) -> None:
+        """Sync the file. OSError, also when nobody would find it any more."""
         try:
             disk.sync(self.fd)
-            for folder in self.folders:
-                disk.sync_folder(folder)
+            if not disk.is_named(self.fd, self.path):
+                raise OSError(errno.ENOENT, "it was removed or moved while the log was open", str(self.path))
         finally:
             disk.close(self.fd)
 
@@ -53,65 +82,131 @@ class Partition:
     """Used by one thread at a time; only the iterator that ``read`` gives may be consumed in another."""
 
     def __init__(
-        self, disk: Disk, root: Path, number: int, segment_bytes: int, topic: str = TOPIC, first: int = 0
+        self,
+        disk: Disk,
+        root: Path,
+        number: int,
+        segment_bytes: int,
+        topic: str = TOPIC,
+        first: int = 0,
+        *,
+        segment_ms: int = SEGMENT_MS,
     ) -> None:
         """``number`` counts through all topics of the log; the partition's own is ``number - first``."""
         self.number = number
         self.folder = root / folder_name(number - first, topic)
         self._decode = DECODERS[topic]
         self.end_offset = 0
+        self.failure = ""
+        self.quarantine = Quarantine()  # that of the log, when there is one
+        self.clean_end: CleanEnd | None = None  # as a clean stop has left it, before ``open``
         self._disk = disk
         self._segment_bytes = segment_bytes
-        self._bases: list[int] = []
+        self._segment_ms = segment_ms
+        self._born_ms: int | None = None  # the first timestamp in the open segment, when it is known
+        self._base: int | None = None  # of the segment that is open
         self._fd = -1
         self._size = 0
         self._unsynced = False
         self._unsynced_folders: set[Path] = set()
 
-    def open(self, journal_from: int | None) -> None:
-        """List the segments, check the last one, cut its torn tail; ``journal_from`` as in ``read_tail``.
+    def open(self, journal_from: int | None, salvage: Salvage | None = None) -> None:
+        """Find the segments, check the open one, cut its torn tail; ``journal_from`` as in ``read_tail``.
 
-        StartError for damage that may not be cut.
+        ``salvage`` is given the batches that are cut though they are good, before that; it makes them durable elsewhere
+        if nobody else has them.
         """
-        bases = (segment_base(name) for name in self._disk.names(self.folder))
-        self._bases = [base for base in bases if base is not None]
-        if not self._bases:
+        manifest, files = log_files(self._disk, self.folder)
+        self.end_offset = manifest.clean_end
+        if files and files[0].base > 0:
+            reason = f"the log begins at offset {files[0].base}: what lay before it was removed"
+            self.quarantine.add(Damage(files[0].path, 0, 0, reason, 0, files[0].base))
+        if not files or files[-1].is_closed:
             return
-        path = self._path(self._bases[-1])
-        tail = read_tail(self._disk, path, self._bases[-1], journal_from)
+        path, self._base, _, _ = files[-1]
+        if journal_from is not None:
+            self._disk.forget(self._open_fd())  # what only seems to be there would not be laid in again
+        elif self.clean_end is not None and self.clean_end[:2] == (self._base, self._disk.size(self._open_fd())):
+            _, self._size, self.end_offset = self.clean_end
+            return
+        tail = read_tail(self._disk, path, self._base, journal_from)
+        if self.clean_end is not None and tail.end_offset < self.clean_end.end_offset:
+            tail = read_tail(self._disk, path, self._base, self.clean_end.end_offset)  # all up to there was durable
         self.end_offset, self._size = tail.end_offset, tail.good_bytes
-        if tail.bad_bytes:
-            self._cut(tail.good_bytes)
-            log.warning("torn tail cut", file=str(path), bytes=tail.bad_bytes, reason=tail.reason)
+        for damage in tail.damages:
+            self.quarantine.add(damage)
+        if tail.torn:
+            self._cut(path, tail, salvage)
+        if tail.go_on_at is not None:
+            self._next_segment(tail.go_on_at)
 
     def distrust(self) -> None:
         """Whoever wrote this partition may not have synced it: the next sync takes it all."""
-        if self._bases:
+        if self._base is not None:
             self._unsynced = True
             self._unsynced_folders |= {self.folder, self.folder.parent}
 
     def append(self, batches: Sequence[bytes]) -> None:
-        """Write batches, in order and without sync. OSError leaves the partition unusable until it is opened anew.
+        """Write batches, in order and without sync. ``end_offset`` says how many of them have been written.
 
-        One write for all that goes into the same segment; a segment holds at least one batch, however large.
+        A segment holds at least one batch, however large. NoRoom when the disk is full: the others may be tried again.
+        Any other OSError leaves the partition unusable until it is opened anew.
         """
         together: list[bytes] = []
         size = self._size
         for batch in batches:
-            if not self._bases or (size > 0 and size + len(batch) > self._segment_bytes):
+            if self._base is None or (size > 0 and self._is_due(size, batch)):
                 self._write(together)
                 self._next_segment(offsets_of(batch)[0])
-                together, size = [], 0
+                together, size = [], self._size
+            elif size - self._size >= WRITE_BYTES:
+                self._write(together)
+                together = []
+            if size == 0:
+                self._born_ms = timestamp_of(batch)
             together.append(batch)
             size += len(batch)
         self._write(together)
-        self.end_offset = offsets_of(batches[-1])[1] + 1
+
+    def _is_due(self, size: int, batch: bytes) -> bool:
+        """Whether a segment of that size ends before the batch, as in Kafka: too large, or its first batch too old."""
+        if size + len(batch) > self._segment_bytes:
+            return True
+        if self._born_ms is None:  # it was there when the log was opened
+            header = read_at(self._disk, self._open_fd(), HEADER_BYTES, 0)
+            if len(header) < HEADER_BYTES:
+                raise OSError(errno.EIO, "it has become shorter while the log was open", str(self.folder))
+            self._born_ms = timestamp_of(header)
+        return timestamp_of(batch) - self._born_ms > self._segment_ms
+
+    def last_segment(self) -> CleanEnd | None:
+        """How the open segment ends; None when there is none, or it cannot be trusted."""
+        is_known = self._base is not None and not self.failure
+        return CleanEnd(self._base or 0, self._size, self.end_offset) if is_known else None
+
+    def fail(self, error: Exception) -> None:
+        """Its file can no longer be trusted: it is not written or synced any more until it is opened anew.
+
+        After a failed sync the system has forgotten what it should have written, and a second one that succeeds proves
+        nothing. What is to be in it stays in the journal.
+        """
+        if not self.failure:
+            self.failure = str(error) or repr(error)
+            self.close()
+            log.error(
+                "a partition of the log has failed",
+                partition=self.folder.name,
+                reason=self.failure,
+                consequence="its commits are kept in the journal alone, which grows until the next start",
+            )
 
     def sync_job(self) -> SyncJob | None:
         """What a sync has to do, which may run in another thread; None when there is nothing."""
-        if not self._unsynced and not self._unsynced_folders:
+        if self.failure or not (self._unsynced or self._unsynced_folders):
             return None
-        job = SyncJob(self._disk.duplicate(self._open_fd()), tuple(sorted(self._unsynced_folders)))
+        assert self._base is not None
+        fd = self._disk.duplicate(self._open_fd())
+        job = SyncJob(self.number, fd, self._path(self._base), tuple(sorted(self._unsynced_folders)))
         self._unsynced = False
         self._unsynced_folders = set()
         return job
@@ -119,9 +214,13 @@ class Partition:
     def read(self) -> Iterator[tuple[int, int, Record]]:
         """Offset, timestamp in ms and record of all that was appended before this call, in order.
 
-        DamagedBatch, DamagedRecord or UnsupportedCompression end the iteration.
+        Damage is passed over and added to ``quarantine``. DamagedBatch, DamagedRecord or UnsupportedCompression, for
+        what lies in a batch whose checksum is right, end the iteration.
         """
-        return self._read(self._bases.copy(), self._size)
+        return self._read(self._base, self._size)
+
+    def stats(self) -> PartitionStats:
+        return PartitionStats(self.folder.name, self.end_offset, self._size, self.failure)
 
     def close(self) -> None:
         """Close without sync."""
@@ -129,43 +228,82 @@ class Partition:
             self._disk.close(self._fd)
             self._fd = -1
 
-    def _read(self, bases: list[int], last_size: int) -> Iterator[tuple[int, int, Record]]:
-        for base in bases:
-            for batch in scan(self._disk, self._path(base), last_size if base == bases[-1] else None):
-                yield from self._decode(batch)
+    def _read(self, open_base: int | None, open_size: int) -> Iterator[tuple[int, int, Record]]:
+        files = log_files(self._disk, self.folder).files
+        for file, next_file in zip_longest(files, files[1:]):
+            if not file.is_clean and (open_base is None or file.base > open_base):
+                return  # it is younger than the call
+            is_open = file.base == open_base and not file.is_clean
+            next_base = None if is_open or file.is_clean or next_file is None else next_file.base
+            size = open_size if is_open else None
+            for piece in survey(self._disk, file.path, file.base, next_base, size=size):
+                if isinstance(piece, Damage):
+                    self.quarantine.add(piece)
+                else:
+                    yield from self._decode(piece)
 
     def _next_segment(self, base_offset: int) -> None:
-        if self._bases:
-            self._disk.sync(self._open_fd())
-            self.close()
-            self._disk.sync_folder(self.folder)  # the old name first: a log that begins with the new one has a hole
+        if self._base is None:
+            self._make_first(base_offset)
+            return
+        old = self._open_fd()
+        self._disk.sync(old)
+        self._disk.sync_folder(self.folder)  # the old name first: a log that begins with the new one has a hole
+        try:
             self._create(base_offset)
-            self._disk.sync_folder(self.folder)
-        else:
+        except OSError as error:
+            if is_full(error):
+                return  # the old one goes on, though it is long enough
+            raise
+        self._disk.close(old)
+        self._disk.sync_folder(self.folder)
+
+    def _make_first(self, base_offset: int) -> None:
+        try:
             self._disk.make_folder(self.folder)
             self._unsynced_folders |= {self.folder, self.folder.parent}
             self._create(base_offset)
+        except OSError as error:
+            if is_full(error):
+                raise NoRoom(error.errno, error.strerror, str(self.folder)) from error
+            raise
 
     def _create(self, base_offset: int) -> None:
         self._fd = self._disk.open(self._path(base_offset), os.O_RDWR | os.O_CREAT | os.O_EXCL)
-        self._bases.append(base_offset)
+        self._base = base_offset
         self._size = 0
+        self._born_ms = None
 
     def _write(self, batches: list[bytes]) -> None:
         if batches:
             data = b"".join(batches)
-            write_all(self._disk, self._open_fd(), data, self._size)
+            try:
+                write_all(self._disk, self._open_fd(), data, self._size)
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                self._disk.truncate(self._open_fd(), self._size)
+                raise NoRoom(error.errno, error.strerror, str(self.folder)) from error
             self._size += len(data)
             self._unsynced = True
+            self.end_offset = offsets_of(batches[-1])[1] + 1
 
-    def _cut(self, size: int) -> None:
-        fd = self._open_fd()
+    def _cut(self, path: Path, tail: Tail, salvage: Salvage | None) -> None:
+        """Cut the torn end. What was there is kept beside, and what is good of it where it will be laid in from."""
+        fd, size = self._open_fd(), tail.good_bytes
+        if salvage is not None and tail.salvaged:
+            salvage(self.number, (read_at(self._disk, fd, length, at) for at, length in tail.salvaged))
+        end = self._disk.size(fd)
+        kept = put_aside(self._disk, path, size, end, tail.end_offset)
         self._disk.truncate(fd, size)
         self._disk.sync(fd)
+        where = str(kept) if kept is not None else "no, all zeros"
+        log.warning("torn tail cut", file=str(path), byte=size, bytes=end - size, reason=tail.torn, kept=where)
 
     def _open_fd(self) -> int:
         if self._fd == -1:
-            self._fd = self._disk.open(self._path(self._bases[-1]), os.O_RDWR)
+            assert self._base is not None
+            self._fd = self._disk.open(self._path(self._base), os.O_RDWR)
         return self._fd
 
     def _path(self, base_offset: int) -> Path:

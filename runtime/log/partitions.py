@@ -8,13 +8,18 @@ rounds are gathered and each file gets one write for all of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from ...actors.records import Record
 from ..errors import StartError
-from .disk import Disk
+from .batch import offsets_of
+from .clean_stop import CleanEnd
+from .disk import Disk, NoRoom
 from .folder import INFO_NAME
-from .partition import TOPIC, TRANSACTIONS_TOPIC, Partition, SyncJob
+from .partition import SEGMENT_MS, TOPIC, TRANSACTIONS_TOPIC, Partition, Salvage, SyncJob
+from .quarantine import Quarantine
+from .stats import PartitionStats
 
 SETTINGS = {TOPIC: "offsets_partitions", TRANSACTIONS_TOPIC: "transactions_partitions"}
 
@@ -22,40 +27,97 @@ SETTINGS = {TOPIC: "offsets_partitions", TRANSACTIONS_TOPIC: "transactions_parti
 class Partitions(list[Partition]):
     """The partitions by number. ``count`` are of the offsets topic, ``transactions`` of the transactions topic."""
 
-    def __init__(self, disk: Disk, root: Path, count: int, segment_bytes: int, transactions: int = 0) -> None:
-        super().__init__(Partition(disk, root, number, segment_bytes) for number in range(count))
+    def __init__(
+        self,
+        disk: Disk,
+        root: Path,
+        count: int,
+        segment_bytes: int,
+        transactions: int = 0,
+        *,
+        segment_ms: int = SEGMENT_MS,
+    ) -> None:
+        super().__init__(Partition(disk, root, number, segment_bytes, segment_ms=segment_ms) for number in range(count))
         for number in range(count, count + transactions):
-            self.append(Partition(disk, root, number, segment_bytes, TRANSACTIONS_TOPIC, count))
+            self.append(Partition(disk, root, number, segment_bytes, TRANSACTIONS_TOPIC, count, segment_ms=segment_ms))
+        self.quarantine = Quarantine()
+        for partition in self:
+            partition.quarantine = self.quarantine
         self._counts = {TOPIC: count, TRANSACTIONS_TOPIC: transactions}
         self._disk = disk
         self._root = root
-        self._waiting: list[Sequence[tuple[int, bytes]]] = []
+        self._waiting: dict[int, list[bytes]] = {}
+        self._touched: set[int] = set()
         self.waiting_bytes = 0
 
-    def open(self, journal_from: dict[int, int] | None) -> None:
-        """Open all. ``journal_from``: where the journal begins, by partition, 0 if not named; None without a journal.
+    def open(self, journal_from: Mapping[int, int | None], salvage: Salvage | None = None) -> None:
+        """Open all. ``journal_from``: where the journal begins, by partition, for those of which it knows.
 
-        StartError for damage that may not be cut, and for a folder of a partition that there should not be.
+        ``salvage`` as in ``Partition.open``. StartError for a folder of a partition that there should not be.
         """
         self._refuse_surplus()
         for partition in self:
-            partition.open(None if journal_from is None else journal_from.get(partition.number, 0))
+            partition.open(journal_from.get(partition.number), salvage)
 
-    def gather(self, batches: Sequence[tuple[int, bytes]], size: int) -> None:
-        """Keep a round's batches, about ``size`` bytes, until ``lay_in``."""
-        self._waiting.append(batches)
-        self.waiting_bytes += size
+    def expect(self, ends: Mapping[str, CleanEnd]) -> None:
+        """What the note of a clean stop says, by the name of a partition's folder. Before ``open``."""
+        for partition in self:
+            partition.clean_end = ends.get(partition.folder.name)
 
-    def lay_in(self) -> None:
-        """Write all that was gathered into the partition files, unsynced. OSError when a disk fails."""
-        by_partition: dict[int, list[bytes]] = {}
-        for batches in self._waiting:
-            for number, batch in batches:
-                by_partition.setdefault(number, []).append(batch)
-        self._waiting.clear()
-        self.waiting_bytes = 0
-        for number, batches_of_one in by_partition.items():
-            self[number].append(batches_of_one)
+    def clean_ends(self) -> dict[str, CleanEnd]:
+        """What the next such note is to say, when all is durable."""
+        damaged = {damage.path.parent for damage in self.quarantine.damages()}
+        ends = ((partition, partition.last_segment()) for partition in self if partition.folder not in damaged)
+        return {partition.folder.name: end for partition, end in ends if end is not None}
+
+    def gather(self, batches: Iterable[tuple[int, bytes]]) -> None:
+        """Keep a round's batches until ``lay_in``."""
+        for number, batch in batches:
+            self._waiting.setdefault(number, []).append(batch)
+
+    def lay_in(self) -> str:
+        """Write all that was gathered into the partition files, unsynced.
+
+        What finds no room waits for the next time; then the answer is what the disk said, else nothing. A partition
+        whose file cannot be written has failed, and gets no more.
+        """
+        no_room = ""
+        for number in list(self._waiting):
+            self._touched.add(number)
+            partition, batches = self[number], self._waiting.pop(number)
+            if partition.failure:
+                continue
+            try:
+                partition.append(batches)
+            except NoRoom as error:
+                no_room = str(error)
+                self._waiting[number] = [batch for batch in batches if offsets_of(batch)[0] >= partition.end_offset]
+            except OSError as error:
+                partition.fail(error)
+        self.waiting_bytes = sum(len(batch) for batches in self._waiting.values() for batch in batches)
+        return no_room
+
+    def read(self, number: int) -> Iterator[tuple[int, int, Record]]:
+        """What a partition holds, see ``Partition.read``. OSError when it does not hold all that it should."""
+        partition = self[number]
+        if partition.failure:
+            raise OSError(f"{partition.folder} has failed ({partition.failure}); start again to read it")
+        if number in self._waiting:
+            raise OSError(f"{partition.folder}: there is no room to write what belongs there; make room on the disk")
+        return partition.read()
+
+    def stats(self) -> tuple[PartitionStats, ...]:
+        """From any thread."""
+        return tuple(partition.stats() for partition in self if partition.end_offset or partition.failure)
+
+    def take_touched(self) -> frozenset[int]:
+        """The partitions for which something was to be laid in since this was asked last."""
+        touched, self._touched = frozenset(self._touched), set()
+        return touched
+
+    def not_on_disk(self) -> set[int]:
+        """The partitions of which, after a sync, something is in the journal only."""
+        return {partition.number for partition in self if partition.failure} | set(self._waiting)
 
     def end_offsets(self) -> dict[int, int]:
         """Where each partition that has records ends on disk."""
@@ -78,13 +140,3 @@ class Partitions(list[Partition]):
                     f" in which depends on their number, so set {SETTINGS[topic]} in {INFO_NAME} to the number that"
                     " wrote this folder"
                 )
-
-
-def merge_folders(jobs: Iterable[SyncJob]) -> list[SyncJob]:
-    """The same work with each folder synced once: fifty new partitions share one folder above them."""
-    seen: set[Path] = set()
-    merged = []
-    for job in jobs:
-        merged.append(SyncJob(job.fd, tuple(folder for folder in job.folders if folder not in seen)))
-        seen.update(job.folders)
-    return merged

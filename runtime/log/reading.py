@@ -8,31 +8,60 @@ partition folders read alike.
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import TypeVar
 
+from ...actors.javahash import offsets_partition
 from ...actors.records import (
     GroupRecord,
     GroupValue,
     MarkerRecord,
+    MemberValue,
     OffsetRecord,
     OffsetValue,
     PendingOffsetRecord,
     Record,
+    UnknownRecord,
 )
-from .batch import Batch, find_batch
-from .disk import Disk, read_at
-from .errors import DamagedBatch, DamagedRecord
+from .backwards import OnDamage
+from .batch import Batch
+from .disk import Disk
+from .errors import Damage, DamagedBatch, DamagedRecord
 from .folder import INFO_NAME
+from .manifest import log_files
 from .partition import TOPIC
-from .segment import scan, segment_base
+from .quarantine import Quarantine
+from .survey import survey
 from .transaction_records import decode_record
+
+# With the records themselves, for those who import nothing but the log.
+__all__ = [
+    "GroupRecord",
+    "GroupValue",
+    "MarkerRecord",
+    "MemberValue",
+    "OffsetKey",
+    "OffsetRecord",
+    "OffsetValue",
+    "PendingOffsetRecord",
+    "Record",
+    "UnknownRecord",
+    "is_end",
+    "live_groups",
+    "live_offsets",
+    "partition_folders",
+    "partition_of",
+    "read_partition",
+]
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
+Found = TypeVar("Found")
+
+TRIES = 3
 
 OffsetKey = tuple[str, str, int]
 """Group, topic and partition."""
@@ -55,35 +84,70 @@ def partition_folders(data: Path, disk: Disk | None = None) -> dict[int, Path]:
     return dict(sorted(found.items()))
 
 
-def read_partition(folder: Path, disk: Disk | None = None) -> Iterator[tuple[int, int, Record]]:
+def partition_of(group_id: str, partitions: int) -> int:
+    """The partition that all records of a group lie in, of so many."""
+    return offsets_partition(group_id, partitions)
+
+
+def read_partition(
+    folder: Path, disk: Disk | None = None, on_damage: OnDamage | None = None
+) -> Iterator[tuple[int, int, Record]]:
     """Offset, timestamp in ms and record of all that is in one partition's folder, oldest first.
 
     What was written when the reading of the last segment began is what is read. A batch torn off at its end is where
     the reading stops: it is being written, or a crash left it. Offsets in a transaction come as a
     ``PendingOffsetRecord``, and count when a ``MarkerRecord`` of their producer says so.
 
-    DamagedBatch, which names the file and the byte, for damage anywhere else; UnsupportedCompression for a batch of
-    Kafka's that is compressed; FileNotFoundError when there is no such folder.
+    Damage anywhere else is passed over: it costs the records that lie in it, as it costs a server that loads them.
+    ``on_damage`` hears of it, else a line of the log names the file and the byte.
+
+    UnsupportedCompression for a batch of Kafka's in a codec that is not installed; FileNotFoundError when there is no
+    such folder, and when compaction has removed a file meanwhile, which it does when the reading takes longer than its
+    time of grace: then begin again. OSError names the file and the byte that the disk does not give.
     """
-    for batch in _batches(disk or Disk(), folder):
-        yield from _records(batch)
+    told = on_damage or Quarantine().add
+    for path, piece in _pieces(disk or Disk(), folder):
+        if isinstance(piece, Damage):
+            told(piece)
+        else:
+            yield from _records(piece, path, told)
 
 
-def live_offsets(folder: Path) -> dict[OffsetKey, tuple[int, OffsetValue]]:
+def live_offsets(folder: Path, on_damage: OnDamage | None = None) -> dict[OffsetKey, tuple[int, OffsetValue]]:
     """What is committed in one partition's folder: for group, topic and partition the newest value and its log offset.
 
-    A tombstone removes its key, an open transaction has committed nothing yet. Errors as in ``read_partition``.
+    A tombstone removes its key, an open transaction has committed nothing yet. Damage and errors as in
+    ``read_partition``; when it has to begin again, the same may be told twice.
     """
+    return _again(lambda: _live_offsets(folder, on_damage), folder)
+
+
+def live_groups(folder: Path, on_damage: OnDamage | None = None) -> dict[str, tuple[int, GroupValue]]:
+    """As ``live_offsets``, for the groups themselves: by name."""
+    return _again(lambda: _live_groups(folder, on_damage), folder)
+
+
+def _again(read: Callable[[], Found], folder: Path) -> Found:
+    """Begin again when a file has gone that compaction has replaced."""
+    for _ in range(TRIES):
+        try:
+            return read()
+        except FileNotFoundError:
+            if not folder.is_dir():
+                raise
+    return read()
+
+
+def _live_offsets(folder: Path, on_damage: OnDamage | None) -> dict[OffsetKey, tuple[int, OffsetValue]]:
     live = _LiveOffsets()
-    for log_offset, _, record in read_partition(folder):
+    for log_offset, _, record in read_partition(folder, on_damage=on_damage):
         live.replay(log_offset, record)
     return live.found
 
 
-def live_groups(folder: Path) -> dict[str, tuple[int, GroupValue]]:
-    """As ``live_offsets``, for the groups themselves: by name."""
+def _live_groups(folder: Path, on_damage: OnDamage | None) -> dict[str, tuple[int, GroupValue]]:
     live: dict[str, tuple[int, GroupValue]] = {}
-    for log_offset, _, record in read_partition(folder):
+    for log_offset, _, record in read_partition(folder, on_damage=on_damage):
         if isinstance(record, GroupRecord):
             _put(live, record.group_id, log_offset, record.value)
     return live
@@ -126,79 +190,50 @@ class _LiveOffsets:
                 self.found[key] = log_offset, value
 
 
-def _records(batch: Batch) -> Iterator[tuple[int, int, Record]]:
-    for offset, timestamp_ms, key, value in batch.records():
-        try:
-            record = decode_record(batch, key, value)
-        except DamagedRecord as damage:
-            raise DamagedBatch(batch.position, f"record at offset {offset}: {damage}", batch.source) from damage
-        if record is not None:
-            yield offset, timestamp_ms, record
-
-
-def _batches(disk: Disk, folder: Path) -> Iterator[Batch]:
-    """The batches of all segments. One whose offsets go back is never torn, so it is damage wherever it lies."""
-    next_offset = 0
-    for batch in _segments(disk, folder):
-        if batch.base_offset < next_offset:
-            reason = f"offset {batch.base_offset}, expected {next_offset} or more; put back a copy of this file"
-            raise DamagedBatch(batch.position, reason, batch.source)
-        next_offset = batch.last_offset + 1
-        yield batch
-
-
-def _segments(disk: Disk, folder: Path) -> Iterator[Batch]:
-    names = [name for name in _names(disk, folder) if segment_base(name) is not None]
-    for name in names[:-1]:
-        yield from _closed_segment(disk, folder / name)
-    if names:
-        yield from _last_segment(disk, folder / names[-1])
-
-
-def _closed_segment(disk: Disk, path: Path) -> Iterator[Batch]:
-    """A segment that another one follows was synced before that one came: all of it must be good."""
+def _records(batch: Batch, path: Path, on_damage: OnDamage) -> Iterator[tuple[int, int, Record]]:
+    """What cannot be read though the checksum is right is told, too; a compressed batch may be right."""
+    next_offset = batch.base_offset
     try:
-        yield from scan(disk, path)
-    except DamagedBatch as damage:
-        reason = f"{damage.reason}, and only the last segment may be torn; put back a copy of this file"
-        raise DamagedBatch(damage.position, reason, str(path)) from damage
+        for offset, timestamp_ms, key, value in batch.records():
+            next_offset = offset + 1
+            try:
+                record = decode_record(batch, key, value)
+            except DamagedRecord as error:
+                reason = f"record at offset {offset}: {error}"
+                on_damage(Damage(path, batch.position, batch.size, reason, offset, offset + 1))
+                continue
+            if record is not None:
+                yield offset, timestamp_ms, record
+    except DamagedBatch as error:
+        on_damage(Damage(path, batch.position, batch.size, error.reason, next_offset, batch.last_offset + 1))
 
 
-def _last_segment(disk: Disk, path: Path) -> Iterator[Batch]:
-    size = _size(disk, path)
-    good_bytes = next_offset = 0
-    try:
-        for batch in scan(disk, path, size):
-            good_bytes, next_offset = batch.position + batch.size, batch.last_offset + 1
-            yield batch
-    except DamagedBatch as damage:
-        follows = find_batch(_rest(disk, path, good_bytes, size), 0, next_offset)
-        if follows:  # at 0 it is the same batch, whose writing has ended meanwhile
-            reason = (
-                f"{damage.reason}, and a good batch behind it at byte {good_bytes + follows}, expected good ones up to"
-                " a torn end; start the server on its folder, which mends what its journal holds, or put back a copy"
-            )
-            raise DamagedBatch(damage.position, reason, str(path)) from damage
+def _pieces(disk: Disk, folder: Path) -> Iterator[tuple[Path, Batch | Damage]]:
+    """The good batches of all files, and the damage between them, each with its file."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder}: found no folder, expected one to read; check the path")
+    files = log_files(disk, folder).files
+    for file, next_file in zip_longest(files, files[1:]):
+        next_base = None if file.is_clean or next_file is None else next_file.base
+        for piece in survey(disk, file.path, file.base, next_base):
+            if not file.is_closed and isinstance(piece, Damage) and is_end(disk, piece):
+                return
+            yield file.path, piece
+
+
+def is_end(disk: Disk, damage: Damage) -> bool:
+    """Whether damage in the newest file is where writing goes on, or went on when a crash ended it.
+
+    Nothing good lies behind it; or what does was written while we looked, and then it is good itself by now.
+    """
+    if damage.offset_after is None and damage.is_certain:
+        return True
+    path, position, size, _, offset, *_ = damage
+    again = next(survey(disk, path, offset, position=position, size=position + size), None)
+    return isinstance(again, Batch) and again.base_offset == offset
 
 
 def _names(disk: Disk, folder: Path) -> list[str]:
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: found no folder, expected one to read; check the path")
     return disk.names(folder)
-
-
-def _size(disk: Disk, path: Path) -> int:
-    fd = disk.open(path, os.O_RDONLY)
-    try:
-        return disk.size(fd)
-    finally:
-        disk.close(fd)
-
-
-def _rest(disk: Disk, path: Path, start: int, end: int) -> bytes:
-    """A file's bytes from ``start`` to ``end``; what a server has appended since lies behind and is not looked at."""
-    fd = disk.open(path, os.O_RDONLY)
-    try:
-        return read_at(disk, fd, end - start, start)
-    finally:
-        disk.close(fd)

@@ -2,124 +2,283 @@
 
 All of it may be interrupted and done again: a batch in the journal carries its partition and its base offset, so what
 is already in a partition is passed over. Journal files go only after the sync of what they held.
+
+Damage never keeps a log from starting, and costs only what lies in it. A journal file whose middle is damaged is laid
+in round by round as far as it is good; where the offsets of a partition then have a hole, that is told and the log
+goes on behind it. Such a file is renamed instead of removed. What keeps a log from starting is what a person can mend,
+and would lose by going on: a partition whose files are all gone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import structlog
 
 from ..errors import StartError
-from .batch import offsets_of
-from .checkpoint import Checkpointer
+from .batch import CRC_FROM, offsets_of
+from .checkpoint import remove_journals, sync_partitions
+from .clean_stop import NAME as NOTE
 from .disk import Disk, read_file
-from .journal import FOLDER, Extent, journal_name, journal_number, measure, read_rounds
-from .partitions import Partitions, merge_folders
+from .errors import UNKNOWN_OFFSET, Damage
+from .journal import FOLDER, Extent, Journal, encode_frame, journal_name, journal_number, measure, read_rounds
+from .manifest import log_files
+from .partition import Partition
+from .partitions import Partitions
+from .quarantine import DAMAGED, free_name, put_aside
+from .segment import segment_name
+from .strangers import look_round
+from .threads import Threads
+
+CRC_BYTES = 4
 
 log = structlog.get_logger()
 
 
 class _File(NamedTuple):
     path: Path
+    data: bytes
     extent: Extent
+
+
+class _Piece(NamedTuple):
+    """A batch in a journal file; ``position`` is that of its round."""
+
+    first: int
+    last: int
+    batch: memoryview
+    file: Path
+    position: int
 
 
 class Recovery:
     """Opens the partitions of a log from what a run before left in its folder."""
 
-    def __init__(self, disk: Disk, root: Path, partitions: Partitions) -> None:
+    def __init__(self, disk: Disk, root: Path, partitions: Partitions, threads: Threads) -> None:
         self._disk = disk
+        self._threads = threads
         self._folder = root / FOLDER
         self._partitions = partitions
         self._files: list[_File] = []
+        self._zone: dict[int, int] = {}
+        self._next_number = 0
+        self._salvaged: Journal | None = None
         self._laid_in = 0
         self._passed_over = 0
+        self._late_batches = 0
 
     def run(self) -> int:
         """Open everything; the number for the next journal file. StartError when the folder does not fit together."""
         numbers = [journal_number(name) for name in self._disk.names(self._folder)]
         known = [number for number in numbers if number is not None]
-        self._files = [self._measured(self._folder / journal_name(number)) for number in known]
-        self._refuse_damage()
-        self._partitions.open(self._files[0].extent.starts if self._files else None)
-        self._refuse_lost_ends()
-        for file in self._files:
-            self._lay_in(file)
+        self._next_number = known[-1] + 1 if known else 0
+        self._files = [self._measured(self._folder / journal_name(number), number == known[-1]) for number in known]
+        look_round(self._disk, self._folder, self._partitions, any(file.extent.is_used for file in self._files))
+        self._zone = self._journal_from()
+        self._partitions.open(self._zone, self._salvage)
+        self._read_salvaged()
+        self._refuse_lost_partitions()
         if self._files:
+            self._tell_stretches()
+            self._lay_in()
             self._make_durable()
-        return known[-1] + 1 if known else 0
+        return self._next_number
 
-    def _measured(self, path: Path) -> _File:
-        return _File(path, measure(read_file(self._disk, path)))
+    def _measured(self, path: Path, is_newest: bool = False) -> _File:
+        data = read_file(self._disk, path)
+        return _File(path, data, measure(data, is_newest))
 
-    def _refuse_damage(self) -> None:
-        """Only the last file can be torn: a file is synced before the next one begins."""
-        for file in self._files[:-1]:
-            if file.extent.torn_bytes or file.extent.starts is None:
-                raise StartError(
-                    f"{file.path}: damaged frame at byte {file.extent.good_bytes} and a later journal behind it,"
-                    " expected whole frames; put back a copy of this file, or move it away to lose what it holds"
-                )
+    def _journal_from(self) -> dict[int, int]:
+        """From which offset on the oldest journal file holds everything, for the partitions of which that is known."""
+        oldest = next((file for file in self._files if file.extent.is_used), None)
+        if oldest is None:
+            return {}
+        if oldest.extent.starts is not None:
+            return {partition.number: oldest.extent.starts.get(partition.number, 0) for partition in self._partitions}
+        found: dict[int, int] = {}
+        for number, piece in _pieces(oldest):
+            found[number] = min(piece.first, found.get(number, piece.first))
+        return found
 
-    def _refuse_lost_ends(self) -> None:
+    # Good batches that lie where a partition file is cut -------------------------------------------------------------
+
+    def _salvage(self, number: int, batches: Iterator[bytes]) -> None:
+        """Put those that the journal has lost into a journal file of their own, durably.
+
+        One that was not synced has lost nothing that anybody was promised, but what came behind must not be there.
+        """
+        known = {_identity(piece.batch) for file in self._files for of, piece in _pieces(file) if of == number}
+        lost = [batch for batch in batches if _identity(batch) not in known]
+        if not lost:
+            return
+        if self._files and self._files[-1].extent.late:
+            self._late_batches += len(lost)
+            return
+        if self._salvaged is None:
+            self._salvaged = Journal(self._disk, self._folder, self._next_number, self._zone)
+            self._next_number += 1
+        for batch in lost:
+            self._salvaged.write(encode_frame([(number, batch)]))
+        self._salvaged.sync()
+
+    def _read_salvaged(self) -> None:
+        if self._salvaged is not None:
+            self._salvaged.close()
+            self._files.append(self._measured(self._salvaged.path))
+
+    # The journal -----------------------------------------------------------------------------------------------------
+
+    def _refuse_lost_partitions(self) -> None:
         """What lay in the partition files when the oldest journal began was synced: it must be there."""
-        starts = (self._files[0].extent.starts or {}) if self._files else {}
         for partition in self._partitions:
-            start = starts.get(partition.number, 0)
+            start = self._zone.get(partition.number, 0)
             if partition.end_offset < start:
-                raise StartError(
-                    f"{partition.folder}: ends at offset {partition.end_offset}, expected {start} or more by"
-                    f" {self._files[0].path}; put back the partition's files as they were"
-                )
+                raise _lost(partition, start, self._files[0].path)
 
-    def _lay_in(self, file: _File) -> None:
-        ends = {partition.number: partition.end_offset for partition in self._partitions}
-        for frame in read_rounds(read_file(self._disk, file.path), file.extent):
-            missing = [(number, bytes(batch)) for number, batch in frame if self._is_missing(file, number, batch, ends)]
-            self._partitions.gather(missing, sum(len(batch) for _, batch in missing))
+    def _tell_stretches(self) -> None:
+        """A torn end is none, in an older file neither: a full disk may have taken back a round there, unsynced.
+
+        Whether something is missing there is seen where the next file begins.
+        """
+        for file in self._files:
+            for position, size, reason in file.extent.damaged:
+                self._tell_damage(Damage(file.path, position, size, reason, UNKNOWN_OFFSET, None))
+
+    def _lay_in(self) -> None:
+        by_partition: dict[int, list[_Piece]] = {}
+        for file in self._files:
+            for number, piece in _pieces(file):
+                by_partition.setdefault(number, []).append(piece)
+        for number, pieces in by_partition.items():
+            pieces.sort(key=lambda piece: piece.first)  # those that were salvaged lie between others
+            missing = list(self._missing(self._partition(number, pieces[0].file), pieces))
+            self._partitions.gather((number, bytes(piece.batch)) for piece in missing)
             self._laid_in += len(missing)
-            self._passed_over += len(frame) - len(missing)
-        self._partitions.lay_in()
+            self._passed_over += len(pieces) - len(missing)
+        self._refuse_failure(self._partitions.lay_in())
+        for partition in self._partitions:
+            self._tell_lost_end(partition)
 
-    def _is_missing(self, file: _File, number: int, batch: memoryview, ends: dict[int, int]) -> bool:
-        """Whether a batch belongs at the end of its partition, which then is moved in ``ends``."""
-        if number not in ends:
+    def _partition(self, number: int, path: Path) -> Partition:
+        if number >= len(self._partitions):
             raise StartError(
-                f"{file.path}: found a batch of partition {number}, expected 0 to {len(ends) - 1};"
+                f"{path}: found a batch of partition {number}, expected 0 to {len(self._partitions) - 1};"
                 " set offsets_partitions and transactions_partitions to the numbers that wrote this folder"
             )
-        first, last = offsets_of(batch)
-        end = ends[number]
-        if last < end:
-            return False
-        if first != end:
-            raise StartError(
-                f"{file.path}: partition {number} ends at offset {end}, but the journal goes on with offsets {first} to"
-                f" {last}, expected {end}; put back the partition's files as they were"
-            )
-        ends[number] = last + 1
-        return True
+        return self._partitions[number]
+
+    def _missing(self, partition: Partition, pieces: list[_Piece]) -> Iterator[_Piece]:
+        """The batches that belong behind the partition's end, in order."""
+        end = partition.end_offset
+        for piece in pieces:
+            if piece.last < end:
+                continue
+            if piece.first != end:
+                self._tell_hole(partition, piece, end)
+            if piece.first >= end:
+                yield piece
+                end = piece.last + 1
+
+    def _tell_hole(self, partition: Partition, piece: _Piece, end: int) -> None:
+        reason = f"{partition.folder.name} ends at offset {end}, and here come offsets {piece.first} to {piece.last}"
+        after = max(piece.first, end)
+        self._tell_damage(Damage(piece.file, piece.position, 0, reason, end, after))
+
+    def _tell_lost_end(self, partition: Partition) -> None:
+        """A later journal file may know that a partition went on further than all before it say."""
+        for file in self._files:
+            start = (file.extent.starts or {}).get(partition.number, 0)
+            if start > partition.end_offset:
+                reason = f"it says that {partition.folder.name} went on to offset {start}"
+                self._tell_damage(Damage(file.path, 0, 0, reason, partition.end_offset, start))
+
+    def _tell_damage(self, damage: Damage) -> None:
+        self._partitions.quarantine.add(damage)
+
+    # The end ---------------------------------------------------------------------------------------------------------
 
     def _make_durable(self) -> None:
         """Sync every partition, even an unchanged one: the run before may have died before it could."""
         for partition in self._partitions:
             partition.distrust()
-        failures: list[Exception] = []
-        checkpointer = Checkpointer(self._disk, failures.append)
-        checkpointer.start(merge_folders(self._partitions.sync_jobs()), [file.path for file in self._files])
-        checkpointer.wait()
-        checkpointer.close()
-        if failures:
-            raise StartError(f"{self._folder.parent}: {failures[0]} while syncing the log; check the disk, start again")
+        sync_partitions(self._disk, self._threads, self._partitions)
+        self._refuse_failure("")
+        for file in self._files:
+            self._keep(file)
+        remove_journals(self._disk, [file.path for file in self._files if not file.extent.damaged])
         self._tell()
 
+    def _keep(self, file: _File) -> None:
+        """What of a journal file is not in the partitions now: all of a damaged one, and a torn end."""
+        extent = file.extent
+        if extent.damaged:
+            self._disk.rename(file.path, free_name(self._disk, file.path, DAMAGED))
+            self._disk.sync_folder(self._folder)
+        elif extent.torn_bytes:
+            good = extent.good_bytes
+            put_aside(self._disk, file.path, good, good + extent.torn_bytes, good)
+
+    def _refuse_failure(self, no_room: str) -> None:
+        failures = [partition.failure for partition in self._partitions if partition.failure]
+        if no_room or failures:
+            reason = no_room or failures[0]
+            raise StartError(
+                f"{self._folder.parent}: {reason} while the journal is laid in; nothing is lost: make room or check the"
+                " disk, and start again"
+            )
+
     def _tell(self) -> None:
-        torn = self._files[-1].extent.torn_bytes
+        torn = sum(file.extent.torn_bytes for file in self._files)
         if torn or self._laid_in or self._passed_over:
             tell = log.warning if torn else log.info
             tell(
                 "journal laid in", batches=self._laid_in, already_there=self._passed_over, torn_bytes=torn,
                 files=len(self._files),
             )  # fmt: skip
+        for file in self._files:
+            if file.extent.late and (file.extent.late_rounds or self._late_batches):
+                self._tell_late(file.extent)
+
+    def _tell_late(self, extent: Extent) -> None:
+        log.warning(
+            "the last rounds were not synced when the power went",
+            sync=extent.late,
+            rounds=extent.late_rounds,
+            batches=self._late_batches,
+            consequence="each partition ends where the first of them is missing; with this policy that is no damage",
+            kept="in files with .torn- in their names",
+        )
+
+
+def _identity(batch: bytes | memoryview) -> bytes:
+    """All of a batch that a checksum covers, and that: its base offset may be what is damaged."""
+    return bytes(batch[CRC_FROM - CRC_BYTES :])
+
+
+def refuse_removed(disk: Disk, root: Path, partitions: Partitions) -> None:
+    """After a clean stop there is no journal that knows how far a partition went; the note of the stop does.
+
+    Before the note is removed, so that the next start refuses, too. StartError for a partition without any file.
+    """
+    for partition in partitions:
+        end = partition.clean_end
+        if end is not None and end.end_offset > 0 and not log_files(disk, partition.folder).files:
+            raise _lost(partition, end.end_offset, root / NOTE)
+
+
+def _lost(partition: Partition, start: int, witness: Path) -> StartError:
+    return StartError(
+        f"{partition.folder}: ends at offset {partition.end_offset}, expected {start} or more by {witness}; put back"
+        " the partition's files as they were, or, to go on without what is lost, make the empty file"
+        f" {partition.folder / segment_name(start)}"
+    )
+
+
+def _pieces(file: _File) -> Iterator[tuple[int, _Piece]]:
+    """The batches of a journal file with their partitions."""
+    for (start, _), batches in zip(file.extent.rounds, read_rounds(file.data, file.extent), strict=True):
+        for number, batch in batches:
+            first, last = offsets_of(batch)
+            yield number, _Piece(first, last, batch, file.path, start)

@@ -6,7 +6,7 @@ thread takes few steps and is seldom in the caller's way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import structlog
@@ -23,23 +23,29 @@ Done = Callable[[Sequence[Appended]], None]
 
 log = structlog.get_logger()
 
+_NONE = ErrorCode.NONE
 _TOO_LARGE = Appended(ErrorCode.MESSAGE_TOO_LARGE, -1)
 _UNWRITABLE = Appended(ErrorCode.UNKNOWN_SERVER_ERROR, -1)
-_FAILED = Appended(ErrorCode.KAFKA_STORAGE_ERROR, -1)
 
 
 class Round(NamedTuple):
-    """``batches`` are (partition, bytes) pairs; ``outcomes`` is what ``done`` hears when they are durable."""
+    """``batches`` are (partition, bytes) pairs; ``outcomes`` is what ``done`` hears when they are durable.
+
+    ``ends``: where each of its partitions ends with it. ``reset``: by which ``writer.Reset`` it was numbered.
+    """
 
     frame: bytes
     batches: list[tuple[int, bytes]]
     outcomes: list[Appended]
     done: Done
+    ends: dict[int, int]
+    reset: int
 
 
-def failed(outcomes: Sequence[Appended]) -> list[Appended]:
+def failed(outcomes: Sequence[Appended], error: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> list[Appended]:
     """The outcomes of a round that could not be stored; an entry that was refused before keeps its own reason."""
-    return [_FAILED if outcome.error is ErrorCode.NONE else outcome for outcome in outcomes]
+    refused = Appended(error, -1)
+    return [refused if outcome.error is ErrorCode.NONE else outcome for outcome in outcomes]
 
 
 class _Growing:
@@ -56,10 +62,19 @@ class _Growing:
 class RoundEncoder:
     """Assigns offsets and encodes rounds. ``end_offsets`` (one a partition) is read and advanced in place."""
 
-    def __init__(self, end_offsets: list[int], max_message_bytes: int) -> None:
+    def __init__(self, end_offsets: list[int], max_message_bytes: int, durability: str) -> None:
+        """``durability`` is what the outcomes of rounds say, if they are stored."""
+        self._durability = durability
         self._end_offsets = end_offsets
         self._max_message_bytes = max_message_bytes
         self._encoder = RecordEncoder()
+        self._reset = 0
+
+    def begin_anew(self, reset: int, ends: Mapping[int, int]) -> None:
+        """Rounds that were encoded here have been refused: go on from ``ends``, unless that is known already."""
+        if reset != self._reset:
+            self._reset = reset
+            self._end_offsets[:] = [ends.get(partition, 0) for partition in range(len(self._end_offsets))]
 
     def encode(self, entries: Sequence[Entry], timestamp_ms: int, done: Done) -> Round:
         """One round. An entry that cannot be written gets its error here and leaves no trace in the bytes."""
@@ -67,7 +82,7 @@ class RoundEncoder:
 
     def _encode_plain(self, entries: Sequence[Entry], timestamp_ms: int, done: Done) -> Round | None:
         """The round if all can be written and each partition's fit into one batch: nearly always so."""
-        end_offsets, frame = self._end_offsets, self._encoder.frame
+        end_offsets, frame, durability = self._end_offsets, self._encoder.frame, self._durability
         by_partition: dict[int, list[bytes]] = {}
         outcomes: list[Appended] = []
         try:
@@ -75,7 +90,7 @@ class RoundEncoder:
                 framed = by_partition.get(partition)
                 if framed is None:
                     framed = by_partition[partition] = []
-                outcomes.append(Appended(ErrorCode.NONE, end_offsets[partition] + len(framed)))
+                outcomes.append(Appended(_NONE, end_offsets[partition] + len(framed), durability))
                 for record in records:
                     framed.append(frame(record, len(framed)))
         except (UnwritableRecord, NeedsOwnBatch):
@@ -88,17 +103,19 @@ class RoundEncoder:
             for partition, framed in by_partition.items()
             if framed
         ]
-        made = Round(encode_frame(batches), batches, outcomes, done)
-        for partition, framed in by_partition.items():  # last: a round that fails here leaves no gap in the offsets
-            end_offsets[partition] += len(framed)
+        ends = {partition: end_offsets[partition] + len(framed) for partition, framed in by_partition.items()}
+        made = Round(encode_frame(batches), batches, outcomes, done, ends, self._reset)
+        for partition, end in ends.items():  # last: a round that fails here leaves no gap in the offsets
+            end_offsets[partition] = end
         return made
 
     def _encode_each(self, entries: Sequence[Entry], timestamp_ms: int, done: Done) -> Round:
         """The same entry by entry."""
         careful = _CarefulRound(self._end_offsets, self._encoder, self._max_message_bytes, timestamp_ms)
-        outcomes = [careful.add(entry) for entry in entries]
+        added = [careful.add(entry) for entry in entries]
+        outcomes = [one._replace(durability=self._durability) if one.error is _NONE else one for one in added]
         batches = careful.finish()
-        return Round(encode_frame(batches), batches, outcomes, done)
+        return Round(encode_frame(batches), batches, outcomes, done, careful.ends, self._reset)
 
 
 class _CarefulRound:
@@ -114,6 +131,7 @@ class _CarefulRound:
         self._encoder = encoder
         self._max_message_bytes = max_message_bytes
         self._timestamp_ms = timestamp_ms
+        self.ends: dict[int, int] = {}
         self._growing: dict[int, _Growing] = {}
         self._batches: list[tuple[int, bytes]] = []
 
@@ -179,3 +197,4 @@ class _CarefulRound:
         data = encode_batch(base_offset, self._timestamp_ms, self._timestamp_ms, framed, producer)
         self._batches.append((partition, data))
         self._end_offsets[partition] += len(framed)
+        self.ends[partition] = self._end_offsets[partition]

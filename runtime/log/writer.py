@@ -1,32 +1,48 @@
-"""The log's one thread: journal, sync, answer, and later the partition files.
+"""The log's work: journal, sync, answer, and the orders for what is done with the partition files meanwhile.
 
-There is never a second sync of the journal in flight; what arrives during one waits in the queue. The thread does as
-little as it can for each round, because every step of it competes with the loop for the interpreter.
+There is never a second sync of the journal in flight; what arrives during one waits. This part does as little as it can
+for each round, because every step of it competes with the loop for the interpreter, and nothing of it ever waits for a
+partition file: that is ``checkpoint.FileJob``, one at a time, elsewhere. It knows no thread, see ``threads``.
+
+What goes wrong with the disk is handled by what is known afterwards:
+
+* *No room*, in the journal or for a file: nothing is lost. What was written short is taken back, commits are refused as
+  long as they cannot be kept, and a look once a second finds out when there is room again.
+* *The journal fails*, above all its sync: nothing is known about its end, and a later sync that succeeds proves
+  nothing. So nothing more is promised, until the next start reads what is there.
+* *A partition's file fails*: what belongs there stays in the journal, see ``Partition.fail``.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import inf
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 import structlog
 
+from ...actors.errors import ErrorCode
 from ...actors.ports import Appended
-from .checkpoint import Checkpointer
-from .disk import Disk
-from .journal import FOLDER, Journal
-from .partitions import Partitions, merge_folders
+from .checkpoint import FileJob, FileReport, OldJournal
+from .clean_stop import leave_note
+from .disk import Disk, NoRoom, is_full
+from .journal import FOLDER, Journal, SyncPolicy
+from .partitions import Partitions
 from .rounds import Done, Round, failed
+from .stats import Counters, LogStats
+from .threads import Call, Threads
 
 T = TypeVar("T")
-SyncPolicy = Literal["always", "interval", "none"]
+Full = Literal["journal", "next journal", "partition files", "memory"]
 
-LAY_IN_BYTES = 1024 * 1024  # what waits in memory for the partition files, at most
+LAY_IN_BYTES = 1024 * 1024  # what waits in memory for the partition files before a job is begun for it
 LAY_IN_SECONDS = 0.25  # and for how long: a few writes a second and partition instead of thousands
+WAITING_BYTES = 64 * 1024 * 1024
+"""What may wait in memory when the partition files cannot be written, or not fast enough; then commits are refused."""
+PROBE_SECONDS = 1.0  # between two looks at a full disk: a client that is refused tries again about as often
 
 log = structlog.get_logger()
 
@@ -40,192 +56,375 @@ class Settings(NamedTuple):
     checkpoint_interval_s: float
 
 
-class _Stop:
-    """Put into the queue as the last thing."""
+class Reset(NamedTuple):
+    """Rounds were refused that had offsets already: those that come are numbered from ``ends`` on, by partition.
+
+    A round that was encoded before it knew of reset ``number`` follows one that was refused, and is refused too.
+    """
+
+    number: int
+    ends: Mapping[int, int]
 
 
 class _Task(Generic[T]):
-    """Something to be done in the log's thread, between two rounds."""
-
-    __slots__ = ("finished", "result", "work")
+    """Something to be done with the partition files when they hold all rounds before it; somebody waits for it."""
 
     def __init__(self, work: Callable[[], T]) -> None:
-        self.work = work
+        self._work = work
         self.finished = threading.Event()
+        self.error: Exception | None = None
         self.result: T
 
     def run(self) -> None:
         try:
-            self.result = self.work()
-        finally:
-            self.finished.set()
+            self.result = self._work()
+        except Exception as error:
+            self.error = error
+        self.finished.set()
 
 
-class RoundWriter:
-    """Takes rounds from one thread and makes them durable in its own; ``clock`` is monotonic, in seconds."""
+class RoundWork:
+    """Takes rounds and makes them durable. ``clock`` is monotonic, in seconds."""
 
     def __init__(
-        self, disk: Disk, root: Path, partitions: Partitions, settings: Settings, clock: Callable[[], float]
+        self,
+        disk: Disk,
+        root: Path,
+        partitions: Partitions,
+        settings: Settings,
+        clock: Callable[[], float],
+        threads: Threads,
     ) -> None:
         self._disk = disk
         self._folder = root / FOLDER
         self._partitions = partitions
         self._settings = settings
         self._clock = clock
-        self._checkpointer = Checkpointer(disk, self._fail)
-        self._queue: SimpleQueue[Round | _Task[Any] | _Stop] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="callboard-log", daemon=True)
-        self._failed = False
-        self._lay_in_due = self._sync_due = self._checkpoint_due = self._due = inf
+        self._threads = threads
         self._journal: Journal
+        self._ends: dict[int, int] = {}
+        self._first_ends = 0
+        self._checkpoint_begun: float | None = None
+        self._counters = Counters()
+        self.reset = Reset(0, {})
+        self.failure = ""
+        self.is_closed = False
+        self._is_busy = self._is_closing = self._is_ending = False
+        self._full: set[Full] = set()
+        self._full_since = 0.0
+        self._waiting: list[Sequence[tuple[int, bytes]]] = []
+        self._waiting_bytes = self._handed_bytes = 0
+        self._tasks: list[Call] = []
+        self._old_journals: tuple[OldJournal, ...] = ()
+        self._lay_in_due = self._sync_due = self._checkpoint_due = self._probe_due = inf
+        self.due = inf
+
+    # From outside ----------------------------------------------------------------------------------------------------
 
     def start(self, journal_number: int) -> None:
         """Begin a journal file of that number, then take rounds. OSError when the file cannot be made."""
         self._disk.make_folder(self._folder)
         self._disk.sync_folder(self._folder.parent)
-        self._journal = Journal(self._disk, self._folder, journal_number, self._partitions.end_offsets())
-        self._thread.start()
+        self._ends = self._partitions.end_offsets()
+        self._first_ends = sum(self._ends.values())
+        self._journal = self._new_journal(journal_number)
+        self._threads.start(self, self._clock)
+
+    def _new_journal(self, number: int) -> Journal:
+        return Journal(self._disk, self._folder, number, self._ends, self._settings.sync)
 
     def put(self, item: Round) -> None:
-        self._queue.put(item)
+        self._threads.put(partial(self._write, item))
 
     def call_settled(self, work: Callable[[], T]) -> T:
-        """Do ``work`` in the log's thread when all rounds so far are in the partition files, and wait for it.
-
-        ``work`` must not raise. OSError when the log has failed before that.
-        """
+        """Do ``work`` when all rounds so far are in the partition files, and wait for it. Raises what it raises."""
         task = _Task(work)
-        self._queue.put(task)
-        task.finished.wait()
-        if self._failed:
-            raise OSError("the log has failed; what it holds can be read after a new start")
+        self._threads.put(partial(self._add_task, task.run))
+        self._threads.wait(task.finished)
+        if task.error is not None:
+            raise task.error
         return task.result
 
+    def stats(self) -> LogStats:
+        """From any thread, after ``start``."""
+        counters, journal = self._counters, self._journal
+        return LogStats(
+            records=sum(list(self._ends.values())) - self._first_ends,
+            rounds=counters.rounds,
+            refused_rounds=counters.refused_rounds,
+            syncs=counters.syncs,
+            sync_seconds=counters.sync_seconds,
+            sync_counts=tuple(counters.sync_counts),
+            checkpoints=counters.checkpoints,
+            checkpoint_seconds=counters.checkpoint_seconds,
+            journal_files=len(self._old_journals) + 1,
+            journal_bytes=journal.position + sum(old.size for old in self._old_journals),
+            waiting_bytes=self._waiting_bytes + self._handed_bytes,
+            failure=self.failure,
+            full=tuple(sorted(self._full)),
+            partitions=self._partitions.stats(),
+        )
+
     def close(self) -> None:
-        """Finish what was put, make it durable in the partition files, remove the journal, end all threads."""
-        self._queue.put(_Stop())
-        self._thread.join()
-        self._checkpointer.wait()
-        if not self._failed:
-            self._checkpointer.start(merge_folders(self._partitions.sync_jobs()), [self._journal.path])
-            self._checkpointer.wait()
-        self._checkpointer.close()
-        self._journal.close()
-        self._partitions.close()
+        """Finish what was put, make it durable in the partition files, remove the journal."""
+        self._threads.put(self._close)
+        self._threads.close()
 
-    def _run(self) -> None:
-        while not isinstance(item := self._next(), _Stop):
-            try:
-                self._do(item)
-            except BaseException as error:  # this thread must live: whoever waits for it would wait for ever
-                self._fail(error)
-                self._due = inf
-        self._lay_in()
+    # In the log's thread ---------------------------------------------------------------------------------------------
 
-    def _do(self, item: Round | _Task[Any] | None) -> None:
-        if isinstance(item, Round):
-            self._write(item)
-        elif item is not None:
-            self._lay_in()
-            item.run()
-        if self._clock() >= self._due:
-            self._catch_up()
-
-    def _next(self) -> Round | _Task[Any] | _Stop | None:
-        """What comes next from the queue; None when something is due before that."""
-        if self._due == inf:
-            return self._queue.get()
+    def turn(self, call: Call | None) -> None:
         try:
-            return self._queue.get(timeout=max(0.0, self._due - self._clock()))
-        except Empty:
-            return None
+            if call is not None:
+                call()
+            if self._clock() >= self.due:
+                self._catch_up()
+        except Exception as error:  # a bug of ours; whoever waits for this work would wait for ever if it ended
+            log.exception("the log's work failed")
+            self._fail(str(error) or repr(error))
+            self._lay_in_due = inf
+        self._reckon()
 
     def _write(self, item: Round) -> None:
-        if item.batches and not self._failed:
-            self._write_journal(item.frame)
-        if self._failed:
-            _answer(item.done, failed(item.outcomes))
+        error = self._refusal(item) if self.failure or item.batches else None
+        if error is None and item.batches:
+            error = self._write_journal(item.frame)
+        if error is not None:
+            self._refuse(item, error)
             return
         _answer(item.done, item.outcomes)
         if item.batches:
-            self._partitions.gather(item.batches, len(item.frame))
+            self._counters.rounds += 1
+            self._ends.update(item.ends)
+            self._waiting.append(item.batches)
+            self._waiting_bytes += len(item.frame)
             self._plan()
 
-    def _write_journal(self, frame: bytes) -> None:
+    def _refusal(self, item: Round) -> ErrorCode | None:
+        """Why a round is not even tried."""
+        if self.failure:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if self._waiting_bytes + self._handed_bytes >= WAITING_BYTES:
+            self._room_ended("memory", f"{WAITING_BYTES} bytes wait for the partition files")
+        elif "journal" not in self._full and item.reset == self.reset.number:
+            return None
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    def _refuse(self, item: Round, error: ErrorCode) -> None:
+        """Its offsets, and those of all that were encoded behind it, are free again."""
+        self._counters.refused_rounds += 1
+        if item.batches:
+            self.reset = Reset(self.reset.number + 1, self._ends.copy())
+        _answer(item.done, failed(item.outcomes, error))
+
+    def _write_journal(self, frame: bytes) -> ErrorCode | None:
         try:
             self._journal.write(frame)
             if self._settings.sync == "always":
+                begun = self._clock()
                 self._journal.sync()
+                self._counters.count_sync(self._clock() - begun)
+        except NoRoom as error:
+            self._room_ended("journal", str(error))
+            self._probe_due = self._clock() + PROBE_SECONDS
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         except Exception as error:
-            self._fail(error)
+            self._fail(str(error) or repr(error))
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return None
 
     def _plan(self) -> None:
         """A round was written: say when which of the works that it leaves behind is due."""
-        now = self._clock()
-        if self._partitions.waiting_bytes >= LAY_IN_BYTES:
+        now, settings = self._clock(), self._settings
+        if self._waiting_bytes >= LAY_IN_BYTES and "partition files" not in self._full:
             self._lay_in_due = now
         elif self._lay_in_due == inf:
             self._lay_in_due = now + LAY_IN_SECONDS
-        if self._settings.sync == "interval" and self._sync_due == inf:
-            self._sync_due = now + self._settings.flush_interval_s
-        if self._journal.position >= self._settings.checkpoint_bytes and not self._checkpointer.busy:
+        if settings.sync == "interval" and self._sync_due == inf:
+            self._sync_due = now + settings.flush_interval_s
+        if self._journal.position >= settings.checkpoint_bytes and "next journal" not in self._full:
             self._checkpoint_due = now
         elif self._checkpoint_due == inf:
-            self._checkpoint_due = now + self._settings.checkpoint_interval_s
-        self._due = min(self._lay_in_due, self._sync_due, self._checkpoint_due)
+            self._checkpoint_due = now + settings.checkpoint_interval_s
+
+    def _reckon(self) -> None:
+        """When the next thing is due. What needs the partition files waits until nobody has them."""
+        due = min(self._sync_due, self._probe_due)
+        self.due = due if self._is_busy else min(due, self._lay_in_due, self._checkpoint_due)
 
     def _catch_up(self) -> None:
         """Do what is due."""
         now = self._clock()
-        try:
-            if self._sync_due <= now:
-                self._sync_due = inf
-                self._journal.sync()
-            if self._lay_in_due <= now:
-                self._lay_in()
+        if self._sync_due <= now:
+            self._sync_due = inf
+            self._sync_journal()
+        if self._probe_due <= now:
+            self._probe(now)
+        if not self._is_busy and min(self._checkpoint_due, self._lay_in_due) <= now:
+            self._miss_folder()
             if self._checkpoint_due <= now:
                 self._checkpoint(now)
-        except Exception as error:
-            self._fail(error)
-        self._due = inf if self._failed else min(self._lay_in_due, self._sync_due, self._checkpoint_due)
+            else:
+                self._start_job()
 
-    def _lay_in(self) -> None:
-        self._lay_in_due = inf
-        if self._failed:
-            return
+    def _sync_journal(self) -> None:
         try:
-            self._partitions.lay_in()
-        except Exception as error:
-            self._fail(error)
+            begun = self._clock()
+            self._journal.sync()
+            self._counters.count_sync(self._clock() - begun)
+        except OSError as error:
+            self._fail(str(error))
+
+    # The partition files ---------------------------------------------------------------------------------------------
+
+    def _add_task(self, task: Call) -> None:
+        self._tasks.append(task)
+        if not self._is_busy:
+            self._start_job()
 
     def _checkpoint(self, now: float) -> None:
         """Begin the next journal file, so that rounds go on, and have the partition files synced meanwhile.
 
-        The old file is synced first, whatever the policy: so only the last journal file can ever be torn.
+        The old file is synced first, whatever the policy: so only the last journal file can ever be torn. (Where every
+        round is synced, that is free, unless a round that found no room was taken back.) Without room for the next file
+        the old one goes on.
         """
-        if self._checkpointer.busy:
-            self._checkpoint_due = now + self._settings.checkpoint_interval_s
-            return
-        self._lay_in()
-        if self._failed:
+        self._checkpoint_due = inf
+        self._sync_journal()
+        if self.failure:
             return
         old = self._journal
-        if self._settings.sync != "always":
-            old.sync()
-        self._journal = Journal(self._disk, self._folder, old.number + 1, self._partitions.end_offsets())
+        try:
+            self._journal = self._new_journal(old.number + 1)
+        except OSError as error:
+            if not is_full(error):
+                self._fail(str(error))
+                return
+            self._checkpoint_due = now + PROBE_SECONDS
+            self._room_ended("next journal", str(error))
+            self._start_job()
+            return
+        self._room_again("next journal")
         old.close()
-        self._checkpoint_due = self._sync_due = inf
-        self._checkpointer.start(merge_folders(self._partitions.sync_jobs()), [old.path])
+        self._sync_due = inf
+        self._start_job(old)
 
-    def _fail(self, error: BaseException) -> None:
-        """Nothing is known after a failed write or sync, so nothing more is promised. Said once."""
-        if not self._failed:
-            self._failed = True
+    def _start_job(self, old: Journal | None = None) -> None:
+        """Have all that waits laid in; with ``old``, a journal file that has ended, make a checkpoint of it."""
+        rounds, self._waiting = self._waiting, []
+        tasks, self._tasks = self._tasks, []
+        self._handed_bytes += self._waiting_bytes
+        self._waiting_bytes = 0
+        self._lay_in_due = inf
+        self._is_busy = True
+        ended = None if old is None else (old.path, old.position)
+        job = FileJob(self._disk, self._threads, self._partitions, rounds, tasks, ended, self._old_journals)
+        self._threads.submit(partial(self._run_job, job))
+        if old is not None:
+            self._counters.checkpoints += 1
+            self._checkpoint_begun = self._clock()
+
+    def _run_job(self, job: FileJob) -> None:
+        """Not in the log's thread."""
+        try:
+            report = job.run()
+        except Exception as error:  # a bug of ours
+            log.exception("the log's work with the partition files failed")
+            report = FileReport(error=error)
+        self._threads.put(partial(self._job_done, report))
+
+    def _job_done(self, report: FileReport) -> None:
+        self._is_busy = False
+        if self._checkpoint_begun is not None:
+            self._counters.checkpoint_seconds += self._clock() - self._checkpoint_begun
+            self._checkpoint_begun = None
+        self._handed_bytes = report.waiting_bytes
+        if report.error is not None:
+            self._fail(str(report.error) or repr(report.error))
+        else:
+            self._old_journals = report.journals
+        self._see_room(report.no_room)
+        if self._is_ending:
+            self._journal.close()
+            if not (self.failure or self._old_journals):
+                leave_note(self._disk, self._folder.parent, self._partitions.clean_ends())
+            self._partitions.close()
+            self.is_closed = True
+        elif self._is_closing:
+            self._finish()
+        elif self._tasks:
+            self._start_job()
+
+    def _close(self) -> None:
+        self._is_closing = True
+        if not self._is_busy:
+            self._finish()
+
+    def _finish(self) -> None:
+        """The last job. After a failure the journal stays, for the next start to read."""
+        self._is_ending = True
+        self._miss_folder()
+        self._start_job(None if self.failure else self._journal)
+
+    # Trouble ---------------------------------------------------------------------------------------------------------
+
+    def _see_room(self, no_room: str) -> None:
+        """How a job has found the disk."""
+        if no_room:
+            self._room_ended("partition files", no_room)
+            self._lay_in_due = self._clock() + PROBE_SECONDS
+        else:
+            self._room_again("partition files")
+        if self._waiting_bytes + self._handed_bytes < WAITING_BYTES:
+            self._room_again("memory")
+
+    def _probe(self, now: float) -> None:
+        """See whether the journal may go on; if not, a checkpoint may make room, since it drops the old journal."""
+        try:
+            self._journal.probe()
+        except NoRoom:
+            self._probe_due = now + PROBE_SECONDS
+            if self._journal.has_rounds and "partition files" not in self._full:
+                self._checkpoint_due = min(self._checkpoint_due, now)
+        except OSError as error:
+            self._fail(str(error))
+        else:
+            self._probe_due = inf
+            self._room_again("journal")
+
+    def _room_ended(self, where: Full, reason: str) -> None:
+        if not self._full:
+            self._full_since = self._clock()
             log.error(
-                "the log has failed",
-                reason=str(error) or repr(error),
-                consequence="every commit from now on is refused",
+                "the log has no room",
+                where=where,
+                reason=reason,
+                consequence="commits that cannot be kept are refused, and clients try them again",
             )
+        self._full.add(where)
+
+    def _room_again(self, where: Full) -> None:
+        if where in self._full:
+            self._full.remove(where)
+            if not self._full:
+                log.warning("the log has room again", after_s=round(self._clock() - self._full_since, 1))
+
+    def _miss_folder(self) -> None:
+        """Somebody may have taken the folder away: what is open can be written as before, and nobody will find it."""
+        try:
+            if self._journal.is_in_place():
+                return
+            reason = "it was removed or moved while the log was open; nothing that is written now would be found again"
+        except OSError as error:
+            reason = str(error)
+        self._waiting.clear()  # laid in, it would make a folder where there is none; the journal has it, where it went
+        self._fail(f"{self._journal.path}: {reason}")
+
+    def _fail(self, reason: str) -> None:
+        """Nothing is known of the journal from here on, so nothing more is promised. Said once."""
+        self._sync_due = self._probe_due = self._checkpoint_due = inf
+        if not self.failure:
+            self.failure = reason
+            log.error("the log has failed", reason=reason, consequence="every commit from now on is refused")
 
 
 def _answer(done: Done, outcomes: Sequence[Appended]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -17,15 +18,20 @@ BOOTSTRAP = os.environ.get("CALLBOARD_TEST_BOOTSTRAP")
 
 
 @pytest.fixture(scope="session")
-def real_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKafka]:
-    """One real Kafka for the whole session; without Java or Maven the tests are skipped, and in CI they fail."""
+def kafka_jars() -> Path:
+    """What a real Kafka is started from; without Java or Maven the tests are skipped, and in CI they fail."""
     reason = missing()
     if reason is not None:
         _do_without(reason)
     try:
-        jars()
+        return jars()
     except KafkaUnavailable as unavailable:
         _do_without(str(unavailable))
+
+
+@pytest.fixture(scope="session")
+def real_kafka(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKafka]:
+    """One real Kafka for the whole session."""
     kafka = RealKafka(tmp_path_factory.mktemp("real-kafka"))
     kafka.start()
     yield kafka

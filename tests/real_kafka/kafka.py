@@ -76,7 +76,10 @@ def jars() -> Path:
 
 
 class RealKafka:
-    """One Kafka node. ``start`` returns when its group coordinator answers."""
+    """One Kafka node, with its log in ``data``. ``start`` returns when its group coordinator answers.
+
+    After ``stop`` it may be started again, on other ports.
+    """
 
     def __init__(self, folder: Path, settings: Mapping[str, object] = TEST_SETTINGS) -> None:
         self.host = HOST
@@ -84,14 +87,15 @@ class RealKafka:
         self._class_path = f"{jars()}/*"
         self._properties = folder / "server.properties"
         self._log = folder / "kafka.txt"
-        self._data = folder / "kafka-data"
+        self.data = folder / "kafka-data"
         self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         self.port, controller_port = _free_ports(2)
-        self._properties.write_text(_properties(self.port, controller_port, self._data, self._settings))
-        self._format()
+        self._properties.write_text(_properties(self.port, controller_port, self.data, self._settings))
+        if not self.data.exists():
+            self._format()
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._java("kafka.Kafka", str(self._properties)), stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -113,6 +117,10 @@ class RealKafka:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.host}:{self.port}"
 
     def _answers(self) -> bool:
         """Whether groups are served: a coordinator is found, and a group can be described."""

@@ -16,7 +16,7 @@ from .asking import metadata_values
 from .kafka import TEST_SETTINGS
 from .twins import Line, Twin, Twins
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 # What our topics, which lie in memory, have differently, or Kafka sets by itself for every cluster.
 OTHER_TOPIC_SETTINGS = {"retention.bytes", "min.insync.replicas"}
@@ -89,7 +89,10 @@ def test_describe_the_broker(line: Line, version: int) -> None:
 
 @pytest.mark.parametrize(
     ("resource_type", "name"),
-    [(BROKER, "9"), (BROKER, "x"), (TOPIC, "never-made"), (TOPIC, ""), (TOPIC, "a b"), (77, "x")],
+    [
+        *[(BROKER, "9"), (BROKER, "x"), (TOPIC, "never-made"), (TOPIC, ""), (TOPIC, "a b"), (77, "x")],
+        *[(LOGGER, "9"), (LOGGER, "x"), (LOGGER, ""), (GROUP, "")],
+    ],
 )
 def test_describe_what_is_not_there(line: Line, resource_type: int, name: str) -> None:
     line.compare("describe", describe(line, 4, resource_type, name))
@@ -125,6 +128,13 @@ REFUSED = [
     change(BROKER, "1"),
     change(TOPIC, "never-made", ("retention.ms", SET, "5")),
     change(77, "x", ("retention.ms", SET, "5")),
+    change(GROUP, "g", ("no.such", SET, "5")),
+    change(GROUP, "g"),
+    change(GROUP, "", ("consumer.session.timeout.ms", SET, "50000")),
+    change(LOGGER, "1", ("no.such", SET, "DEBUG")),
+    change(LOGGER, "1"),
+    change(LOGGER, "9", ("root", SET, "INFO")),
+    change(LOGGER, "", ("root", SET, "INFO")),
 ]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from peers.waiting import wait_until
 
-from .asking import commit_values, fetch_all, join, leave, metadata_values, sync_values
+from .asking import commit_values, fetch_all, fetch_values, join, leave, metadata_values, sync_values
 from .twins import Line, Twin, Twins
 
 
@@ -103,3 +103,12 @@ def test_of_a_group_whose_members_are_no_consumers(line: Line, group: str, topic
     leave(line, 3, group, member)
     delete(line, group, (topic, [0]))
     fetch_all(line, group)
+
+
+def test_offsets_of_a_deleted_topic(line: Line, group: str, topic: str) -> None:
+    """They go by themselves; the group stays until the next sweep."""
+    line.ask("offset_commit", 9, **commit_values(group, topic))
+    line.ask("delete_topics", 5, topic_names=[topic], timeout=30_000)
+    whole = fetch_values(9, group, None)
+    line.ask_until(lambda answer: not answer["groups"][0]["topics"], "offset_fetch", 9, **whole)
+    line.ask("describe_groups", 5, groups=[group], include_authorized_operations=False)

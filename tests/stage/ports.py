@@ -130,7 +130,7 @@ class HandLog:
         for partition, record in self.durable:
             assert not isinstance(record, UnknownRecord)
             if not isinstance(record, TransactionRecord):
-                partitions.setdefault(partition, Loading({})).replay(record)
+                partitions.setdefault(partition, Loading()).replay(record)
         return {group_id: data for one in partitions.values() for group_id, data in one.groups.items()}
 
     def _outcome(self, entry: Entry, error: ErrorCode) -> Appended:

@@ -55,6 +55,8 @@ APIS: tuple[Api, ...] = (
     Api(44, "incremental_alter_configs", 0, 1),
     Api(47, "offset_delete", 0, 0),
     Api(60, "describe_cluster", 0, 2),
+    Api(65, "describe_transactions", 0, 0),
+    Api(66, "list_transactions", 0, 1),
 )
 
 API_VERSIONS_KEY = 18
@@ -69,12 +71,13 @@ class Route(NamedTuple):
 
 
 _BY_KEY = {api.key: api for api in APIS}
-_routes: dict[int, Route] = {}
+open_routes: dict[int, Route] = {}
+"""Those that somebody has asked for, by key << 16 | version."""
 
 
 def find_route(key: int, version: int) -> Route | None:
     """The route of a request; None if it is not served."""
-    return _routes.get(key << 16 | version) or _open_route(key, version)
+    return open_routes.get(key << 16 | version) or _open_route(key, version)
 
 
 def _open_route(key: int, version: int) -> Route | None:
@@ -85,7 +88,7 @@ def _open_route(key: int, version: int) -> Route | None:
         return _unsupported_api_versions() if key == API_VERSIONS_KEY else None
     module = import_module(f".{api.name}", __name__)
     route = Route(schema(api.name, version), module.handle, api.overlaps)
-    _routes[key << 16 | version] = route
+    open_routes[key << 16 | version] = route
     return route
 
 

@@ -1,4 +1,7 @@
-"""DeleteTopics (20): by name, from v6 also by id. The answer comes when the change is durable."""
+"""DeleteTopics (20): by name, from v6 also by id. The answer comes when the change is durable.
+
+What groups have committed of them is deleted afterwards (``actors/purge.py``), as in Kafka.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from ....actors.errors import CoordinatorError, ErrorCode
+from ....actors.messages import TopicsDeleted
 from ..call import Call
 from ..codes import NO_THROTTLE, kafka_error
 from ..topics.topic import Topic
@@ -38,6 +42,8 @@ def examine(call: Call, name: str | None, topic_id: UUID | None, times: int) -> 
     try:
         if times > 1:
             raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"topic {name or topic_id} stands twice in the request")
+        if call.node.is_loading:
+            raise CoordinatorError(ErrorCode.REQUEST_TIMED_OUT, "the log is still being loaded; try again")
         topic = find(call, name, topic_id)
         call.node.topics.check_deletable(topic)
         return Outcome(topic.name, topic.topic_id, topic)
@@ -68,6 +74,7 @@ def delete(call: Call, outcomes: list[Outcome]) -> list[Outcome]:
     try:
         if going:
             call.node.topics.delete_many(going)
+            call.node.groups.coordinator.tell(TopicsDeleted(frozenset(topic.name for topic in going)))
     except CoordinatorError as failure:
         return [outcome._replace(refusal=failure) if outcome.topic else outcome for outcome in outcomes]
     return outcomes

@@ -1,7 +1,8 @@
 """DescribeConfigs (32): the settings of this broker, what was changed for all brokers, and what topics have.
 
-Kafka's other settings are not here: what a client asks for by name and is not known is left out, as Kafka does. Loggers
-(KIP-412) and groups (KIP-1043) have no settings here.
+Kafka's other settings are not here: what a client asks for by name and is not known is left out, as Kafka does. Groups
+are a kind of resource too, but all settings that Kafka has for one are of protocols that are not served here (KIP-848
+and later), so a group has none. Nor are there loggers whose levels could be seen or changed (KIP-412).
 """
 
 from __future__ import annotations
@@ -70,6 +71,11 @@ def find(call: Call, resource_type: int, name: str) -> list[Config]:
         check_broker(call, name)
         return [node_id(call), advertised_listeners(call), *(broker_config(call, setting) for setting in SETTINGS)]
     if resource_type in (BROKER_LOGGER, GROUP):
+        if not name:
+            what = "Broker id" if resource_type == BROKER_LOGGER else "Group name"
+            raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"{what} must not be empty")
+        if resource_type == BROKER_LOGGER:
+            check_broker(call, name)
         return []
     raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"resource type {resource_type}: expected a topic or a broker")
 

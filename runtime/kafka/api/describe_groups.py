@@ -32,8 +32,8 @@ def _encode_slice(call: Call, answers: list[Described]) -> list[bytes]:
 
 
 def _group(call: Call, answer: Described) -> Any:
-    error, message = answer.error, None
-    if answer.state == State.DEAD.value and call.version >= NOT_FOUND_FROM:
+    error, message = answer.error, answer.message
+    if not error and answer.state == State.DEAD.value and call.version >= NOT_FOUND_FROM:
         error, message = ErrorCode.GROUP_ID_NOT_FOUND, f"Group {answer.group_id} not found."
     asks = getattr(call.request, "include_authorized_operations", False) and error is ErrorCode.NONE
     return call.make(

@@ -18,7 +18,7 @@ from ...dynamic import BadValue, Table, find_dynamic, parse
 from ..call import Call
 from ..codes import NO_THROTTLE, kafka_error
 from ..topics.settings import NAMES as TOPIC_NAMES
-from .describe_configs import BROKER, BROKER_LOGGER, TOPIC
+from .describe_configs import BROKER, BROKER_LOGGER, GROUP, TOPIC
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 OPERATIONS = ("set", "delete", "append", "subtract")
@@ -63,8 +63,10 @@ def alter_one(call: Call, resource: Any, change: Change) -> None:
     check_values(resource.configs)
     if resource.resource_type == TOPIC:
         refuse_topic(call, resource)
-    elif resource.resource_type == BROKER_LOGGER:
-        raise CoordinatorError(ErrorCode.INVALID_CONFIG, "there are no loggers whose levels could be changed")
+    elif resource.resource_type == GROUP:
+        refuse_group(resource)
+    elif resource.resource_type == BROKER_LOGGER and change is changed:  # AlterConfigs does not know of loggers
+        refuse_logger(call, resource)
     elif resource.resource_type != BROKER:
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
     else:
@@ -96,6 +98,20 @@ def refuse_topic(call: Call, resource: Any) -> None:
         raise CoordinatorError(
             ErrorCode.POLICY_VIOLATION, "topics lie in memory here and have the server's settings, none of their own"
         )
+
+
+def refuse_group(resource: Any) -> None:
+    """No group has settings here (see ``describe_configs``), so none is known."""
+    if not resource.resource_name:
+        raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+    for config in resource.configs:
+        raise CoordinatorError(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {config.name}")
+
+
+def refuse_logger(call: Call, resource: Any) -> None:
+    check_node(call, resource.resource_name)
+    for config in resource.configs:
+        raise CoordinatorError(ErrorCode.INVALID_CONFIG, f"Logger {config.name} does not exist!")
 
 
 def alter_broker(call: Call, resource: Any, change: Change) -> None:

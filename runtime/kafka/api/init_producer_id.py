@@ -26,6 +26,8 @@ def handle(call: Call) -> None:
 
 def new_producer(call: Call) -> ProducerGiven:
     """For one without transactions. If it wants its epoch raised it gets a new id too."""
+    if call.node.is_loading:
+        return ProducerGiven(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     try:
         return ProducerGiven(ErrorCode.NONE, call.node.topics.new_producer_id(), 0)
     except CoordinatorError as refusal:

@@ -21,9 +21,10 @@ def _words(call: Call, name: str) -> frozenset[str]:
     return frozenset(word.strip().lower() for word in getattr(call.request, name, ()))
 
 
-def _encode(call: Call, groups: tuple[ListedGroup, ...]) -> bytes:
+def _encode(call: Call, found: tuple[ListedGroup, ...] | ErrorCode) -> bytes:
+    error, groups = (found, ()) if isinstance(found, ErrorCode) else (ErrorCode.NONE, found)
     listed = tuple(_group(call, group) for group in groups)
-    response = call.make("ListGroupsResponse", throttle_time=NO_THROTTLE, error_code=ErrorCode.NONE, groups=listed)
+    response = call.make("ListGroupsResponse", throttle_time=NO_THROTTLE, error_code=error, groups=listed)
     return call.schema.write(response)
 
 

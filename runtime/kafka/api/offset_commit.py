@@ -14,6 +14,7 @@ from ....actors.errors import ErrorCode
 from ....actors.messages import Commit, Committed, OffsetCommit
 from ..call import Call
 from ..codes import NO_THROTTLE, milliseconds
+from ..places import NO_PARTITION, Answered, apart, counts_if_twice, together
 from ..schemas import Schema
 
 RETENTION_UNTIL = 4
@@ -48,7 +49,12 @@ def handle(call: Call) -> None:
         version >= UNKNOWN_GROUP_FROM,
     )
     places = tuple([(commit.topic, ids.get(commit.topic), commit.partition) for commit in commits])
-    call.ask(message, partial(_encode, refused, places))
+    topics = request.topics
+    encode = partial(_encode, refused, places)
+    if len(topics) > 1 and not refused:
+        counts = counts_if_twice((place[0] for place in places), [len(topic.partitions) for topic in topics])
+        encode = partial(_encode_apart, counts, places) if counts else encode
+    call.ask(message, encode)
 
 
 def _sort(call: Call) -> tuple[tuple[Commit, ...], dict[str, UUID], Refused]:
@@ -67,6 +73,8 @@ def _sort(call: Call) -> tuple[tuple[Commit, ...], dict[str, UUID], Refused]:
                 commits.append(Commit(name, index, one.committed_offset, epoch, one.committed_metadata or ""))
             else:
                 refused.append(((name, getattr(asked, "topic_id", None), index), error))
+        if not (count or asked.partitions):
+            refused.append(((name, getattr(asked, "topic_id", None), NO_PARTITION), error))
     return tuple(commits), ids, tuple(refused)
 
 
@@ -88,14 +96,28 @@ def _encode(refused: Refused, places: tuple[Place, ...], call: Call, answer: Com
 
 
 def _body(schema: Schema, refused: Refused, places: tuple[Place, ...], errors: tuple[ErrorCode, ...]) -> bytes:
-    """What was refused here comes first, as in Kafka; a topic that is in both stands once."""
-    topics: dict[tuple[str, UUID | None], list[Any]] = {}
-    for (name, topic_id, index), error in (*refused, *zip(places, errors, strict=True)):
-        partition = schema.make("OffsetCommitResponsePartition", partition_index=index, error_code=error)
-        topics.setdefault((name, topic_id), []).append(partition)
+    answers = (*refused, *zip(places, errors, strict=True))
+    return _written(schema, together(((name, topic_id), index, error) for (name, topic_id, index), error in answers))
+
+
+def _encode_apart(counts: tuple[int, ...], places: tuple[Place, ...], call: Call, answer: Committed) -> bytes:
+    answers = zip(places, answer.errors, strict=True)
+    found = apart((((name, topic_id), index, error) for (name, topic_id, index), error in answers), counts)
+    return _written(call.schema, found)
+
+
+def _written(schema: Schema, topics: list[tuple[tuple[str, UUID | None], list[Answered]]]) -> bytes:
     made = tuple(
-        schema.make("OffsetCommitResponseTopic", name=name, topic_id=topic_id, partitions=tuple(partitions))
-        for (name, topic_id), partitions in topics.items()
+        schema.make(
+            "OffsetCommitResponseTopic",
+            name=name,
+            topic_id=topic_id,
+            partitions=tuple(
+                schema.make("OffsetCommitResponsePartition", partition_index=index, error_code=error)
+                for index, error in partitions
+            ),
+        )
+        for (name, topic_id), partitions in topics
     )
     return schema.write(schema.make("OffsetCommitResponse", throttle_time=NO_THROTTLE, topics=made))
 

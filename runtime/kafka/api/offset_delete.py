@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 
 from ....actors.errors import ErrorCode
 from ....actors.messages import OffsetDelete, OffsetsDeleted
 from ..call import Call
 from ..codes import NO_THROTTLE
+from ..places import Answered
 
-Places = dict[str, list[tuple[int, ErrorCode]]]
+Places = dict[str, list[Answered]]
 """For each topic its partitions, each with its answer."""
 
 
 def handle(call: Call) -> None:
     request, refused, asked = call.request, Places(), []
     if not request.group_id:
-        call.reply_bytes(_body(call, ErrorCode.INVALID_GROUP_ID, {}))
+        call.reply_bytes(_body(call, ErrorCode.INVALID_GROUP_ID, ()))
         return
     for wanted in request.topics:
         topic = call.node.topics.get(wanted.name)
@@ -25,6 +27,8 @@ def handle(call: Call) -> None:
         for index in indexes:
             if not 0 <= index < count:
                 refused.setdefault(wanted.name, []).append((index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        if not (count or indexes):
+            refused.setdefault(wanted.name, [])
         known = tuple(index for index in indexes if 0 <= index < count)
         if known:
             asked.append((wanted.name, known))
@@ -34,15 +38,21 @@ def handle(call: Call) -> None:
 def _encode(
     refused: Places, asked: tuple[tuple[str, tuple[int, ...]], ...], call: Call, answer: OffsetsDeleted
 ) -> bytes:
-    """What was refused here comes first, as in Kafka; a group's refusal stands alone."""
+    """As Kafka lays it out (see ``places``); a group's refusal stands alone."""
     if answer.error:
-        return _body(call, answer.error, {})
-    for (topic, partitions), error in zip(asked, answer.topics, strict=True):
-        refused.setdefault(topic, []).extend((partition, error) for partition in partitions)
-    return _body(call, ErrorCode.NONE, refused)
+        return _body(call, answer.error, ())
+    found = [
+        (topic, [(partition, error) for partition in partitions])
+        for (topic, partitions), error in zip(asked, answer.topics, strict=True)
+    ]
+    if not refused:
+        return _body(call, ErrorCode.NONE, found)
+    for topic, partitions in found:
+        refused.setdefault(topic, []).extend(partitions)
+    return _body(call, ErrorCode.NONE, refused.items())
 
 
-def _body(call: Call, error: ErrorCode, places: Places) -> bytes:
+def _body(call: Call, error: ErrorCode, places: Iterable[tuple[str, list[Answered]]]) -> bytes:
     topics = tuple(
         call.make(
             "OffsetDeleteResponseTopic",
@@ -52,7 +62,7 @@ def _body(call: Call, error: ErrorCode, places: Places) -> bytes:
                 for index, code in answers
             ),
         )
-        for name, answers in places.items()
+        for name, answers in places
     )
     response = call.make("OffsetDeleteResponse", error_code=error, throttle_time=NO_THROTTLE, topics=topics)
     return call.schema.write(response)

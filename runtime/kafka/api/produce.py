@@ -100,6 +100,8 @@ def check(call: Call, topic: Topic | None, index: int) -> Topic:
     if topic is None:
         code = ErrorCode.UNKNOWN_TOPIC_ID if call.version >= BY_ID_SINCE else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         raise CoordinatorError(code, "there is no such topic")
+    if call.node.is_loading:  # where its partitions end may only be known when all committed offsets are
+        raise CoordinatorError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log is still being loaded; try again")
     if topic.is_internal:
         raise CoordinatorError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {topic.name!r} is the coordinator's own")
     if topic.partition(index) is None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from ....actors.errors import ErrorCode
 from ....actors.messages import Commit, Committed, TxnOffsetCommit
 from ..call import Call
 from ..codes import NO_THROTTLE
+from ..places import NO_PARTITION, apart, counts_if_twice, together
 
 LEADER_EPOCH_FROM = 2
+LOADING_FROM = 2
 MEMBER_FROM = 3  # KIP-447
 ABORTABLE_FROM = 4  # KIP-890
 JOINS_FROM = 5  # KIP-890: without AddOffsetsToTxn
@@ -56,18 +57,31 @@ def sort(call: Call) -> tuple[tuple[Commit, ...], tuple[Place, ...]]:
             commits.append(
                 Commit(topic.name, one.partition_index, one.committed_offset, epoch, one.committed_metadata or "")
             )
+        if topic is None and not asked.partitions:
+            refused.append((str(asked.name), NO_PARTITION))
     return tuple(commits), tuple(refused)
 
 
+def _told(call: Call, error: ErrorCode) -> ErrorCode:
+    """Old clients do not know that a coordinator may be loading."""
+    is_old = error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and call.version < LOADING_FROM
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_old else error
+
+
 def encode(refused: tuple[Place, ...], places: tuple[Place, ...], call: Call, answer: Committed) -> bytes:
-    """What was refused here comes first, as in Kafka; a topic that is in both stands once."""
-    found = [(place, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for place in refused]
-    topics: dict[str, list[Any]] = {}
-    for (name, index), error in (*found, *zip(places, answer.errors, strict=True)):
-        partition = call.make("TxnOffsetCommitResponsePartition", partition_index=index, error_code=error)
-        topics.setdefault(name, []).append(partition)
+    found = [(name, index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for name, index in refused]
+    answers = [(name, index, _told(call, error)) for (name, index), error in zip(places, answer.errors, strict=True)]
+    asked = [len(topic.partitions) for topic in call.request.topics]
+    counts = () if refused else counts_if_twice((name for name, _ in places), asked)
     made = tuple(
-        call.make("TxnOffsetCommitResponseTopic", name=name, partitions=tuple(partitions))
-        for name, partitions in topics.items()
+        call.make(
+            "TxnOffsetCommitResponseTopic",
+            name=name,
+            partitions=tuple(
+                call.make("TxnOffsetCommitResponsePartition", partition_index=index, error_code=error)
+                for index, error in partitions
+            ),
+        )
+        for name, partitions in (apart(answers, counts) if counts else together([*found, *answers]))
     )
     return call.schema.write(call.make("TxnOffsetCommitResponse", throttle_time=NO_THROTTLE, topics=made))

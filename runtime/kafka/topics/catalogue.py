@@ -1,23 +1,24 @@
 """All topics of the node: their names and where they end are durable, their records are not.
 
-A topic that was created is there after any crash, with the same id and partitions. The coordinator's own topic stands
-in it too, so that clients find it in metadata; its records are none of this package's business.
+A topic that was created is there after any crash, with the same id and partitions. The coordinator's own topics stand
+in it too, so that clients find them in metadata; their records are none of this package's business.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Protocol
-from uuid import UUID
+from uuid import UUID, uuid5
 
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.ports import Random
 from ....actors.records import MarkerRecord
-from ...config import OFFSETS_TOPIC, PARTITIONS_MAX
+from ...config import OFFSETS_TOPIC, PARTITIONS_MAX, TRANSACTIONS_TOPIC
 from ...errors import StartError
-from .ends import EndOffsets, free_run
+from .ends import FIRST_SLOT, SLOT_BYTES, EndOffsets, free_run
 from .names import METADATA_TOPIC, check_name, is_internal, metric_name
 from .partition_log import PartitionLog
 from .store import Table, TopicRow, id_text, load_table, save_table
@@ -34,6 +35,9 @@ class Limits(Protocol):
     def offsets_topic_num_partitions(self) -> int: ...
 
     @property
+    def transaction_state_log_num_partitions(self) -> int: ...
+
+    @property
     def topic_retention_bytes(self) -> int: ...
 
     @property
@@ -43,8 +47,11 @@ class Limits(Protocol):
 class TopicCatalogue:
     """The topics by name and by id. Everything but ``sync`` belongs to one thread."""
 
-    def __init__(self, folder: Path, settings: Limits, random: Random) -> None:
-        """Open what ``folder`` holds, or begin there. Raises StartError when a file is damaged or too new."""
+    def __init__(self, folder: Path, settings: Limits, random: Random, own: tuple[int, int] | None = None) -> None:
+        """Open what ``folder`` holds, or begin there. Raises StartError when a file is damaged or too new.
+
+        ``own``: how many partitions the topics of offsets and of transactions have, if not what the settings say.
+        """
         self._path = folder / "topics.json"
         self._settings = settings
         self._random = random
@@ -57,7 +64,8 @@ class TopicCatalogue:
         self._ends = EndOffsets(ends_path)
         self._offsets_topic_id = table.offsets_topic_id
         self._reserved_producer_id = self._next_producer_id = table.next_producer_id
-        self._show(self._offsets_topic())
+        counts = settings.offsets_topic_num_partitions, settings.transaction_state_log_num_partitions
+        self._show_own(table, *(own or counts))
         try:
             for row in table.topics:
                 self._add(row, self._ends.load(row.first_slot, row.partitions))
@@ -66,6 +74,7 @@ class TopicCatalogue:
             raise
 
     def _begin(self, ends_path: Path) -> Table:
+        _refuse_lost_table(self._path, ends_path)
         table = Table(self._new_id(), 0, ())
         try:
             EndOffsets.create(ends_path)
@@ -144,8 +153,8 @@ class TopicCatalogue:
         self.delete_many([topic])
 
     def check_deletable(self, topic: Topic) -> None:
-        """Raise CoordinatorError for the coordinator's own topic, which it cannot do without."""
-        if topic.name == OFFSETS_TOPIC:
+        """Raise CoordinatorError for the coordinator's own topics, which it cannot do without."""
+        if topic.name not in self._rows:
             raise CoordinatorError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
                 f"topic {topic.name!r} is the coordinator's own and stays; delete groups instead",
@@ -260,10 +269,16 @@ class TopicCatalogue:
     def _keep_end(self, first_slot: int, partition: int, offset: int) -> None:
         self._ends.store(first_slot + partition, offset)
 
-    def _offsets_topic(self) -> Topic:
+    def _show_own(self, table: Table, offsets_partitions: int, transactions_partitions: int) -> None:
+        self._show(self._own_topic(OFFSETS_TOPIC, table.offsets_topic_id, offsets_partitions))
+        if not any(row.name == TRANSACTIONS_TOPIC for row in table.topics):  # once it was as free as any other name
+            topic_id = transactions_topic_id(table.offsets_topic_id)
+            self._show(self._own_topic(TRANSACTIONS_TOPIC, topic_id, transactions_partitions))
+
+    def _own_topic(self, name: str, topic_id: UUID, partitions: int) -> Topic:
         settings = self._settings
-        logs = [PartitionLog(settings.message_max_bytes) for _ in range(settings.offsets_topic_num_partitions)]
-        return Topic(OFFSETS_TOPIC, self._offsets_topic_id, logs, settings.topic_retention_bytes, _keep_nothing, True)
+        logs = [PartitionLog(settings.message_max_bytes) for _ in range(partitions)]
+        return Topic(name, topic_id, logs, settings.topic_retention_bytes, _keep_nothing, True)
 
     def _show(self, topic: Topic) -> None:
         self._topics[topic.name] = topic
@@ -279,11 +294,37 @@ class TopicCatalogue:
         save_table(self._path, Table(self._offsets_topic_id, self._reserved_producer_id, rows))
 
     def _new_id(self) -> UUID:
-        return next(topic_id for topic_id in self._random_ids() if not id_text(topic_id).startswith("-"))
+        return next(topic_id for topic_id in self._random_ids() if _is_like_kafkas(topic_id))
 
     def _random_ids(self) -> Iterator[UUID]:
-        while True:  # Kafka's ids never begin with "-", so that no tool takes one for an option
+        while True:
             yield UUID(self._random.uuid())
+
+
+def transactions_topic_id(offsets_topic_id: UUID) -> UUID:
+    """Another id of this data folder's own that stays the same; only one of the two is kept."""
+    ids = (uuid5(offsets_topic_id, f"{TRANSACTIONS_TOPIC}-{number}") for number in count())
+    return next(topic_id for topic_id in ids if _is_like_kafkas(topic_id))
+
+
+def _is_like_kafkas(topic_id: UUID) -> bool:
+    """Kafka's ids never begin with "-", so that no tool takes one for an option."""
+    return not id_text(topic_id).startswith("-")
+
+
+def _refuse_lost_table(path: Path, ends_path: Path) -> None:
+    """Ends without topics are what a death while the files were made leaves, as long as all of them are 0."""
+    try:
+        ends = ends_path.read_bytes()[FIRST_SLOT * SLOT_BYTES :]
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StartError(f"cannot read the end offsets '{ends_path}': {error.strerror}") from error
+    if any(ends):
+        raise StartError(
+            f"found '{ends_path}', in which partitions end, and no '{path}', expected it there; put it back, or remove"
+            f" '{ends_path.name}' to start without topics"
+        )
 
 
 def storage_error(error: OSError) -> CoordinatorError:
@@ -291,4 +332,4 @@ def storage_error(error: OSError) -> CoordinatorError:
 
 
 def _keep_nothing(partition: int, offset: int) -> None:
-    """The offsets topic takes no records here."""
+    """The coordinator's own topics take no records here."""

@@ -129,7 +129,7 @@ def free_run(spans: Iterable[tuple[int, int]], count: int) -> int:
     return free
 
 
-_WAY_OUT = "restore it from a copy, or delete topics.json beside it to start without topics"
+_WAY_OUT = "restore it from a copy, or delete it and topics.json beside it to start without topics"
 
 
 def _byte_order() -> Literal["little", "big"]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ....actors.errors import CoordinatorError, ErrorCode
-from ...config import OFFSETS_TOPIC, TOPIC_NAME, TOPIC_NAME_MAX
+from ...config import OFFSETS_TOPIC, TOPIC_NAME, TOPIC_NAME_MAX, TRANSACTIONS_TOPIC
 
-INTERNAL_TOPICS = frozenset((OFFSETS_TOPIC, "__transaction_state"))
+INTERNAL_TOPICS = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC))
 METADATA_TOPIC = "__cluster_metadata"  # Kafka's controller log; no topic may be made in its name
 
 

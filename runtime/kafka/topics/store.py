@@ -55,7 +55,8 @@ def load_table(path: Path) -> Table | None:
         raise StartError(f"cannot read the topics '{path}': {error.strerror}") from error
     except (ValueError, KeyError, TypeError, CoordinatorError) as error:
         raise StartError(
-            f"the topics '{path}' are damaged: {error!r}; restore the file, or delete it to start without topics"
+            f"the topics '{path}' are damaged: {error!r}; restore the file, or delete it and topics.ends"
+            " to start without topics"
         ) from error
 
 

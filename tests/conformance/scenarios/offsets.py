@@ -89,6 +89,22 @@ COMMITS: dict[str, Script] = {
         commit("A", "", -1, offsets("t")),
         describe("A"),
     ],
+    **{
+        f"commit of a topic twice v{v}": [
+            commit("A", "", generation, *topics, v=v)
+            for generation in (-1, 5)
+            for topics in (
+                [offsets("t", part(0)), offsets("t", part(1))],
+                [offsets("t", part(0)), offsets("u", part(0)), offsets("t", part(1), part(0, 9))],
+                [NOWHERE, offsets("t", part(0)), offsets("u", part(0)), offsets("t", part(1))],
+                [offsets("t", part(0)), offsets("t", part(9)), NOWHERE, NOWHERE],
+                [offsets("t", part(0)), offsets("u"), offsets("t", part(1))],
+                [{**NOWHERE, "partitions": []}, offsets("t", part(0)), offsets("t", part(1))],
+                [{**NOWHERE, "partitions": []}, {**NOWHERE, "partitions": []}],
+            )
+        ]
+        for v in (2, 8, 9, 10)
+    },
     "commit of nothing to a group that is absent": [
         ["A", "offset_commit", 9, {**commit("A")[3], "topics": []}],
         describe("A"),

@@ -1,0 +1,200 @@
+"""Logs as groups leave them, of any size, from a seed: for benches and tests of what reads, compacts and counts them.
+
+Few groups commit much and many little (Zipf), a group commits all its partitions at once, some commit in transactions
+of which a few abort, group records come now and then, and groups die and leave tombstones.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import accumulate
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+from callboard.actors.javahash import offsets_partition
+from callboard.actors.records import GroupRecord, GroupValue, MemberValue
+from callboard.runtime.log.batch import Producer, encode_batch
+from callboard.runtime.log.partition import folder_name
+from callboard.runtime.log.records import encode
+from callboard.runtime.log.segment import segment_name
+from callboard.runtime.log.transaction_records import ABORT, COMMIT
+from callboard.runtime.log.varint import encode_length
+
+START_MS = 1_700_000_000_000
+MEAN_BATCH_RECORDS = 80
+
+_VALUE = Struct(">hqih7sq")
+_MARKER_KEY = Struct(">hh")
+_MARKER_VALUE = Struct(">hi")
+
+
+class Shape(NamedTuple):
+    """What a log is like. ``records`` counts all partitions together, ``groups`` too.
+
+    ``death_rate``, ``transaction_rate``, ``abort_rate`` and ``group_record_rate``: of commits, of commits, of
+    transactions, of commits. ``tick_ms``: from one batch to the next.
+    """
+
+    records: int
+    partitions: int = 1
+    groups: int = 1000
+    batch_records: int = MEAN_BATCH_RECORDS
+    segment_bytes: int = 104857600
+    death_rate: float = 0.001
+    transaction_rate: float = 0.0
+    abort_rate: float = 0.1
+    group_record_rate: float = 0.003
+    tick_ms: int = 10
+
+
+class Written(NamedTuple):
+    """What was written."""
+
+    records: int
+    bytes: int
+    files: int
+
+
+def write_log(root: Path, shape: Shape, seed: int = 1) -> Written:
+    """Write the partition folders of a data folder, which must not hold any."""
+    groups_of: list[list[int]] = [[] for _ in range(shape.partitions)]
+    for group in range(shape.groups):
+        groups_of[offsets_partition(group_name(group), shape.partitions)].append(group)
+    weight_of = [sum(1 / (group + 1) for group in groups) for groups in groups_of]
+    total = sum(weight_of) or 1.0
+    written = Written(0, 0, 0)
+    for number, groups in enumerate(groups_of):
+        if groups:
+            share = round(shape.records * weight_of[number] / total)
+            chance = random.Random(f"{seed} {number}")
+            more = _write_partition(root / folder_name(number), _batches(groups, share, shape, chance), shape)
+            written = Written(*map(sum, zip(written, more, strict=True)))
+    return written
+
+
+def group_name(group: int) -> str:
+    return f"service-{group:05d}-consumers"
+
+
+def _write_partition(folder: Path, batches: Iterator[tuple[int, bytes]], shape: Shape) -> Written:
+    folder.mkdir(parents=True)
+    records = size = files = 0
+    parts: list[bytes] = []
+    part_bytes = base = next_offset = 0
+
+    def close() -> None:
+        nonlocal files
+        (folder / segment_name(base)).write_bytes(b"".join(parts))
+        files += 1
+
+    for count, batch in batches:
+        if parts and part_bytes + len(batch) > shape.segment_bytes:
+            close()
+            parts, part_bytes, base = [], 0, next_offset
+        parts.append(batch)
+        part_bytes += len(batch)
+        size += len(batch)
+        records += count
+        next_offset += count
+    close()
+    return Written(records, size, files)
+
+
+def _batches(groups: list[int], records: int, shape: Shape, chance: random.Random) -> Iterator[tuple[int, bytes]]:
+    """The batches of one partition, each with the number of its records."""
+    partition = _Partition(groups, shape, chance)
+    while partition.offset < records:
+        yield from partition.next_batches()
+
+
+class _Partition:
+    """One partition that is being made up."""
+
+    def __init__(self, groups: list[int], shape: Shape, chance: random.Random) -> None:
+        self.offset = 0
+        self._groups = groups
+        self._weights = list(accumulate(1 / (group + 1) for group in groups))
+        self._keys = {group: _keys(group, random.Random(group)) for group in groups}
+        self._shape = shape
+        self._chance = chance
+        self._now_ms = START_MS
+        self._open: list[tuple[int, int]] = []  # when to end, which producer
+
+    def next_batches(self) -> Iterator[tuple[int, bytes]]:
+        """A batch, and what is due besides: a transaction's beginning, or its end."""
+        self._now_ms += self._shape.tick_ms
+        while self._open and self._open[0][0] <= self._now_ms:
+            yield 1, self._marker(self._open.pop(0)[1])
+        if self._chance.random() < self._shape.transaction_rate:
+            group = self._pick(1)[0]
+            producer = 1000 + group
+            if all(producer != other for _, other in self._open):
+                self._open.append((self._now_ms + 5 * self._shape.tick_ms, producer))
+                yield self._batch(self._commit(group), Producer(producer, 0))
+        yield self._batch(self._records(), None)
+
+    def _records(self) -> list[bytes]:
+        """Key and value of some commits, as the bytes behind a record's deltas."""
+        wanted = 1 + int(self._chance.expovariate(1 / self._shape.batch_records))
+        made: list[bytes] = []
+        for group in self._pick(wanted):
+            luck = self._chance.random()
+            if luck < self._shape.death_rate:
+                made += [key + b"\x01\0" for key in self._keys[group]]
+            elif luck < self._shape.death_rate + self._shape.group_record_rate:
+                made.append(self._group_record(group))
+            else:
+                made += self._commit(group)
+            if len(made) >= wanted:
+                break
+        return made
+
+    def _pick(self, count: int) -> list[int]:
+        return self._chance.choices(self._groups, cum_weights=self._weights, k=count)
+
+    def _commit(self, group: int) -> list[bytes]:
+        value = _VALUE.pack(3, self.offset, 1, 7, b"node-01", self._now_ms)
+        tail = encode_length(len(value)) + value + b"\0"
+        return [key + tail for key in self._keys[group]]
+
+    def _group_record(self, group: int) -> bytes:
+        name = group_name(group)
+        members = tuple(self._member(name) for _ in range(self._chance.randint(1, 8)))
+        leader = members[0].member_id
+        value = GroupValue("consumer", self.offset, "range", leader, self._now_ms, members)
+        key, data = encode(GroupRecord(name, value))
+        assert data is not None
+        return encode_length(len(key)) + key + encode_length(len(data)) + data + b"\0"
+
+    def _member(self, group: str) -> MemberValue:
+        member_id = f"{group}-{self._chance.getrandbits(128):032x}"
+        subscription, assignment = self._chance.randbytes(40), self._chance.randbytes(80)
+        return MemberValue(member_id, None, group, "/10.0.0.7", 300_000, 45_000, subscription, assignment)
+
+    def _batch(self, bodies: list[bytes], producer: Producer | None) -> tuple[int, bytes]:
+        records = []
+        for delta, body in enumerate(bodies):
+            content = b"\0\0" + encode_length(delta) + body
+            records.append(encode_length(len(content)) + content)
+        batch = encode_batch(self.offset, self._now_ms, self._now_ms, records, producer)
+        self.offset += len(records)
+        return len(records), batch
+
+    def _marker(self, producer: int) -> bytes:
+        kind = ABORT if self._chance.random() < self._shape.abort_rate else COMMIT
+        key, value = _MARKER_KEY.pack(0, kind), _MARKER_VALUE.pack(0, 0)
+        body = encode_length(len(key)) + key + encode_length(len(value)) + value + b"\0"
+        return self._batch([body], Producer(producer, 0, is_control=True))[1]
+
+
+def _keys(group: int, chance: random.Random) -> list[bytes]:
+    """The keys that a group commits, each behind its length as it lies in a record."""
+    name, made = group_name(group).encode(), []
+    head = b"\0\1" + len(name).to_bytes(2, "big") + name
+    topic = f"events-{chance.randrange(200):03d}".encode()
+    for partition in range(1 + int(chance.expovariate(1 / 12))):
+        key = head + len(topic).to_bytes(2, "big") + topic + partition.to_bytes(4, "big")
+        made.append(encode_length(len(key)) + key)
+    return made

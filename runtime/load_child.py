@@ -1,0 +1,136 @@
+"""The process that loads partitions beside the server.
+
+One interpreter has one lock, so a server that loads by itself would answer nobody meanwhile. It starts some of these,
+as many as there are processors, and sends each one job after the other.
+
+A job is a line of JSON on standard input; what was found goes back on standard output, in pieces: four bytes of length
+and a pickle. Pieces are small, because the server takes each of them between two requests. The last of a job is a
+``Report``; it ends when its input does.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import pickle
+import signal
+import struct
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, TypeVar
+
+from ..actors.offsets import GroupData
+from ..actors.records import TransactionValue
+from .errors import StartError
+from .log.errors import Damage, UnsupportedCompression
+from .log.newest import load_partition
+from .log.newest_transactions import load_transactions_partition
+
+PIECE = 2000  # groups; to unpickle so many takes a millisecond
+LENGTH = struct.Struct(">I")
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class Job(NamedTuple):
+    """A partition to load. ``fast``: with numpy if it is there, whose import pays from some size on."""
+
+    partition: int
+    folder: str
+    is_transactions: bool
+    log_bytes: int
+    fast: bool = False
+
+
+class Asleep(NamedTuple):
+    """Some groups of a partition, packed."""
+
+    groups: dict[str, bytes]
+
+
+class Awake(NamedTuple):
+    """Some groups that cannot sleep."""
+
+    groups: dict[str, GroupData]
+
+
+class Ends(NamedTuple):
+    """The largest offsets that are committed for some partitions of topics."""
+
+    offsets: dict[tuple[str, int], int]
+
+
+class Ids(NamedTuple):
+    """Some transactional ids."""
+
+    values: dict[str, TransactionValue]
+
+
+class Report(NamedTuple):
+    """The job is done. ``failure``: why it could not be; then nothing of it was found."""
+
+    records: int = 0
+    unknown_keys: int = 0
+    quarantined: dict[str, str] = {}
+    damages: tuple[Damage, ...] = ()
+    troubles: tuple[str, ...] = ()
+    failure: str = ""
+
+
+Piece = Asleep | Awake | Ends | Ids | Report
+
+
+def run(job: Job) -> Iterator[Piece]:
+    """Do a job, here. What cannot be read is in the report."""
+    try:
+        yield from _transactions(job) if job.is_transactions else _groups(job)
+    except (OSError, StartError, UnsupportedCompression) as error:
+        yield Report(failure=str(error) or repr(error))
+
+
+def _groups(job: Job) -> Iterator[Piece]:
+    loaded = load_partition(Path(job.folder), fast=None if job.fast else False)
+    yield from map(Ends, _pieces(loaded.ends))
+    yield from map(Asleep, _pieces(loaded.asleep))
+    yield from map(Awake, _pieces(loaded.awake))
+    told = tuple(loaded.damages), tuple(loaded.troubles)
+    yield Report(loaded.records, loaded.unknown_keys, loaded.quarantined, *told)
+
+
+def _transactions(job: Job) -> Iterator[Piece]:
+    loaded = load_transactions_partition(Path(job.folder))
+    yield from map(Ids, _pieces(loaded.values))
+    yield Report(loaded.records, loaded.unknown_keys, {}, tuple(loaded.damages), tuple(loaded.troubles))
+
+
+def _pieces(whole: dict[Key, Value]) -> Iterator[dict[Key, Value]]:
+    items = iter(whole.items())
+    while piece := dict(islice(items, PIECE)):
+        yield piece
+
+
+def serve(jobs: Iterable[bytes], out: BinaryIO) -> None:
+    for line in jobs:
+        for piece in run(Job(*json.loads(line))):
+            data = pickle.dumps(piece, pickle.HIGHEST_PROTOCOL)
+            out.write(LENGTH.pack(len(data)))
+            out.write(data)
+        out.flush()
+
+
+def unpack(data: bytes) -> Piece:
+    """A piece, from our own child."""
+    piece: Piece = pickle.loads(data)
+    return piece
+
+
+def main() -> None:
+    """What the process does. Its server ends it, so a signal for all programs of a terminal is not for it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.disable()  # nothing here is circular, and looking for it takes a third of the time
+    with suppress(BrokenPipeError):  # the server has gone
+        serve(sys.stdin.buffer, sys.stdout.buffer)

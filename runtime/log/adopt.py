@@ -1,0 +1,107 @@
+"""A data folder without ``callboard.json``: a new one, a copy of Kafka's partitions, or one that has lost the file.
+
+How many partitions there are cannot be chosen where some lie already: what lies in which depends on it. Of Kafka's
+folders it is the number of those, if none is missing, and the first records in each must be where they belong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+
+from ...actors.javahash import offsets_partition
+from ...actors.records import GroupRecord, OffsetRecord, Record, TransactionRecord
+from ..errors import StartError
+from .batch import Batch
+from .disk import Disk
+from .errors import DamagedBatch, DamagedRecord, UnsupportedCompression
+from .manifest import log_files
+from .records import decode
+from .segment import scan
+from .transaction_records import decode_transaction
+
+KAFKAS_FILE = "meta.properties"
+"""In each of Kafka's own log folders, not in those of its partitions."""
+
+LOOKED_AT = 20
+"""So many records of a partition say whether it is in its place; a wrong number of partitions shows in the first."""
+
+_TOPICS = ("__consumer_offsets", "__transaction_state")
+_FOLDER = re.compile(r"(.+)-([0-9]{1,9})")
+_OURS = frozenset({"journal", "topics.json", "settings.json", ".compaction"})
+
+
+def refuse_kafkas(disk: Disk, path: Path) -> None:
+    """StartError for a log folder of Kafka's own, or a copy of all of it, before anything in it is touched.
+
+    A Kafka may run on it, or start on it again, and neither would know of the other.
+    """
+    if KAFKAS_FILE in disk.names(path):
+        raise StartError(
+            f"{path}: found {KAFKAS_FILE}, which makes it a log folder of Kafka's; make a data folder of it with"
+            f" callboard import --from-kafka-logs {path} --data DIR"
+        )
+
+
+def counts_of(disk: Disk, path: Path, asked: Mapping[str, int], expected: str) -> tuple[int, ...]:
+    """The partitions of both topics: as many as lie there, or as many as ``asked`` where none do. StartError.
+
+    ``asked`` by the names in ``callboard.json``; ``expected``: how that file would look.
+    """
+    names = disk.names(path)
+    ours = sorted(_OURS & set(names))
+    if ours:
+        raise StartError(
+            f"{path}: found {', '.join(ours)} and no callboard.json, expected it there: what lies in which partition"
+            f" depends on it; put it back, or write it anew with the numbers that it had: {expected}"
+        )
+    folders = [match for name in names if (match := _FOLDER.fullmatch(name)) and (path / name).is_dir()]
+    return tuple(
+        _count(disk, path, topic, sorted(int(match[2]) for match in folders if match[1] == topic), number)
+        for topic, number in zip(_TOPICS, asked.values(), strict=True)
+    )
+
+
+def _count(disk: Disk, path: Path, topic: str, found: list[int], asked: int) -> int:
+    if not found:
+        return asked
+    missing = set(range(found[-1])) - set(found)
+    if missing:
+        raise StartError(
+            f"{path}: found {topic}-{found[-1]} and no {topic}-{min(missing)}, expected all of them; copy what is"
+            f" missing, or make a data folder of what is there, saying how many Kafka has, with"
+            f" callboard import --from-kafka-logs {path} --partitions N --data DIR"
+        )
+    count = len(found)
+    for number in found:
+        for name in islice(_names(disk, path / f"{topic}-{number}", topic), LOOKED_AT):
+            right = offsets_partition(name, count)
+            if right != number:
+                raise StartError(
+                    f"{path}: found '{name}' in {topic}-{number} of {count}, expected it in number {right}; there were"
+                    " other numbers of partitions: copy all folders of one Kafka"
+                )
+    return count
+
+
+def _names(disk: Disk, folder: Path, topic: str) -> Iterator[str]:
+    """The groups or transactional ids of the first records in a partition, as far as they can be read."""
+    try:
+        for file in log_files(disk, folder).files:
+            for batch in scan(disk, file.path):
+                yield from _names_in(batch, topic)
+    except (DamagedBatch, DamagedRecord, UnsupportedCompression):
+        return
+
+
+def _names_in(batch: Batch, topic: str) -> Iterator[str]:
+    if batch.is_control:
+        return
+    for _, _, key, _ in batch.records():
+        record: Record = decode(key, None) if topic == _TOPICS[0] else decode_transaction(key, None)
+        if isinstance(record, OffsetRecord | GroupRecord):
+            yield record.group_id
+        elif isinstance(record, TransactionRecord):
+            yield record.transactional_id

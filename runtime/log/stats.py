@@ -1,0 +1,61 @@
+"""What a log says about itself: plain numbers, for metrics and for people."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from typing import NamedTuple
+
+SYNC_BOUNDS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+"""Upper ends of the classes into which syncs of the journal are counted; the last class is for longer ones."""
+
+
+class PartitionStats(NamedTuple):
+    """``name`` is that of its folder; ``open_bytes`` lie in the segment that is written now; ``failure``: why not."""
+
+    name: str
+    end_offset: int
+    open_bytes: int
+    failure: str
+
+
+class LogStats(NamedTuple):
+    """Counts are since the log was opened; sizes are of now, in bytes; ``partitions`` are those that hold records.
+
+    ``sync_counts`` has a count for each of ``SYNC_BOUNDS_S`` and one for longer ones, each for itself. ``failure`` is
+    why all commits are refused, empty while they are not; ``full`` names what has no room at the moment.
+    """
+
+    records: int = 0
+    rounds: int = 0
+    refused_rounds: int = 0
+    syncs: int = 0
+    sync_seconds: float = 0.0
+    sync_counts: tuple[int, ...] = (0,) * (len(SYNC_BOUNDS_S) + 1)
+    checkpoints: int = 0
+    checkpoint_seconds: float = 0.0
+    journal_files: int = 0
+    journal_bytes: int = 0
+    waiting_bytes: int = 0
+    failure: str = ""
+    full: tuple[str, ...] = ()
+    partitions: tuple[PartitionStats, ...] = ()
+
+    @property
+    def failures(self) -> Mapping[str, str]:
+        """Why a partition is not written any more, by its name."""
+        return {partition.name: partition.failure for partition in self.partitions if partition.failure}
+
+
+class Counters:
+    """What the log's thread counts while it works."""
+
+    def __init__(self) -> None:
+        self.rounds = self.refused_rounds = self.syncs = self.checkpoints = 0
+        self.sync_seconds = self.checkpoint_seconds = 0.0
+        self.sync_counts = [0] * (len(SYNC_BOUNDS_S) + 1)
+
+    def count_sync(self, seconds: float) -> None:
+        self.syncs += 1
+        self.sync_seconds += seconds
+        self.sync_counts[bisect_left(SYNC_BOUNDS_S, seconds)] += 1

@@ -1,0 +1,127 @@
+"""All records of a data folder, ours or Kafka's, in the order of the log, and what is damaged between them.
+
+Nothing is locked or written. While a server runs its partition files may be a quarter of a second behind what it has
+acknowledged (the journal holds that), and the last file of a partition may end in the middle of a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ...actors.records import Record
+from ..errors import StartError
+from ..log.batch import Batch
+from ..log.disk import Disk
+from ..log.errors import Damage, DamagedBatch, DamagedRecord, UnsupportedCompression
+from ..log.folder import INFO_NAME
+from ..log.manifest import LogFile, log_files
+from ..log.partition import PARTITION_FOLDER, TOPIC, TRANSACTIONS_TOPIC
+from ..log.survey import survey
+from ..log.transaction_records import decode_record, decode_transaction
+
+TOPICS = {"offsets": TOPIC, "transactions": TRANSACTIONS_TOPIC}
+"""What people call the two logs, and what their folders are called."""
+
+Decode = Callable[[Batch, bytes | None, bytes | None], Record | None]
+
+
+class LogPartition(NamedTuple):
+    """A partition's folder."""
+
+    topic: str
+    number: int
+    folder: Path
+
+
+class Found(NamedTuple):
+    """A record where it lies. ``record`` is None for what a control batch says besides the ends of transactions."""
+
+    partition: LogPartition
+    offset: int
+    timestamp_ms: int
+    record: Record | None
+
+
+class Unreadable(NamedTuple):
+    """A record, or all of a batch, whose checksum is right and whose content makes no sense."""
+
+    partition: LogPartition
+    path: Path
+    position: int  # of the batch, in bytes
+    offset: int  # of the record, or the first of the batch
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: offset {self.offset} in the batch at byte {self.position} cannot be read: {self.reason}"
+
+
+def find_partitions(
+    data: Path, topic: str | None = None, numbers: Sequence[int] = (), disk: Disk | None = None
+) -> list[LogPartition]:
+    """The partitions in a data folder, those of offsets first; only the ones asked for.
+
+    StartError when that is no data folder, or a partition is asked for that is not there.
+    """
+    if not data.is_dir():
+        raise StartError(f"{data}: found no folder, expected the data folder of a server; check the path")
+    names = (disk or Disk()).names(data)
+    matches = [match for name in names if (match := PARTITION_FOLDER.fullmatch(name))]
+    if not matches and INFO_NAME not in names:
+        raise StartError(
+            f"{data}: found neither {INFO_NAME} nor a folder {TOPIC}-N, expected the data folder of a server;"
+            " give the folder that holds those of the partitions"
+        )
+    found = [LogPartition(match[1], int(match[2]), data / match[0]) for match in matches]
+    wanted = [one for one in found if topic in (None, one.topic) and (not numbers or one.number in numbers)]
+    missing = set(numbers) - {one.number for one in wanted}
+    if missing:
+        raise StartError(f"{data}: found no partition {min(missing)} with records; leave it out")
+    return sorted(wanted, key=lambda one: one[:2])
+
+
+def walk(partition: LogPartition, disk: Disk) -> Iterator[Found | Damage | Unreadable]:
+    """Everything in a partition, oldest first. OSError that names the file where the disk fails."""
+    decode = decoder(partition)
+    for file, piece in batches(partition, disk):
+        if isinstance(piece, Damage):
+            yield piece
+        else:
+            yield from _records(partition, file, piece, decode)
+
+
+def decoder(partition: LogPartition) -> Decode:
+    """What makes records of the keys and values of a partition; it may raise DamagedRecord."""
+    return _decode_transaction if partition.topic == TRANSACTIONS_TOPIC else decode_record
+
+
+def batches(partition: LogPartition, disk: Disk) -> Iterator[tuple[LogFile, Batch | Damage]]:
+    """The good batches of all files, and the damage between them, each with its file."""
+    files = log_files(disk, partition.folder).files
+    next_bases = [*(file.base for file in files[1:]), None]
+    for file, next_base in zip(files, next_bases, strict=False):  # there may be no file yet
+        for piece in survey(disk, file.path, file.base, next_base):
+            yield file, piece
+
+
+def is_torn_tail(damage: Damage, partition: LogPartition, disk: Disk) -> bool:
+    """Whether it is the end of the newest file: a batch that is being written, or that a crash has cut off."""
+    last = log_files(disk, partition.folder).files[-1]
+    return damage.offset_after is None and damage.is_certain and damage.path == last.path and not last.is_closed
+
+
+def _records(partition: LogPartition, file: LogFile, batch: Batch, decode: Decode) -> Iterator[Found | Unreadable]:
+    offset = batch.base_offset
+    try:
+        for offset, timestamp_ms, key, value in batch.records():
+            try:
+                yield Found(partition, offset, timestamp_ms, decode(batch, key, value))
+            except DamagedRecord as damage:
+                yield Unreadable(partition, file.path, batch.position, offset, str(damage))
+    except (DamagedBatch, UnsupportedCompression) as error:
+        yield Unreadable(partition, file.path, batch.position, batch.base_offset, str(error))
+
+
+def _decode_transaction(_batch: Batch, key: bytes | None, value: bytes | None) -> Record:
+    return decode_transaction(key, value)

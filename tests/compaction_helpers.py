@@ -1,0 +1,153 @@
+"""Small logs with everything that compaction must mind, written to a disk, and what a reader makes of one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from callboard.runtime.log.batch import Batch, Producer, encode_batch
+from callboard.runtime.log.disk import Disk
+from callboard.runtime.log.manifest import log_files, write_file
+from callboard.runtime.log.segment import scan, segment_base, segment_name
+from callboard.runtime.log.varint import encode_length, encode_signed
+
+FOLDER = Path("/data/__consumer_offsets-0")
+"""On a disk in memory; on a real one tests use their own."""
+
+START_MS = 1_700_000_000_000
+DAY_MS = 86_400_000
+
+
+class Rec(NamedTuple):
+    """A record: no key if it is None, a tombstone if the value is."""
+
+    key: bytes | None
+    value: bytes | None
+    delay_ms: int = 0
+
+
+class Bat(NamedTuple):
+    """A batch. ``kind``: plain, transaction, commit or abort; the last two have no records of their own."""
+
+    records: tuple[Rec, ...]
+    kind: str = "plain"
+    producer: int = 7
+
+
+def encoded(batch: Bat, base_offset: int, time_ms: int) -> bytes:
+    if batch.kind in ("commit", "abort"):
+        key = b"\0\0" + (1 if batch.kind == "commit" else 0).to_bytes(2, "big")
+        batch = batch._replace(records=(Rec(key, b"\0\0\0\0\0\0"),))
+        records, producer = batch.records, Producer(batch.producer, 0, is_control=True)
+    else:
+        records, producer = batch.records, Producer(batch.producer, 0)
+    framed = [_framed(record, delta) for delta, record in enumerate(records)]
+    newest_ms = time_ms + max(record.delay_ms for record in records)
+    return encode_batch(base_offset, time_ms, newest_ms, framed, None if batch.kind == "plain" else producer)
+
+
+def _framed(record: Rec, delta: int) -> bytes:
+    parts = [b"\0", encode_signed(record.delay_ms), encode_length(delta)]
+    for part in (record.key, record.value):
+        parts.append(b"\1" if part is None else encode_length(len(part)) + part)
+    body = b"".join([*parts, b"\0"])
+    return encode_length(len(body)) + body
+
+
+def write_files(disk: Disk, files: Iterable[Sequence[Bat]], folder: Path = FOLDER, base: int = 0) -> int:
+    """Write segments, the last of which is open; the next offset."""
+    disk.make_folder(folder)
+    offset = base
+    for batches in files:
+        first, data = offset, b""
+        for batch in batches:
+            data += encoded(batch, offset, START_MS + offset)
+            offset += len(batch.records) or 1
+        write_file(disk, folder / segment_name(first), data)
+    for path in (folder, folder.parent, folder.parent.parent):
+        disk.sync_folder(path)
+    return offset
+
+
+class State(NamedTuple):
+    """What a log says: offset, time and value of each key that lives; what open transactions would write; its end."""
+
+    live: dict[bytes, tuple[int, int, bytes]]
+    pending: dict[int, dict[bytes, tuple[int, int, bytes | None]]]
+    end: int
+
+
+class Replay:
+    """What lies later in the log counts, whenever the marker comes; a tombstone takes what is pending along."""
+
+    def __init__(self) -> None:
+        self.end = 0
+        self._newest: dict[bytes, tuple[int, int, bytes | None]] = {}
+        self._pending: dict[int, dict[bytes, tuple[int, int, bytes | None]]] = {}
+
+    def batch(self, batch: Batch, from_offset: int = 0) -> None:
+        for offset, time_ms, key, value in batch.records():
+            if offset >= from_offset and key is not None:
+                self._record(batch, key, (offset, time_ms, value))
+        self.end = batch.last_offset + 1
+
+    def _record(self, batch: Batch, key: bytes, found: tuple[int, int, bytes | None]) -> None:
+        if batch.is_control:
+            for other, pending in self._pending.pop(batch.producer_id, {}).items():
+                if key[3] == 1 and self._newest.get(other, (-1,))[0] < pending[0]:
+                    self._newest[other] = pending
+        elif batch.is_transactional:
+            self._pending.setdefault(batch.producer_id, {})[key] = found
+        else:
+            self._newest[key] = found
+
+    def state(self) -> State:
+        live = {key: (at, ms, value) for key, (at, ms, value) in self._newest.items() if value is not None}
+        return State(live, self._pending, self.end)
+
+
+def by_manifest(disk: Disk, folder: Path = FOLDER) -> State:
+    """What a reader of the manifest finds; offsets must go up, and files must hold what their names say."""
+    replay = Replay()
+    for file in log_files(disk, folder).files:
+        assert file.base >= replay.end or not replay.end
+        for batch in scan(disk, file.path):
+            assert batch.base_offset >= max(replay.end, file.base)
+            replay.batch(batch)
+    return replay.state()
+
+
+def by_plain_names(disk: Disk, folder: Path = FOLDER) -> State:
+    """What a reader finds who knows Kafka's names alone, and passes over offsets below the next that it expects."""
+    replay = Replay()
+    for name in disk.names(folder):
+        if segment_base(name) is not None:
+            for batch in scan(disk, folder / name):
+                if batch.last_offset >= replay.end:
+                    replay.batch(batch, replay.end)
+    return replay.state()
+
+
+def offsets(disk: Disk, folder: Path = FOLDER) -> list[int]:
+    """The offsets of all records of the log, of markers too."""
+    found = [
+        offset
+        for file in log_files(disk, folder).files
+        for batch in scan(disk, file.path)
+        for offset, _, _, _ in batch.records()
+    ]
+    assert all(one < other for one, other in pairwise(found))
+    return found
+
+
+def contents(disk: Disk, folder: Path) -> dict[str, bytes]:
+    """The files of a folder by name."""
+    found = {}
+    for name in disk.names(folder):
+        fd = disk.open(folder / name, os.O_RDONLY)
+        found[name] = disk.read(fd, disk.size(fd), 0)
+        disk.close(fd)
+    return found

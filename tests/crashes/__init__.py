@@ -1,0 +1,1 @@
+"""Seeded lives of the log on a disk that crashes: ``life`` lives them, ``model`` knows what must be there then."""

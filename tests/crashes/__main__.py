@@ -1,0 +1,30 @@
+"""``python -m crashes SEED [COUNT]``: one run again, with everything that happened; or many, and which of them fail."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from .life import Run
+
+
+def main() -> int:
+    seed, count = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    failed = 0
+    started_s = time.monotonic()
+    for number in range(seed, seed + count):
+        run = Run(number)
+        try:
+            run.run()
+        except BaseException as error:
+            failed += 1
+            print(f"seed {number}: {type(error).__name__}: {str(error)[:2000]}")
+            if count == 1:
+                print("\n".join(run.story))
+                raise
+    print(f"{count} runs, {failed} failed, {count / (time.monotonic() - started_s):.0f} runs/s")
+    return min(failed, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,54 @@
+"""What the records of one partition mean, key by key: the plainest replay there is, to hold others against it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from callboard.actors.records import (
+    GroupRecord,
+    MarkerRecord,
+    OffsetRecord,
+    PendingOffsetRecord,
+    Record,
+    TransactionRecord,
+)
+
+Key = tuple[object, ...]
+State = dict[Key, tuple[int, object]]
+
+
+def live(records: Iterable[tuple[int, Record]]) -> State:
+    """The newest value of each key with its log offset, and those that open transactions are about to commit."""
+    newest: State = {}
+    pending: dict[int, State] = {}
+    for offset, record in records:
+        if isinstance(record, MarkerRecord):
+            ended = pending.pop(record.producer_id, {})
+            _commit(newest, ended if record.committed else {})
+        elif isinstance(record, PendingOffsetRecord):
+            pending.setdefault(record.producer_id, {})[_key(record)] = offset, record.value
+        else:
+            newest[_key(record)] = offset, getattr(record, "value", None)
+    about_to = {
+        ("about to", producer, *key): value
+        for producer, values in pending.items()
+        for key, value in values.items()
+        if newest.get(key, (-1,))[0] < value[0]
+    }
+    return {key: value for key, value in newest.items() if value[1] is not None} | about_to
+
+
+def _commit(newest: State, ended: Mapping[Key, tuple[int, object]]) -> None:
+    """What lies later in the log counts, whenever the marker comes."""
+    for key, (offset, value) in ended.items():
+        if newest.get(key, (-1,))[0] < offset:
+            newest[key] = offset, value
+
+
+def _key(record: Record) -> Key:
+    if isinstance(record, OffsetRecord | PendingOffsetRecord):
+        return "offset", record.group_id, record.topic, record.partition
+    if isinstance(record, GroupRecord):
+        return "group", record.group_id
+    assert isinstance(record, TransactionRecord), f"nobody has appended {record}"
+    return "transaction", record.transactional_id

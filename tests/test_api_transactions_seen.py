@@ -1,0 +1,63 @@
+"""DescribeTransactions and ListTransactions: what tools see of transactions, as Kafka 4.3.1 shows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from door import frame, on_a_loop, open_door
+from test_api_transactions import TX, add_offsets, init, opened
+
+
+@on_a_loop
+async def test_transactions_are_described(tmp_path: Path) -> None:
+    async with open_door(tmp_path) as door:
+        client = await door.connect()
+        producer = await init(client)
+        before_ms = door.node.clock.wall_ms()
+        await opened(client, b"x", producer)
+        await add_offsets(client, producer)
+        await init(client, "idle")
+        answer = await client.ask("describe_transactions", transactional_ids=[TX, "nobody", "", TX])
+        open_one, nobody, nameless, again = answer["transaction_states"]
+        assert open_one == again
+        assert (open_one["transaction_state"], open_one["transaction_timeout"]) == ("Ongoing", 60_000)
+        assert open_one["transaction_start_time"].timestamp() * 1000 >= before_ms
+        assert {key: open_one[key] for key in producer} == producer
+        [ours, theirs] = open_one["topics"]
+        assert (ours["topic"], len(ours["partitions"]), theirs) == (
+            "__consumer_offsets",
+            1,
+            {"topic": "t", "partitions": [0]},
+        )
+        assert (nobody["error_code"], nameless["error_code"]) == ("TRANSACTIONAL_ID_NOT_FOUND", "INVALID_REQUEST")
+        client.write(frame("describe_transactions", 0, transactional_ids=["idle"]))
+        state = b"\x05idle\x06Empty" + (60_000).to_bytes(4, "big") + b"\xff" * 8  # it has begun at no time
+        assert state in await client.receive_frame()
+
+
+@pytest.mark.parametrize(
+    ("states", "of_idle", "age_ms", "found", "unknown"),
+    [
+        ([], False, -1, ["idle", TX], []),
+        (["Ongoing"], False, -1, [TX], []),
+        (["Ongoing", "Empty", "x"], False, -1, ["idle", TX], ["x"]),
+        (["ongoing", "ongoing"], False, -1, [], ["ongoing"]),
+        ([], True, -1, ["idle"], []),
+        (["Ongoing"], True, -1, [], []),
+        ([], False, 3_600_000, ["idle"], []),
+    ],
+)
+@on_a_loop
+async def test_transactions_are_found_by_what_they_are(
+    tmp_path: Path, states: list[str], of_idle: bool, age_ms: int, found: list[str], unknown: list[str]
+) -> None:
+    """One that was never begun is older than any, as in Kafka."""
+    async with open_door(tmp_path) as door:
+        client = await door.connect()
+        idle = (await init(client, "idle"))["producer_id"]
+        await opened(client, b"x", await init(client))
+        asked = {"state_filters": states, "producer_id_filters": [idle] if of_idle else [], "duration_filter": age_ms}
+        answer = await client.ask("list_transactions", **asked)
+        assert sorted(one["transactional_id"] for one in answer["transaction_states"]) == found
+        assert answer["unknown_state_filters"] == unknown

@@ -1,0 +1,222 @@
+"""``callboard compact``: what it says, what it refuses, and how it goes on past what is damaged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from compaction_helpers import Bat, Rec, by_manifest, write_files
+
+from callboard.bench.loggen import Shape, write_log
+from callboard.runtime import compact
+from callboard.runtime.errors import StartError
+from callboard.runtime.log.compaction.job import Report
+from callboard.runtime.log.disk import Disk
+from callboard.runtime.log.folder import FORMAT, INFO_NAME
+from callboard.runtime.log.manifest import manifest_folder, manifest_name, newest_manifest
+from callboard.runtime.log.segment import scan, segment_name
+
+INFO = {"format": FORMAT, "cluster_id": "a" * 22, "offsets_partitions": 5, "transactions_partitions": 5}
+FILES = [
+    [Bat((Rec(b"a", b"1"), Rec(b"b", b"1"), Rec(b"a", b"2")))],
+    [Bat((Rec(b"b", b"2"), Rec(b"c", b"1")))],
+    [Bat((Rec(b"c", b"2"),))],
+]
+NAMES = ("__consumer_offsets-0", "__consumer_offsets-3", "__transaction_state-1")
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+class Program:
+    """The command in this process, on a folder with three partitions."""
+
+    def __init__(self, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.data = data
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str, data: Path | None = None) -> Done:
+        try:
+            code: Any = compact.main(["--data", str(data or self.data), "--processes", "1", *arguments])
+        except StartError as error:
+            return Done(2, self._capsys.readouterr().out, str(error))
+        except SystemExit as end:
+            code = end.code
+        return Done(code or 0, *self._capsys.readouterr())
+
+    def json(self, *arguments: str) -> Any:
+        done = self(*arguments, "--json")
+        assert done.code == 0, done.err
+        return json.loads(done.out)
+
+
+@pytest.fixture
+def program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:
+    (tmp_path / INFO_NAME).write_text(json.dumps(INFO))
+    for name in NAMES:
+        write_files(Disk(), FILES, tmp_path / name)
+    return Program(tmp_path, capsys)
+
+
+def generation(program: Program, name: str) -> int:
+    return newest_manifest(Disk(), program.data / name).generation
+
+
+def test_it_says_what_it_did(program: Program) -> None:
+    before = {name: by_manifest(Disk(), program.data / name) for name in NAMES}
+    done = program()
+    assert done.code == 0
+    first, second = done.out.splitlines()
+    assert first.startswith("3 partitions compacted, 0 had nothing to do, in ")
+    assert second.startswith("records 15 -> 9, bytes ")
+    assert {name: by_manifest(Disk(), program.data / name) for name in NAMES} == before
+    assert program().out.startswith("0 partitions compacted, 3 had nothing to do")
+
+
+def test_old_files_go_after_the_grace(program: Program) -> None:
+    assert "old file" not in program().out
+    assert program("--grace-minutes", "0").out.splitlines()[1] == "3 old files removed"
+    assert program("--grace-minutes", "0").out.splitlines()[1:] == []
+
+
+def test_a_dry_run_changes_nothing(program: Program) -> None:
+    rows = program.json("--dry-run")
+    assert [row["partition"] for row in rows] == list(NAMES)
+    assert {(row["generation"], row["clean_bytes"], row["dirty_ratio"], row["is_due"]) for row in rows} == {
+        (0, 0, "1.000", "yes")
+    }
+    assert program("--dry-run").out.splitlines()[0].split()[:2] == ["partition", "generation"]
+    assert generation(program, NAMES[0]) == 0
+
+
+def test_only_the_partitions_that_are_asked_for(program: Program) -> None:
+    reports = program.json("--partitions", "3,__transaction_state-1")["partitions"]
+    assert [(report["partition"], report["status"]) for report in reports] == [
+        ("__consumer_offsets-3", "compacted"),
+        ("__transaction_state-1", "compacted"),
+    ]
+    assert [generation(program, name) for name in NAMES] == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x", "bad --partitions 'x': expected numbers, A-B or __transaction_state-N"),
+        ("3-1", "bad --partitions '3-1': expected A-B with A up to B"),
+        ("", "bad --partitions ''"),
+        ("0,4", "found no __consumer_offsets-4, which --partitions asks for"),
+    ],
+)
+def test_a_list_that_makes_no_sense_is_refused(program: Program, text: str, expected: str) -> None:
+    done = program("--partitions", text)
+    assert done.code == 2
+    assert expected in done.err
+
+
+def test_ranges_are_read() -> None:
+    numbers = [f"__consumer_offsets-{number}" for number in (7, 1, 2, 3)]
+    assert compact.parse_partitions("7, 1-3,2,__transaction_state-2") == [*numbers, "__transaction_state-2"]
+
+
+def test_damage_stops_its_partition_alone(program: Program) -> None:
+    path = program.data / NAMES[0] / segment_name(3)
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    done = program("--json")
+    assert done.code == 3
+    assert f"{path}: damaged batch at byte 0: checksum" in done.err
+    statuses = [report["status"] for report in json.loads(done.out)["partitions"]]
+    assert statuses == ["damaged", "compacted", "compacted"]
+    assert [generation(program, name) for name in NAMES] == [0, 1, 1]
+
+
+def test_a_manifest_of_a_newer_version_stops_its_partition_alone(program: Program) -> None:
+    where = manifest_folder(program.data / NAMES[1])
+    where.mkdir(parents=True)
+    (where / manifest_name(1)).write_text('{"version": 9}')
+    done = program()
+    assert done.code == 3
+    assert "found manifest version 9" in done.err
+    assert [generation(program, name) for name in (NAMES[0], NAMES[2])] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (None, f"found no {INFO_NAME}"),
+        (json.dumps({**INFO, "format": FORMAT + 1}), "a newer version wrote this folder"),
+        (json.dumps({**INFO, "format": 1}), "start a server of this version on it once"),
+        ("no json", "found no JSON"),
+    ],
+)
+def test_a_folder_that_is_not_of_this_version_is_refused(
+    program: Program, tmp_path: Path, content: str | None, expected: str
+) -> None:
+    info = program.data / INFO_NAME
+    if content is None:
+        info.unlink()
+    else:
+        info.write_text(content)
+    done = program()
+    assert done.code == 2
+    assert expected in done.err
+    assert generation(program, NAMES[0]) == 0
+    assert "found no folder" in program(data=tmp_path / "nowhere").err
+
+
+def test_a_ratio_that_is_not_reached_waits_and_force_does_not(program: Program) -> None:
+    program()
+    folder = program.data / NAMES[0]
+    write_files(Disk(), [[Bat((Rec(b"z", b"1"),))]], folder, base=6)
+    write_files(Disk(), [[Bat((Rec(b"z", b"2"),))]], folder, base=7)
+    assert program.json("--min-cleanable-ratio", "0.99")["partitions"][0]["status"] == "nothing"
+    assert program.json("--min-cleanable-ratio", "0.99", "--force")["partitions"][0]["status"] == "compacted"
+
+
+def test_an_open_transaction_is_named(program: Program) -> None:
+    folder = program.data / "__consumer_offsets-1"
+    write_files(Disk(), [[Bat((Rec(b"a", b"1"),), "transaction")], *FILES], folder)
+    done = program("--partitions", "1")
+    assert done.code == 0
+    assert done.out.startswith("0 partitions compacted, 0 had nothing to do, 1 waiting, in")
+    assert f"{folder}: a transaction is open since offset 0; what follows waits for its end" in done.err
+
+
+def test_several_processes_do_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folders = [tmp_path / name for name in ("one", "two")]
+    for folder in folders:
+        shape = Shape(20_000, 4, groups=60, segment_bytes=100_000, transaction_rate=0.05)
+        written = write_log(folder, shape, seed=5)
+        assert written.records >= 20_000 and written.files > 8
+        (folder / INFO_NAME).write_text(json.dumps(INFO))
+    states = [by_manifest(Disk(), path) for path in sorted(folders[0].glob("__*"))]
+    for processes, folder in zip(("1", "3"), folders, strict=True):
+        with pytest.raises(SystemExit) as end:
+            compact.main(["--data", str(folder), "--processes", processes])
+        assert end.value.code == 0
+        assert "4 partitions compacted" in capsys.readouterr().out
+    for folder in folders:
+        paths = sorted(folder.glob("__*"))
+        assert [by_manifest(Disk(), path) for path in paths] == states
+        assert all(
+            sum(batch.record_count for batch in scan(Disk(), file)) for path in paths for file in path.glob("*.log")
+        )
+
+
+def test_the_summary_counts() -> None:
+    reports = [
+        Report("p-0", "compacted", 1_000_000, 20_000, 5_000_000, 100_000, 1.0, 3),
+        Report("p-1", "nothing"),
+        Report("p-2", "damaged", reason="x"),
+    ]
+    assert compact.in_words(reports, 1.25).splitlines() == [
+        "1 partition compacted, 1 had nothing to do, in 1.2 s",
+        "records 1,000,000 -> 20,000, bytes 5,000,000 -> 100,000 (2.0 %)",
+        "3 old files removed",
+    ]

@@ -1,0 +1,325 @@
+"""How a compacted file becomes the log: all at once, whoever is killed when, and however many try."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compaction_helpers import (
+    FOLDER,
+    START_MS,
+    Bat,
+    Rec,
+    State,
+    by_manifest,
+    by_plain_names,
+    offsets,
+    write_files,
+)
+
+from callboard.runtime.faulty_disk import Fault, FaultyDisk, PowerLoss
+from callboard.runtime.log.compaction.garbage import ORPHAN_MS, tidy
+from callboard.runtime.log.compaction.plan import make_plan
+from callboard.runtime.log.compaction.publish import locked, published
+from callboard.runtime.log.compaction.swap import Settings, commit, compact, write_draft
+from callboard.runtime.log.disk import Disk
+from callboard.runtime.log.manifest import (
+    FOLDER as COMPACTION,
+)
+from callboard.runtime.log.manifest import (
+    ManifestError,
+    generations,
+    log_files,
+    manifest_folder,
+    manifest_name,
+    newest_manifest,
+    segments_folder,
+    write_file,
+)
+
+NOW_MS = START_MS + 1_000_000
+GRACE_MS = 3_600_000
+SETTINGS = Settings(NOW_MS, "test", -1.0, delete_retention_ms=0, segment_bytes=400)
+
+
+_numbers = count(1000)
+
+
+def ids() -> Callable[[], str]:
+    """As good as random: no two are the same."""
+    return lambda: f"{next(_numbers):08x}"
+
+
+def run(disk: Disk, now_ms: int = NOW_MS, new_id: Callable[[], str] | None = None) -> Any:
+    return compact(disk, FOLDER, SETTINGS._replace(now_ms=now_ms), lambda: now_ms, new_id or ids())
+
+
+def a_log(files: int = 6) -> list[list[Bat]]:
+    """Keys that come again in other files, tombstones, a transaction; the last file is open."""
+
+    def one(number: int) -> list[Bat]:
+        again, gone = f"k{number % 2}".encode(), f"k{number}".encode()
+        return [
+            Bat((Rec(again, b"%d" % number), Rec(b"own%d" % number, b"x" * 60), Rec(b"k%d" % (number + 1), b"y"))),
+            Bat((Rec(b"t", b"%d" % number),), "transaction", number),
+            Bat((), "commit" if number % 3 else "abort", number),
+            Bat((Rec(gone, None),)),
+        ]
+
+    return [one(number) for number in range(files)]
+
+
+def a_run(disk: Disk) -> None:
+    """Everything, twice: the second makes tombstones go that the first found."""
+    for now_ms in (NOW_MS, NOW_MS + 10):
+        new_id = ids()
+        run(disk, now_ms, new_id)
+        tidy(disk, FOLDER, now_ms + 1, 0, new_id)
+
+
+def a_late_run(disk: Disk) -> None:
+    """The same, and both are published at once: what a tombstone deleted and the tombstone go together."""
+    new_id = ids()
+    for now_ms in (NOW_MS, NOW_MS + 10):
+        run(disk, now_ms, new_id)
+    tidy(disk, FOLDER, NOW_MS + 11, 0, new_id)
+
+
+each_way = pytest.mark.parametrize("a_whole_run", [a_run, a_late_run])
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    found = FaultyDisk()
+    write_files(found, a_log())
+    return found
+
+
+def after_every_kill(make: Callable[[], FaultyDisk], what: Callable[[Disk], None]) -> Iterator[FaultyDisk]:
+    """The disk as it was when the process was in the middle of each of its changes."""
+    for change in count(1):
+        disk = make()
+        disk.crash_at(change)
+        try:
+            what(disk)
+        except PowerLoss:
+            yield disk
+        else:
+            assert change > 40, "so few changes cannot be all of a run"
+            return
+
+
+def fresh(seed: int = 0) -> FaultyDisk:
+    disk = FaultyDisk(seed)
+    write_files(disk, a_log())
+    return disk
+
+
+@each_way
+def test_killed_anywhere_it_leaves_a_log_that_says_the_same(a_whole_run: Callable[[Disk], None]) -> None:
+    """To who reads by the manifest and to who reads plain names; and the next run finishes what was begun."""
+    expected = by_manifest(fresh())
+    for found in after_every_kill(fresh, a_whole_run):
+        disk = found.kill()
+        assert by_manifest(disk) == expected
+        assert by_plain_names(disk) == expected
+        a_run(disk)
+        assert by_manifest(disk) == by_plain_names(disk) == expected
+        tidy(disk, FOLDER, NOW_MS + 2 * ORPHAN_MS, 0)
+        assert_tidy(disk)
+
+
+@each_way
+@pytest.mark.parametrize("seed", range(8))
+def test_a_loss_of_power_anywhere_leaves_a_log_that_says_the_same(
+    seed: int, a_whole_run: Callable[[Disk], None]
+) -> None:
+    expected = by_manifest(fresh())
+    for found in after_every_kill(lambda: fresh(seed), a_whole_run):
+        disk = found.crash()
+        assert by_manifest(disk) == expected
+        assert by_plain_names(disk) == expected
+        a_run(disk)
+        assert by_manifest(disk.crash()) == by_plain_names(disk.crash()) == expected
+
+
+def assert_tidy(disk: Disk) -> None:
+    """Nothing lies about that no manifest names, and plain names are the compacted files and what is open."""
+    manifest, files = log_files(disk, FOLDER)
+    assert disk.names(segments_folder(FOLDER)) == sorted(one.file for one in manifest.segments)
+    assert disk.names(manifest_folder(FOLDER)) == [manifest_name(manifest.generation)]
+    assert sorted(disk.names(FOLDER / COMPACTION)) == ["lock", "manifest", "published", "segments"]
+    plain = [f"{file.base:020d}.log" for file in files]
+    assert disk.names(FOLDER) == [COMPACTION, *plain]
+
+
+@pytest.mark.parametrize("operation", ["open", "read", "write", "sync", "sync_folder", "link", "rename", "remove"])
+@pytest.mark.parametrize("skip", [0, 1, 2, 5])
+def test_a_disk_that_fails_once_leaves_the_log_as_it_was(disk: FaultyDisk, operation: str, skip: int) -> None:
+    expected = by_manifest(disk)
+    disk.fail(Fault(operation, 5, "*.compaction*" if operation == "read" else "*", skip=skip))
+    with suppress(OSError):
+        a_run(disk)
+    disk.mend()
+    assert by_manifest(disk) == by_plain_names(disk) == expected
+    a_run(disk)
+    assert by_manifest(disk) == by_plain_names(disk) == expected
+
+
+def test_of_two_that_began_alike_one_wins_and_the_other_leaves_nothing(disk: FaultyDisk) -> None:
+    expected = by_manifest(disk)
+    drafts = [write_draft(disk, FOLDER, make_plan(disk, FOLDER), SETTINGS, ids()) for _ in range(2)]
+    first, second = drafts
+    assert first is not None and second is not None
+    assert commit(disk, FOLDER, second, NOW_MS, "0000000a")
+    assert not commit(disk, FOLDER, first, NOW_MS, "0000000b")
+    assert newest_manifest(disk, FOLDER).segments == second.manifest.segments
+    assert disk.names(segments_folder(FOLDER)) == sorted(one.file for one in second.manifest.segments)
+    assert by_manifest(disk) == expected
+
+
+class Interrupted(Disk):
+    """A disk on which somebody else is quicker, once: before we are alone to put the first manifest in its place."""
+
+    def __init__(self, disk: Disk, meanwhile: Callable[[], None]) -> None:
+        self._disk = disk
+        self._meanwhile: Callable[[], None] | None = meanwhile
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("_"):
+            return object.__getattribute__(self, name)
+        if name == "lock" and self._meanwhile is not None:
+            meanwhile, self._meanwhile = self._meanwhile, None
+            meanwhile()
+        return getattr(self._disk, name)
+
+
+def test_who_loses_plans_anew(disk: FaultyDisk) -> None:
+    def meanwhile() -> None:
+        run(disk, new_id=lambda: "00000100")
+        write_files(disk, [[Bat((Rec(b"k0", b"newer"),))], [Bat((Rec(b"open", b"1"),))]], base=36)
+
+    assert by_manifest(disk).end == 36
+    draft = run(Interrupted(disk, meanwhile))
+    assert draft.manifest.generation == 2
+    assert draft.manifest.clean_end == 37
+    assert by_manifest(disk).live[b"k0"][2] == b"newer"
+
+
+def test_a_late_draft_of_a_generation_that_was_collected_counts_for_nothing(disk: FaultyDisk) -> None:
+    """Its number is free again, but it is no longer the next."""
+    late = write_draft(disk, FOLDER, make_plan(disk, FOLDER), SETTINGS, lambda: "0000000f")
+    assert late is not None
+    a_run(disk)
+    tidy(disk, FOLDER, NOW_MS + 100, 0)
+    assert generations(disk, FOLDER) == [2]
+    assert not commit(disk, FOLDER, late, NOW_MS + 200, "0000000a")
+
+
+def test_a_draft_whose_files_were_collected_counts_for_nothing(disk: FaultyDisk) -> None:
+    """Its run stood still for more than a day, in a machine that was suspended, and others took it for dead."""
+    late = write_draft(disk, FOLDER, make_plan(disk, FOLDER), SETTINGS, lambda: "0000000f")
+    assert late is not None
+    before = by_manifest(disk)
+    tidy(disk, FOLDER, NOW_MS + 2 * ORPHAN_MS, 0)
+    assert not commit(disk, FOLDER, late, NOW_MS + 2 * ORPHAN_MS, "0000000a")
+    assert generations(disk, FOLDER) == []
+    assert by_manifest(disk) == before
+
+
+def test_nothing_is_published_or_collected_before_its_time(disk: FaultyDisk) -> None:
+    """Who listed the files then may still open one."""
+    names = disk.names(FOLDER)
+    run(disk)
+    tidy(disk, FOLDER, NOW_MS + GRACE_MS - 1, GRACE_MS)
+    assert disk.names(FOLDER) == [COMPACTION, *names]
+    run(disk, NOW_MS + GRACE_MS - 1)
+    tidy(disk, FOLDER, NOW_MS + GRACE_MS, GRACE_MS)
+    assert published(disk, FOLDER) == 1, "the one that was the newest an hour ago"
+    assert generations(disk, FOLDER) == [1, 2]
+    tidy(disk, FOLDER, NOW_MS + 2 * GRACE_MS, GRACE_MS)
+    assert (published(disk, FOLDER), generations(disk, FOLDER)) == (2, [2])
+    assert_tidy(disk)
+
+
+def test_only_one_publishes(disk: FaultyDisk) -> None:
+    run(disk)
+    names = disk.names(FOLDER)
+    with locked(disk, FOLDER) as alone:
+        assert alone
+        assert tidy(disk, FOLDER, NOW_MS + GRACE_MS, 0) == (0, 0)
+    assert disk.names(FOLDER) == names
+
+
+def test_what_a_killed_run_left_goes_when_it_can_never_count(disk: FaultyDisk) -> None:
+    disk.make_folder(segments_folder(FOLDER))
+    seconds = NOW_MS // 1000
+    young = f"{0:020d}-{2:010d}-{seconds:08x}0000000a.log"
+    lost = f"{0:020d}-{1:010d}-{seconds:08x}0000000b.log"
+    foreign = "somebody.txt"
+    for name in (young, lost, foreign):
+        write_file(disk, segments_folder(FOLDER) / name, b"x")
+    run(disk)
+    tidy(disk, FOLDER, NOW_MS, 0)
+    left = disk.names(segments_folder(FOLDER))
+    assert young in left and foreign in left and lost not in left
+    tidy(disk, FOLDER, NOW_MS + ORPHAN_MS + 1000, 0)
+    left = disk.names(segments_folder(FOLDER))
+    assert young not in left and foreign in left
+
+
+def test_a_manifest_of_a_newer_version_is_refused(disk: FaultyDisk) -> None:
+    disk.make_folder(manifest_folder(FOLDER))
+    write_file(disk, manifest_folder(FOLDER) / manifest_name(3), b'{"version": 2}')
+    with pytest.raises(ManifestError, match=r"0003\.json: found manifest version 2, expected 1; a newer version"):
+        run(disk)
+    with pytest.raises(ManifestError, match="use that version"):
+        by_manifest(disk)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b'{"version": 1}',
+        b'{"version": 1, "generation": 1, "parent": 0, "owner": "", "created_ms": 0, "clean_end": 5, "replaced": [],'
+        b' "segments": [{"file": "f", "base": 0, "end": 4, "size": 0, "crc32c": 0, "records": 0,'
+        b' "delete_horizon_ms": null}]}',
+    ],
+)
+def test_a_manifest_that_makes_no_sense_is_refused(disk: FaultyDisk, content: bytes) -> None:
+    disk.make_folder(manifest_folder(FOLDER))
+    write_file(disk, manifest_folder(FOLDER) / manifest_name(1), content)
+    with pytest.raises(ManifestError, match=r"0001\.json: found no manifest .* put back a copy"):
+        log_files(disk, FOLDER)
+
+
+def test_a_ratio_below_the_bound_waits(disk: FaultyDisk) -> None:
+    run(disk)
+    write_files(disk, [[Bat((Rec(b"own1", b"2"),))], [Bat((Rec(b"open", b"1"),))]], base=36)
+    plan = make_plan(disk, FOLDER)
+    assert 0 < plan.dirty_ratio < 0.5
+    assert not plan._replace(manifest=plan.manifest._replace(segments=())).is_due(NOW_MS, 0.5)
+    assert plan.is_due(NOW_MS, 0.01)
+
+
+def test_on_a_real_disk_too(tmp_path: Path) -> None:
+    """Links, renames and locks of the system itself, through several generations."""
+    folder, disk = tmp_path / "__consumer_offsets-0", Disk()
+    end = write_files(disk, a_log(), folder)
+    for generation in range(1, 4):
+        expected: State = by_manifest(disk, folder)
+        now_ms = NOW_MS + generation
+        compact(disk, folder, SETTINGS._replace(now_ms=now_ms), partial(int, now_ms))
+        assert by_manifest(disk, folder) == expected
+        tidy(disk, folder, now_ms + 1, 0)
+        assert by_manifest(disk, folder) == by_plain_names(disk, folder) == expected
+        assert newest_manifest(disk, folder).generation == generation
+        end = write_files(disk, a_log(3), folder, end)
+    assert len(offsets(disk, folder)) < end

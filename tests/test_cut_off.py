@@ -1,0 +1,71 @@
+"""What the log says of a request that is not whole: words that tell a person what is wrong with it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from random import Random
+
+import pytest
+from door import CardboardClient, committing, frame, on_a_loop, open_door, random_entity
+from peers.wire import FRAME_SIZE, message_type
+from test_bad_input import body_of
+
+from callboard.runtime.kafka.api import APIS, Api
+from callboard.runtime.kafka.schemas import schema
+from callboard.runtime.kafka.strict import why
+
+CLEAR = re.compile(
+    r"it is cut off"
+    r"|the request ends \d+ bytes before the count of \w+"
+    r"|\w+ has a count of \d+, but the request ends \d+ bytes later"
+    r"|\w+ has a count of -?\d+, expected (0|-1) or more"
+    r"|cut off inside (a varint at byte \d+|of tagged fields)"
+    r"|a string of \d+ bytes, expected at most \d+"
+)
+
+
+def reason(api: Api, version: int, body: bytes) -> str | None:
+    """Why a body cannot be read; None if it can, as far as it goes."""
+    known = schema(api.name, version)
+    try:
+        known.read(body, 0)
+    except (ValueError, IndexError, known.decode_error) as error:
+        return why(error)
+    return None
+
+
+@pytest.mark.parametrize("api", APIS, ids=[api.name for api in APIS])
+def test_wherever_a_request_ends_the_reason_is_clear(api: Api) -> None:
+    chance = Random(api.name)
+    for version in (api.min_version, api.max_version):
+        body = body_of(random_entity(message_type(api.name, version, "request"), chance))
+        reasons = [reason(api, version, body[:size]) for size in range(len(body))]
+        assert [one for one in reasons if one is not None and not CLEAR.fullmatch(one)] == []
+
+
+@pytest.mark.parametrize(
+    ("cut", "says"),
+    [
+        (1, "cannot be read: it is cut off"),
+        (9, "cannot be read: the request ends 12 bytes before the count of topics"),
+        (21, "cannot be read: topics has a count of 1, but the request ends 0 bytes later"),
+    ],
+)
+@on_a_loop
+async def test_the_log_has_it(tmp_path: Path, caplog: pytest.LogCaptureFixture, cut: int, says: str) -> None:
+    async with open_door(tmp_path) as door:
+        whole = frame("offset_commit", 2, **committing("g"))
+        body = whole.index(b"\0\x01g")
+        payload = whole[FRAME_SIZE.size : body + cut]
+        client = CardboardClient(door.node)
+        client.feed(FRAME_SIZE.pack(len(payload)) + payload)
+        assert client.is_closed
+        [line] = [record.getMessage() for record in caplog.records]
+        assert line.endswith(says)
+
+
+def test_a_negative_count_is_named() -> None:
+    commit = next(api for api in APIS if api.name == "offset_commit")
+    body = b"\0\x01g\xff\xff\xff\xff\0\0" + b"\xff" * 8 + b"\xff\xff\xff\xfe"
+    assert reason(commit, 2, body) == "topics has a count of -2, expected 0 or more"

@@ -1,0 +1,483 @@
+"""``callboard export`` and ``callboard import`` of offsets: what a table and a file may hold, and what is written."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import string
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from groups_program import assigned, filled_server, program_at
+from hypothesis import given
+from hypothesis import strategies as st
+from log_helpers import offset
+from peers.server import ServerProcess
+from test_logtools import plain, transactional, write
+
+from callboard.actors.records import GroupRecord, GroupValue, MarkerRecord, OffsetRecord, PendingOffsetRecord
+from callboard.runtime.client.cluster import Cluster, Offset
+from callboard.runtime.config import Address
+from callboard.runtime.errors import StartError
+from callboard.runtime.exchange import export, imports, restore
+from callboard.runtime.exchange.parse import TOLD, read_table
+from callboard.runtime.exchange.restore import PLACES_AT_ONCE
+from callboard.runtime.exchange.rows import Row, in_order, write_csv, write_json
+from callboard.runtime.log.disk import Disk
+from callboard.runtime.log.folder import DataFolder
+from callboard.runtime.log.journal import Journal, encode_frame
+
+HEADER = "group,topic,partition,offset,leader_epoch,metadata,commit_time\n"
+NAMES = st.text(string.ascii_letters + string.digits + "._-", min_size=1, max_size=20).filter(
+    lambda name: name not in (".", "..")
+)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+ROWS = st.builds(
+    Row,
+    TEXTS,
+    NAMES,
+    st.integers(0, 2**31 - 1),
+    st.integers(0, 2**63 - 1),
+    st.none() | st.integers(0, 2**31 - 1),
+    TEXTS,
+    st.none() | st.just("2026-01-01T00:00:00.000Z"),
+)
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Said]
+
+
+def command(main: Callable[[Sequence[str]], int], capsys: pytest.CaptureFixture[str]) -> Command:
+    def run(*arguments: object) -> Said:
+        code: Any
+        text = ""
+        try:
+            code = main([str(one) for one in arguments])
+        except StartError as error:
+            code, text = 2, f"{error}\n"
+        except SystemExit as end:
+            code = end.code or 0
+        out, err = capsys.readouterr()
+        return Said(code, out, err + text)
+
+    return run
+
+
+@pytest.fixture
+def out(capsys: pytest.CaptureFixture[str]) -> Command:
+    return command(export.main, capsys)
+
+
+@pytest.fixture
+def into(capsys: pytest.CaptureFixture[str]) -> Command:
+    return command(imports.main, capsys)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    DataFolder(folder).close()
+    return folder
+
+
+# The table -----------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(ROWS, max_size=30, unique_by=lambda row: row.place))
+@pytest.mark.parametrize("form", [write_csv, write_json])
+def test_what_is_written_is_read_back(
+    tmp_path_factory: pytest.TempPathFactory, form: Callable[..., None], rows: list[Row]
+) -> None:
+    """Whatever names and metadata hold: line ends, quotes, commas, nothing."""
+    text = io.StringIO(newline="")
+    form(rows, text)
+    path = tmp_path_factory.getbasetemp() / "table"
+    path.write_bytes(text.getvalue().encode())
+    expected: dict[str, dict[tuple[str, int], Offset]] = {}
+    for row in rows:
+        epoch = -1 if row.leader_epoch is None else row.leader_epoch
+        expected.setdefault(row.group, {})[row.topic, row.partition] = Offset(row.offset, epoch, row.metadata)
+    name = "csv" if form is write_csv else "json"
+    if rows:
+        assert read_table(path, pytest.fail, name) == expected
+    else:
+        with pytest.raises(StartError, match="found no offsets"):
+            read_table(path, pytest.fail, name)
+
+
+@given(st.lists(ROWS, max_size=60, unique_by=lambda row: row.place), st.integers(1, 20))
+def test_rows_come_in_order_however_few_fit_in_memory(rows: list[Row], sorted_rows: int) -> None:
+    assert list(in_order(rows, sorted_rows)) == sorted(rows, key=lambda row: row.place)
+
+
+def test_an_empty_folder_is_an_empty_table(data: Path, out: Command) -> None:
+    assert out("--data", data) == Said(0, HEADER, "")
+    assert out("--data", data, "--format", "json") == Said(0, "[]\n", "")
+
+
+# From a folder -------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_at_rest(data: Path, out: Command) -> None:
+    """The newest of each; not what was deleted, nor what a transaction has not committed. Sorted by group."""
+    write(
+        data,
+        3,
+        [
+            plain(0, offset("z", 1), offset("z", 2, "x,y"), offset("gone", 1), OffsetRecord("gone", "t", 0, None)),
+            transactional(4, PendingOffsetRecord("open", "t", 0, offset("", 7).value, 9, 1)),
+            transactional(5, PendingOffsetRecord("over", "t", 0, offset("", 8).value, 10, 1)),
+            transactional(6, MarkerRecord(10, 1, True)),
+        ],
+    )
+    write(data, 40, [plain(0, offset("a", 5, topic="u"), GroupRecord("empty", GroupValue("", 0, None, None, 5, ())))])
+    assert out("--data", data).out == (
+        HEADER
+        + "a,u,0,5,,,1970-01-01T00:00:00.005Z\n"
+        + "over,t,0,8,,,1970-01-01T00:00:00.005Z\n"
+        + 'z,t,0,2,,"x,y",1970-01-01T00:00:00.005Z\n'
+    )
+    [row] = json.loads(out("--data", data, "--format", "json", "--group", "z").out)
+    assert row == {
+        "group": "z",
+        "topic": "t",
+        "partition": 0,
+        "offset": 2,
+        "leader_epoch": None,
+        "metadata": "x,y",
+        "commit_time": "1970-01-01T00:00:00.005Z",
+    }
+
+
+def test_what_only_the_journal_has(data: Path, out: Command) -> None:
+    """After ``kill -9``: also for a partition whose folder was never made, and behind a torn end."""
+    [path] = write(data, 3, [plain(0, offset("a", 1)), plain(1, offset("a", 2))])
+    torn = plain(2, offset("a", 3))
+    path.write_bytes(path.read_bytes() + torn[:20])
+    frames = [
+        encode_frame([(3, plain(1, offset("a", 2))), (3, torn)]),
+        encode_frame([(7, plain(0, offset("b", 9))), (50, plain(0, offset("no offsets partition", 1)))]),
+    ]
+    (data / "journal").mkdir()
+    journal = Journal(Disk(), data / "journal", 0, {})
+    for frame in frames:
+        journal.write(frame)
+    journal.close()
+    before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file()}
+    said = out("--data", data)
+    assert [line.split(",")[:4] for line in said.out.splitlines()[1:]] == [["a", "t", "0", "3"], ["b", "t", "0", "9"]]
+    assert (said.code, said.err) == (0, "")
+    assert {path: path.read_bytes() for path in data.rglob("*") if path.is_file()} == before
+
+
+def test_damage_is_named_and_the_rest_is_there(data: Path, out: Command) -> None:
+    [path] = write(data, 3, [plain(0, offset("a", 1)), plain(1, offset("b", 2)), plain(2, offset("c", 3))])
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    said = out("--data", data)
+    assert said.code == 3
+    assert str(path) in said.err and "damaged bytes at byte" in said.err
+    assert [line.split(",")[0] for line in said.out.splitlines()[1:]] == ["a", "c"]
+
+
+def test_a_group_that_is_not_there(data: Path, out: Command) -> None:
+    """Those that are there are written all the same."""
+    write(data, 3, [plain(0, offset("a", 1))])
+    said = out("--data", data, "--group", "a", "--group", "nobody")
+    assert (said.code, said.err) == (1, "callboard: group 'nobody' has no offsets\n")
+    assert said.out.count("\n") == 2
+
+
+def test_a_file_is_whole_or_as_it_was(data: Path, out: Command, tmp_path: Path) -> None:
+    target = tmp_path / "offsets.csv"
+    target.write_text("before")
+    write(data, 3, [plain(0, offset("a", 1))])
+    assert out("--data", data, "-o", target) == Said(0, "", "")
+    assert target.read_text().startswith(HEADER + "a,t,0,1")
+    shutil.rmtree(data)
+    assert out("--data", data, "-o", target).code == 2
+    assert target.read_text().startswith(HEADER + "a,t,0,1")
+    assert not list(tmp_path.glob("*.new"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], "expected what to export: --data DIR or --bootstrap-server"),
+        (["--data", "d", "-b", "h:1"], "and only one"),
+        (["--data", "nowhere.d"], "nowhere.d: found no folder"),
+        (["--data", ".", "--format", "xml"], "bad --format 'xml': expected csv or json"),
+        (["--data", ".", "--replace"], "--replace is for --kafka-dir"),
+        (["-b", "h:1", "--kafka-dir", "k"], "expected --data DIR, not a server"),
+        (["--data", ".", "--kafka-dir", "k", "-o", "f"], "leave out --group and --output"),
+    ],
+)
+def test_what_cannot_be_exported(out: Command, arguments: list[str], expected: str) -> None:
+    said = out(*arguments)
+    assert (said.code, said.out) == (2, "")
+    assert expected in said.err
+
+
+# Files ---------------------------------------------------------------------------------------------------------------
+
+
+def parsed(tmp_path: Path, text: str | bytes, **options: Any) -> Any:
+    path = tmp_path / "file"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    said: list[str] = []
+    try:
+        return read_table(path, said.append, **options)
+    except StartError as error:
+        return [*said, str(error)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "group,topic,partition,offset\ng,t,0,42\n",
+        "offset,partition,topic,group\n42,0,t,g",
+        "\ufeffgroup,topic,partition,offset,metadata\r\ng,t,0,42,\r\n",
+        "g,t,0,42\n",
+        '"g","t",0,42\n',
+        '[{"group": "g", "topic": "t", "partition": 0, "offset": 42}]',
+        '{"group": "g", "topic": "t", "partition": 0, "offset": 42, "leader_epoch": null, "metadata": null}\n\n',
+    ],
+)
+def test_all_that_is_read(tmp_path: Path, text: str) -> None:
+    """Ours with and without the columns that may be missing, and Kafka's export of several groups."""
+    assert parsed(tmp_path, text) == {"g": {("t", 0): Offset(42, -1, "")}}
+
+
+def test_kafkas_export_of_one_group(tmp_path: Path) -> None:
+    assert parsed(tmp_path, '"t",0,42\nt,1,43\n', group="g") == {
+        "g": {("t", 0): Offset(42, -1, ""), ("t", 1): Offset(43, -1, "")}
+    }
+    assert (
+        "line 1: found no group, expected one; give the only group there is with --groups NAME"
+        in (parsed(tmp_path, "t,0,42\n")[0])
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "expected"),
+    [
+        ("g,t,0,42\ng,t,0\n", 2, "found 3 fields, expected 4"),
+        ("g,t,0,42\ng,t,x,1\n", 2, "partition is 'x', expected a number from 0 to 2147483647"),
+        ("g,t,0,-1\n", 1, "offset is '-1', expected a number from 0 to 9223372036854775807"),
+        ("g,t,0,9223372036854775808\n", 1, "offset is '9223372036854775808'"),
+        ("g,t,0,1_0\n", 1, "offset is '1_0'"),
+        ("g,a b,0,1\n", 1, "topic is 'a b', expected a topic's name"),
+        ("g,..,0,1\n", 1, "topic is '..'"),
+        ("g,t,0,1\n\n\ng,t,0,2\n", 4, "found 'g' t:0 a second time, expected each once; line 1 has it too"),
+        ("group,topic,partition,offset,metdata\ng,t,0,1,\n", 2, "found the column 'metdata', expected some of group"),
+        ('g,t,0,1\n"g,t,0,1\n', 2, "found no CSV"),
+        (HEADER + '"g\nh",t,0,1,,,\ng,t,0,x,,,\n', 4, "offset is 'x'"),
+        (HEADER + f"g,t,0,1,,{'x' * 32768},\n", 2, "metadata is 'xxx"),
+        (b"g,t,0,1\ng\xff,t,0,1\n", 2, "found bytes that are not UTF-8"),
+        ('[{"group": "g"},\n {"group": 7}]', 2, "group is 7, expected text"),
+        ('[{"group": "g", "topic": "t", "partition": 0, "offset": true}]', 1, "offset is True"),
+        ('{"group": "g", "topic": "t", "partition": 0, "offset": 1.0}', 1, "offset is 1.0"),
+        ('{"group": "\\ud800", "topic": "t", "partition": 0, "offset": 1}', 1, "group is '\\ud800'"),
+        ('{"group": "g", "topic": "t", "partition": 0, "offset": ' + "9" * 5000 + "}", 1, ""),
+        ('[{"group": "g", "topic": "t",\n "partition": 0 "offset"', 2, "found no JSON"),
+        ('[{"group": "g", "topic": "t", "partition": 0, "offset": 1},\n', 2, "found no end of the array"),
+        ('[{"group": "g", "topic": "t", "partition": 0, "offset": 1}]\nmore', 1, "found more behind the end"),
+        ('{"group": "g", "topic": "t", "partition": 0, "offset": 1}\n]', 2, "found no end of the array"),
+        ("[1]", 1, "found 1, expected an object like"),
+        ("[" * 100_000, 1, "found no JSON"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, text: str | bytes, line: int, expected: str) -> None:
+    said = parsed(tmp_path, text)
+    assert isinstance(said, list), said
+    assert any(f"line {line}: " in one and expected in one for one in said), said
+    assert all("\n" not in one for one in said)
+
+
+def test_so_many_bad_lines_are_named(tmp_path: Path) -> None:
+    *lines, last = parsed(tmp_path, "g,t,0,x\n" * 25)
+    assert len(lines) == TOLD
+    assert "25 bad lines (15 more are not shown); nothing was written" in last
+
+
+# Through a coordinator -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with filled_server(tmp_path_factory.mktemp("exchange")) as server:
+        yield server
+
+
+@pytest.fixture
+def groups(server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> Iterator[Any]:
+    with program_at(server, capsys) as program:
+        yield program
+
+
+def table(tmp_path: Path, *lines: str) -> Path:
+    path = tmp_path / "offsets.csv"
+    path.write_text("group,topic,partition,offset,leader_epoch,metadata\n" + "\n".join(lines) + "\n")
+    return path
+
+
+def rows(text: str) -> list[list[str]]:
+    return [row[:6] for row in csv.reader(text.splitlines())][1:]
+
+
+def test_a_server_and_its_folder_say_the_same(server: ServerProcess, groups: Any, out: Command) -> None:
+    """Only the folder knows when it was. What was just acknowledged is there, though only the journal has it yet."""
+    groups.commit("shop", orders_0=5, orders_1=6)
+    groups.commit("bank", refunds_0=7)
+    asked, read = out("-b", server.bootstrap), out("--data", server.data)
+    assert (asked.code, read.code, asked.err, read.err) == (0, 0, "", "")
+    assert rows(asked.out) == rows(read.out)
+    assert [row[:4] for row in rows(read.out)] == [
+        ["bank", "refunds", "0", "7"],
+        ["shop", "orders", "0", "5"],
+        ["shop", "orders", "1", "6"],
+    ]
+    assert rows(out("-b", server.bootstrap, "--group", "bank").out) == rows(read.out)[:1]
+
+
+def test_what_was_acknowledged_is_exported(server: ServerProcess, groups: Any, out: Command) -> None:
+    """At any moment: from the journal, from the file it was laid into meanwhile, or from both."""
+    for number in range(30):
+        groups.commit("shop", orders_0=number, orders_1=2 * number)
+        assert [row[3] for row in rows(out("--data", server.data).out)] == [str(number), str(2 * number)]
+
+
+def test_what_was_acknowledged_before_a_kill_is_exported(tmp_path: Path, out: Command) -> None:
+    with filled_server(tmp_path) as server:
+        with Cluster(Address(server.host, server.port), 10) as cluster:
+            for number in (5, 6):
+                assert cluster.commit("shop", {("orders", 0): number}) == {}
+        server.kill()
+        before = {path: path.read_bytes() for path in server.data.rglob("*") if path.is_file()}
+        assert rows(out("--data", server.data).out) == [["shop", "orders", "0", "6", "", ""]]
+        assert {path: path.read_bytes() for path in server.data.rglob("*") if path.is_file()} == before
+        server.start()
+        assert rows(out("-b", server.bootstrap).out) == [["shop", "orders", "0", "6", "", ""]]
+
+
+def test_import(server: ServerProcess, groups: Any, into: Command, out: Command, tmp_path: Path) -> None:
+    groups.commit("shop", orders_0=5, orders_1=6)
+    file = table(tmp_path, "shop,orders,0,50,3,from the file", "shop,orders,1,6,,orders's", "new,refunds,0,4,,")
+    dry = into(file, "-b", server.bootstrap, "--dry-run")
+    assert dry == Said(0, "dry run: 3 offsets of 2 groups would be written: 1 new, 1 changed\n", "")
+    assert len(rows(out("-b", server.bootstrap).out)) == 2
+    done = into(file, "-b", server.bootstrap)
+    assert done == Said(0, "3 offsets of 2 groups written and read back: 1 new, 1 changed\n", "")
+    assert rows(out("-b", server.bootstrap).out) == [
+        ["new", "refunds", "0", "4", "", ""],
+        ["shop", "orders", "0", "50", "3", "from the file"],
+        ["shop", "orders", "1", "6", "", "orders's"],
+    ]
+
+
+def test_what_one_server_exports_another_imports(
+    server: ServerProcess, groups: Any, into: Command, out: Command, tmp_path: Path
+) -> None:
+    """More offsets than go into one request, as both formats."""
+    number = PLACES_AT_ONCE + 7
+    new = {"name": "wide", "num_partitions": number, "replication_factor": 1, "assignments": [], "configs": []}
+    groups.wire.ask("create_topics", 4, topics=[new], timeout=30_000, validate_only=False)
+    file = table(tmp_path, *(f"many,wide,{one},{one},,note {one}" for one in range(number)))
+    assert into(file, "-b", server.bootstrap).out.startswith(f"{number} offsets of 1 group written and read back")
+    for form in ("csv", "json"):
+        exported = tmp_path / f"exported.{form}"
+        assert out("-b", server.bootstrap, "--format", form, "-o", exported).code == 0
+        assert into(exported, "-b", server.bootstrap).out == (
+            f"{number} offsets of 1 group written and read back: 0 new, 0 changed\n"
+        )
+
+
+def test_a_group_with_members_is_refused_and_the_others_are_done(
+    server: ServerProcess, groups: Any, into: Command, tmp_path: Path
+) -> None:
+    groups.commit("simple", orders_0=1)
+    groups.enrol("busy", assigned(orders=[0]))
+    file = table(tmp_path, "busy,orders,0,50,,", "simple,orders,0,50,,")
+    for way, done in ((["--dry-run"], "would be written"), ([], "written and read back")):
+        said = into(file, "-b", server.bootstrap, *way)
+        assert said.code == 1
+        assert f"1 offset of 1 group {done}" in said.out
+        assert "group 'busy': it is Stable: the group has members; stop its consumers first" in said.err
+        assert "1 of 2 groups refused" in said.err
+    said = into(file, "-b", server.bootstrap, "--json")
+    assert [one["group"] for one in json.loads(said.out)["groups"] if one["refused"]] == ["busy"]
+
+
+def test_only_some_groups(server: ServerProcess, groups: Any, into: Command, out: Command, tmp_path: Path) -> None:
+    """Names with commas are found as they are."""
+    file = table(tmp_path, "a,orders,0,1,,", "b,orders,0,2,,", '"c,d",orders,0,3,,', "e,orders,0,4,,")
+    assert into(file, "-b", server.bootstrap, "--groups", "a,b", "--groups", "c,d").code == 0
+    assert [row[0] for row in rows(out("-b", server.bootstrap).out)] == ["a", "b", "c,d"]
+    said = into(file, "-b", server.bootstrap, "--groups", "a,bb")
+    assert said.code == 2 and "--groups 'bb': the file has no such group" in said.err
+
+
+def test_what_reads_back_otherwise_is_reported(
+    server: ServerProcess, groups: Any, into: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody commits between the two: what is there now is said, and the exit code tells a script."""
+    real = Cluster.commit_offsets
+
+    def and_then(cluster: Cluster, group: str, offsets: Any) -> Any:
+        refused = real(cluster, group, offsets)
+        groups.commit("shop", orders_0=9)
+        return refused
+
+    monkeypatch.setattr(Cluster, "commit_offsets", and_then)
+    said = into(table(tmp_path, "shop,orders,0,50,,", "shop,orders,1,51,,"), "-b", server.bootstrap)
+    assert said.code == 3
+    assert "orders:0 was written as 50" in said.err and "read back as 9" in said.err
+    assert "orders:1" not in said.err
+
+
+def test_what_the_server_refuses_is_named(server: ServerProcess, groups: Any, into: Command, tmp_path: Path) -> None:
+    """Metadata that is longer than it takes; the others of the group are written."""
+    file = table(tmp_path, f"shop,orders,0,50,,{'x' * 5000}", "shop,orders,1,51,,")
+    said = into(file, "-b", server.bootstrap)
+    assert (said.code, said.out) == (1, "1 offset of 1 group written and read back: 1 new, 0 changed\n")
+    assert "group 'shop': 1 of 2 offsets, orders:0 first: " in said.err
+    with Cluster(Address(server.host, server.port), 10) as cluster:
+        assert cluster.committed("shop") == {("orders", 1): Offset(51, -1, "")}
+        assert restore.states(cluster)["shop"] == "Empty"
+
+
+def test_nothing_is_asked_when_the_file_is_bad(into: Command, tmp_path: Path) -> None:
+    said = into(table(tmp_path, "a,orders,0,1,,", "a,orders,0,x,,"), "-b", "nowhere.invalid:1")
+    assert said.code == 2
+    assert "offsets.csv, line 3: found" not in said.out
+    assert "line 3: offset is 'x'" in said.err and "nothing was written" in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "expected"),
+    [
+        ([], 2, "expected a FILE with offsets, or --from-kafka-logs KDIR"),
+        (["nowhere.csv"], 2, "nowhere.csv: cannot be read"),
+        (["."], 2, ".: cannot be read"),
+        (["{}", "--format", "xml"], 2, "bad --format 'xml'"),
+        (["{}", "--data", "d"], 2, "a FILE goes to a server"),
+        (["--from-kafka-logs", "k"], 2, "expected --data DIR with it"),
+        (["{}", "-b", "127.0.0.1:1"], 1, "cannot reach 127.0.0.1:1"),
+    ],
+)
+def test_what_cannot_be_imported(into: Command, tmp_path: Path, arguments: list[str], code: int, expected: str) -> None:
+    file = table(tmp_path, "a,orders,0,1,,")
+    said = into(*(str(file) if one == "{}" else one for one in arguments))
+    assert said.code == code
+    assert expected in said.err

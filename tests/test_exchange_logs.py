@@ -1,0 +1,447 @@
+"""Whole logs from and to Kafka's folders, without a Kafka: what is laid where, what is refused, what a crash leaves.
+
+``real_kafka/test_exchange.py`` does the same with a real one.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from log_helpers import offset
+from test_exchange import Command, command
+from test_logtools import TIME_MS, plain, transactional, write
+
+from callboard.actors.javahash import offsets_partition
+from callboard.actors.records import (
+    GroupRecord,
+    MarkerRecord,
+    PendingOffsetRecord,
+    TransactionRecord,
+    TransactionValue,
+    UnknownRecord,
+)
+from callboard.runtime.errors import StartError
+from callboard.runtime.exchange import export, imports
+from callboard.runtime.exchange.kafka_out import CHECKPOINTS, METADATA, OVER, UNFINISHED
+from callboard.runtime.log.batch import encode_batch, frame_record, read_batches, with_records
+from callboard.runtime.log.disk import Disk
+from callboard.runtime.log.folder import DataFolder
+from callboard.runtime.log.partition import TOPIC, TRANSACTIONS_TOPIC, folder_name
+from callboard.runtime.log.segment import segment_name
+from callboard.runtime.log.transaction_records import encode_transaction
+
+PARTITIONS, TRANSACTION_PARTITIONS = 4, 2
+GROUPS = [
+    next(f"g{n}" for n in range(99) if offsets_partition(f"g{n}", PARTITIONS) == one) for one in range(PARTITIONS)
+]
+"""A group for each partition."""
+
+ID = next(f"t{n}" for n in range(99) if offsets_partition(f"t{n}", TRANSACTION_PARTITIONS) == 1)
+
+
+@pytest.fixture
+def out(capsys: pytest.CaptureFixture[str]) -> Command:
+    return command(export.main, capsys)
+
+
+@pytest.fixture
+def into(capsys: pytest.CaptureFixture[str]) -> Command:
+    return command(imports.main, capsys)
+
+
+@pytest.fixture
+def kafka(tmp_path: Path) -> Path:
+    """The log folder of a Kafka that has made its topics, and has a topic besides."""
+    folder = tmp_path / "kafka"
+    for topic, count in ((TOPIC, PARTITIONS), (TRANSACTIONS_TOPIC, TRANSACTION_PARTITIONS), ("orders", 1)):
+        for number in range(count):
+            where = folder / folder_name(number, topic)
+            where.mkdir(parents=True)
+            (where / segment_name(0)).touch()
+            (where / METADATA).write_text(f"version: 0\ntopic_id: {topic}\n")
+            (where / "00000000000000000000.index").write_bytes(bytes(16))
+            (where / "leader-epoch-checkpoint").write_text("0\n1\n5 0\n")
+    (folder / "meta.properties").write_text("version=1\n")
+    (folder / ".lock").touch()
+    for name in CHECKPOINTS:
+        (folder / name).write_text(f"0\n3\n{TOPIC} 0 7\norders 0 4\n{TRANSACTIONS_TOPIC} 1 2\n")
+    (folder / CHECKPOINTS[-1]).write_text("")
+    return folder
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data folder with records in two partitions, a transaction that is over and one that is open."""
+    folder = tmp_path / "data"
+    DataFolder(folder, PARTITIONS, TRANSACTION_PARTITIONS).close()
+    write(
+        folder,
+        1,
+        [plain(0, offset(GROUPS[1], 1)), plain(1, offset(GROUPS[1], 2))],
+        [transactional(2, PendingOffsetRecord(GROUPS[1], "u", 0, offset("", 3).value, 9, 1))],
+    )
+    aborted = PendingOffsetRecord(GROUPS[3], "t", 0, offset("", 5).value, 8, 1)
+    write(
+        folder,
+        3,
+        [plain(0, offset(GROUPS[3], 4), UnknownRecord(30, b"\0\x1ekey", b"v")), transactional(2, aborted)],
+        [transactional(3, MarkerRecord(8, 1, False))],
+    )
+    write_transaction(folder)
+    return folder
+
+
+def write_transaction(folder: Path) -> None:
+    value = TransactionValue(9, 1, 60_000, 1, frozenset({(TOPIC, 1)}), TIME_MS, TIME_MS)
+    record = frame_record(0, 0, *encode_transaction(TransactionRecord(ID, value)))
+    shutil.rmtree(folder / folder_name(1, TRANSACTIONS_TOPIC), ignore_errors=True)
+    write(folder, 1, [encode_batch(0, TIME_MS, TIME_MS, [record])], topic=TRANSACTIONS_TOPIC)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+# To Kafka ------------------------------------------------------------------------------------------------------------
+
+
+def test_only_log_files_and_kafkas_metadata(data: Path, kafka: Path, out: Command) -> None:
+    """Indexes and epochs go, as do the lines of checkpoints about these partitions; other topics are left alone."""
+    orders = content(kafka / "orders-0")
+    said = out("--data", data, "--kafka-dir", kafka)
+    assert (said.code, said.err) == (0, "")
+    assert said.out.startswith("5 files with ")
+    assert content(kafka / "orders-0") == orders
+    for number in range(PARTITIONS):
+        ours = content(data / folder_name(number))
+        metadata = {METADATA: f"version: 0\ntopic_id: {TOPIC}\n".encode()}
+        assert content(kafka / folder_name(number)) == {**ours, **metadata}
+    for name in CHECKPOINTS[:-1]:
+        assert (kafka / name).read_text() == "0\n1\norders 0 4\n"
+    assert not [name for name in (UNFINISHED, OVER) if (kafka / name).exists()]
+    assert [path.name for path in kafka.parent.iterdir() if "replaced" in path.name] == []
+
+
+def test_what_kafka_had_is_kept(data: Path, kafka: Path, out: Command) -> None:
+    (kafka / folder_name(2) / segment_name(0)).write_bytes(plain(0, offset(GROUPS[2], 9)))
+    before = content(kafka)
+    refused = out("--data", data, "--kafka-dir", kafka)
+    assert refused.code == 2
+    assert f"{kafka / folder_name(2)}: Kafka has records in it" in refused.err and "--replace" in refused.err
+    assert content(kafka) == before
+    said = out("--data", data, "--kafka-dir", kafka, "--replace")
+    assert said.code == 0
+    [kept] = kafka.parent.glob("kafka.replaced-*")
+    assert f"what {kafka} had is kept in {kept}" in said.out
+    assert content(kept) == {name: data for name, data in before.items() if name.startswith(("__con", "__tran"))}
+    assert content(kafka / folder_name(2)).keys() == {METADATA}
+
+
+def test_epochs_of_another_kafka_become_ours(data: Path, kafka: Path, out: Command) -> None:
+    """A log that came from a Kafka has its leader epochs, of which another one knows nothing."""
+    [path] = write(data, 0, [plain(0, offset(GROUPS[0], 1)), plain(1, offset(GROUPS[0], 2))])
+    batches = list(read_batches(path.read_bytes()))
+    path.write_bytes(b"".join(bytes(one.data[:12]) + b"\0\0\0\x25" + bytes(one.data[16:]) for one in batches))
+    assert out("--data", data, "--kafka-dir", kafka).code == 0
+    laid = (kafka / folder_name(0) / segment_name(0)).read_bytes()
+    assert [bytes(one.data) for one in read_batches(laid)] == [bytes(one.data) for one in batches]
+
+
+def test_several_log_dirs(data: Path, kafka: Path, out: Command, tmp_path: Path) -> None:
+    """Kafka spreads its partitions over them; all must be given."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "meta.properties").touch()
+    (kafka / folder_name(1)).rename(other / folder_name(1))
+    refused = out("--data", data, "--kafka-dir", kafka)
+    assert refused.code == 2
+    assert f"found no folder {TOPIC}-1, expected all 4; repeat --kafka-dir" in refused.err
+    assert out("--data", data, "--kafka-dir", kafka, "--kafka-dir", other).code == 0
+    assert segment_name(2) in content(other / folder_name(1))
+
+
+def test_damage_is_nothing_for_kafka(data: Path, kafka: Path, out: Command) -> None:
+    """It would cut the log there, and delete what follows. A torn end is left out."""
+    path = data / folder_name(1) / segment_name(2)
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:30])
+    before = content(kafka)
+    damaged = data / folder_name(3) / segment_name(0)
+    damaged.write_bytes(b"\1" + damaged.read_bytes()[1:])
+    said = out("--data", data, "--kafka-dir", kafka)
+    assert said.code == 3
+    assert "Kafka would drop what lies behind it; callboard log repair takes it out" in said.err
+    assert content(kafka) == before
+    shutil.rmtree(data / folder_name(3))
+    assert out("--data", data, "--kafka-dir", kafka).code == 0
+    assert (kafka / folder_name(1) / segment_name(2)).read_bytes() == whole
+
+
+def test_no_export_while_somebody_runs(data: Path, kafka: Path, out: Command) -> None:
+    before = content(kafka)
+    with DataFolder(data):
+        said = out("--data", data, "--kafka-dir", kafka)
+    assert said.code == 2 and "a server runs on it" in said.err
+    (data / "journal").mkdir()
+    (data / "journal" / "00000000000000000003.journal").touch()
+    said = out("--data", data, "--kafka-dir", kafka)
+    assert said.code == 2 and "found a journal" in said.err
+    shutil.rmtree(data / "journal")
+    with running(kafka):
+        said = out("--data", data, "--kafka-dir", kafka)
+        assert said.code == 2 and f"{kafka}: a Kafka runs on it" in said.err
+    assert content(kafka) == before
+
+
+class running:
+    """A process that holds Kafka's lock as Kafka does."""
+
+    def __init__(self, kafka: Path) -> None:
+        code = (
+            "import fcntl, sys; fcntl.lockf(f := open(sys.argv[1], 'r+'), fcntl.LOCK_EX); print(1, flush=True); input()"
+        )
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", code, str(kafka / ".lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+
+    def __enter__(self) -> None:
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == b"1\n"
+
+    def __exit__(self, *error: object) -> None:
+        self._process.communicate(b"\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ("meta.properties", "found no meta.properties, expected one of Kafka's log.dirs"),
+        (f"{TOPIC}-*", f"found no folder {TOPIC}-N, expected those that Kafka makes; start it with"),
+        (f"{TRANSACTIONS_TOPIC}-*", "transaction.state.log.num.partitions=2, have it make them (kafka-transactions.sh"),
+        (f"{TOPIC}-3", f"Kafka's {TOPIC} has 3 partitions, and ours 4; what lies in which depends on it: set"),
+    ],
+)
+def test_a_kafka_that_does_not_fit(data: Path, kafka: Path, out: Command, change: str, expected: str) -> None:
+    for path in kafka.glob(change):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    said = out("--data", data, "--kafka-dir", kafka)
+    assert (said.code, said.out) == (2, "")
+    assert expected in said.err
+
+
+def test_without_transactions_kafkas_own_stay(data: Path, kafka: Path, out: Command) -> None:
+    shutil.rmtree(data / folder_name(1, TRANSACTIONS_TOPIC))
+    before = content(kafka / folder_name(1, TRANSACTIONS_TOPIC))
+    assert out("--data", data, "--kafka-dir", kafka).code == 0
+    assert content(kafka / folder_name(1, TRANSACTIONS_TOPIC)) == before
+
+
+def test_a_folder_that_kafka_did_not_make(data: Path, kafka: Path, out: Command) -> None:
+    before = content(kafka)
+    (kafka / folder_name(2) / METADATA).unlink()
+    said = out("--data", data, "--kafka-dir", kafka)
+    assert said.code == 3 and f"{kafka / folder_name(2)}: found no {METADATA}" in said.err
+    assert {**content(kafka), **before} == before
+
+
+class Stops(Exception):
+    """The power goes."""
+
+
+class StoppingDisk(Disk):
+    """Stops at the so-manieth change of names."""
+
+    def __init__(self, changes: int) -> None:
+        self.left = changes
+
+    def rename(self, source: Path, target: Path) -> None:
+        if self.left == 0:
+            raise Stops
+        self.left -= 1
+        super().rename(source, target)
+
+
+def without_checkpoints(folder: Path) -> dict[str, bytes]:
+    """Kafka's numbers are made anew from its log when their lines are missing, so those need not be put back."""
+    return {name: data for name, data in content(folder).items() if name not in CHECKPOINTS}
+
+
+def test_a_crash_at_any_rename_is_undone_by_the_next_run(
+    data: Path, kafka: Path, out: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Until then Kafka cannot start: it stumbles over the folder that lies there."""
+    (kafka / folder_name(2) / segment_name(0)).write_bytes(plain(0, offset(GROUPS[2], 9)))
+    original, saved = content(kafka), tmp_path / "saved"
+    shutil.copytree(kafka, saved)
+    for changes in range(1000):
+        disk = StoppingDisk(changes)
+        monkeypatch.setattr(export, "Disk", lambda disk=disk: disk)
+        monkeypatch.setattr(export, "give_up", lambda plan, disk: None)  # nobody gives up when the power goes
+        try:
+            assert out("--data", data, "--kafka-dir", kafka, "--replace").code == 0
+            break
+        except Stops:
+            parts = {name: data for name, data in content(kafka).items() if not name.startswith("callboard_")}
+            if parts != original:
+                assert (kafka / UNFINISHED).exists()
+        monkeypatch.setattr(export, "Disk", Disk)
+        refused = out("--data", data, "--kafka-dir", kafka)
+        assert refused.code == 2 and "Kafka has records in it" in refused.err
+        assert without_checkpoints(kafka) == {name: original[name] for name in without_checkpoints(saved)}
+        shutil.rmtree(kafka)
+        shutil.copytree(saved, kafka)
+    assert 10 < changes < 999
+
+
+# From Kafka ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def full(data: Path, kafka: Path) -> Path:
+    """Kafka's folders with what lies in ``data``."""
+    for folder in data.glob("__*"):
+        for path in folder.iterdir():
+            shutil.copy(path, kafka / folder.name / path.name)
+    return kafka
+
+
+def test_import_of_kafkas_folders(data: Path, full: Path, into: Command, out: Command, tmp_path: Path) -> None:
+    """The segments come over as they are; what is in them is said."""
+    made = tmp_path / "deep" / "made"
+    before = content(full)
+    said = into("--from-kafka-logs", full, "--data", made)
+    assert (said.code, said.err) == (0, "")
+    assert said.out.splitlines() == [
+        f"{made}: 8 records, read back",
+        f"groups            2 in {PARTITIONS} partitions",
+        "offsets           2, and 1 of open transactions",
+        f"transactional ids 1 in {TRANSACTION_PARTITIONS} partitions, 1 with an open transaction",
+        "kept, not read    1 record of type 30 (not known)",
+    ]
+    assert content(full) == before
+    info = json.loads((made / "callboard.json").read_text())
+    assert (info["offsets_partitions"], info["transactions_partitions"]) == (PARTITIONS, TRANSACTION_PARTITIONS)
+    for folder in data.glob("__*"):
+        assert content(made / folder.name) == content(folder)
+    assert out("--data", made).out == out("--data", data).out
+    assert (made / ".clean_shutdown").exists()
+
+
+def test_compressed_batches_and_torn_ends(full: Path, into: Command, out: Command, tmp_path: Path) -> None:
+    path = full / folder_name(0) / segment_name(0)
+    [batch] = read_batches(plain(0, offset(GROUPS[0], 6)))
+    path.write_bytes(with_records(batch, 1, gzip.compress(bytes(batch.data[61:]))) + bytes(50))
+    said = into("--from-kafka-logs", full, "--data", tmp_path / "made")
+    assert said.code == 0
+    assert f"torn end          {path}: 50 bytes from byte" in said.out
+    assert f"{GROUPS[0]},t,0,6," in out("--data", tmp_path / "made").out
+
+
+def test_damage_comes_over_and_is_named(full: Path, into: Command, tmp_path: Path) -> None:
+    path = full / folder_name(3) / segment_name(0)
+    damaged = bytearray(path.read_bytes())
+    damaged[70] ^= 1
+    path.write_bytes(damaged)
+    said = into("--from-kafka-logs", full, "--data", tmp_path / "made")
+    assert said.code == 3
+    assert str(path) in said.err and "damaged bytes at byte 0" in said.err
+    assert (tmp_path / "made" / folder_name(3) / segment_name(0)).read_bytes() == damaged
+
+
+def test_partitions_that_are_not_there(full: Path, into: Command, tmp_path: Path) -> None:
+    """Where they lie on other brokers; their number must be given, and groups must be where it puts them."""
+    shutil.rmtree(full / folder_name(0))
+    made = tmp_path / "made"
+    said = into("--from-kafka-logs", full, "--data", made)
+    assert said.code == 2
+    assert f"found {TOPIC}-3 and no {TOPIC}-0" in said.err and "offsets.topic.num.partitions" in said.err
+    said = into("--from-kafka-logs", full, "--data", made, "--partitions", 50)
+    assert said.code == 2
+    assert f"found '{GROUPS[1]}' in it, expected that in {TOPIC}-" in said.err and "of 50; give Kafka's" in said.err
+    said = into("--from-kafka-logs", full, "--data", made, "--partitions", 3)
+    assert said.code == 2 and f"found {TOPIC}-3, expected less than --partitions 3" in said.err
+    assert list(tmp_path.glob("made*")) == []
+    assert into("--from-kafka-logs", full, "--data", made, "--partitions", PARTITIONS).code == 0
+
+
+def test_what_is_no_folder_to_import(full: Path, data: Path, into: Command, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+
+    def refused(kafka: Path, target: Path = made) -> str:
+        said = into("--from-kafka-logs", kafka, "--data", target)
+        assert (said.code, said.out) == (2, "")
+        return said.err
+
+    assert "found no folder" in refused(tmp_path / "nowhere")
+    assert f"found no folder {TOPIC}-N" in refused(full / "orders-0")
+    assert "this one is ours: callboard serve --data" in refused(data)
+    assert "expected a new folder, or an empty one" in refused(full, data)
+    (tmp_path / "made.importing").mkdir()
+    assert "left by an import that was interrupted; remove it" in refused(full)
+    (tmp_path / "made.importing").rmdir()
+    with running(full):
+        assert "a Kafka runs on it" in refused(full)
+    (full / folder_name(2) / f"{segment_name(0)}.swap").touch()
+    assert "start it and stop it once" in refused(full)
+
+
+def test_what_reads_back_otherwise_is_not_made(
+    full: Path, into: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that gives other bytes than it was given."""
+
+    right, wrong = plain(0, offset(GROUPS[0], 1)), plain(0, offset(GROUPS[0], 7))
+
+    class WrongDisk(Disk):
+        def write(self, fd: int, data: bytes | memoryview, position: int) -> int:
+            return super().write(fd, wrong if data == right else data, position)
+
+    (full / folder_name(0) / segment_name(0)).write_bytes(right)
+    monkeypatch.setattr(imports, "Disk", WrongDisk)
+    said = into("--from-kafka-logs", full, "--data", tmp_path / "made")
+    assert (said.code, said.out) == (3, "")
+    assert f"'{GROUPS[0]}' is " in said.err and "1 difference between Kafka's folders and their copy" in said.err
+    assert list(tmp_path.glob("made*")) == []
+
+
+# A copy that is served -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def copied(full: Path) -> Iterator[Path]:
+    """Only the folders of the partitions, as a person copies them."""
+    (full / "meta.properties").unlink()
+    yield full
+
+
+def test_a_copy_has_as_many_partitions_as_folders(copied: Path) -> None:
+    with DataFolder(copied) as folder:
+        assert (folder.offsets_partitions, folder.transactions_partitions) == (PARTITIONS, TRANSACTION_PARTITIONS)
+    with DataFolder(copied, 7, 7) as folder:
+        assert (folder.offsets_partitions, folder.transactions_partitions) == (PARTITIONS, TRANSACTION_PARTITIONS)
+
+
+def test_copies_that_are_refused(full: Path) -> None:
+    """Nothing is touched: a Kafka may be running on it."""
+    before = content(full)
+    with pytest.raises(StartError, match=f"callboard import --from-kafka-logs {full} --data DIR"):
+        DataFolder(full)
+    assert content(full) == before
+    (full / "meta.properties").unlink()
+    shutil.rmtree(full / folder_name(0))
+    with pytest.raises(StartError, match=r"found __consumer_offsets-3 and no __consumer_offsets-0.*--partitions N"):
+        DataFolder(full)
+    (full / folder_name(0)).mkdir()
+    shutil.rmtree(full / folder_name(3))
+    shutil.rmtree(full / folder_name(1))
+    (full / folder_name(1)).mkdir()
+    (full / folder_name(1) / segment_name(0)).write_bytes(plain(0, GroupRecord(GROUPS[2], None)))
+    with pytest.raises(StartError, match="in __consumer_offsets-1 of 3, expected it in number"):
+        DataFolder(full)

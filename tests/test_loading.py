@@ -1,0 +1,272 @@
+"""A server listens before it has loaded: what is there is served, what is not is told to come again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from door import Client, Door, Member, beating, committing, enrol, fetching, joining, offsets, on_a_loop, open_door
+
+from callboard.actors import coordinator
+from callboard.actors.group import GroupActor
+from callboard.actors.javahash import offsets_partition
+from callboard.actors.records import GroupRecord, GroupValue, OffsetRecord, OffsetValue
+from callboard.runtime import load_child, loading
+from callboard.runtime import node as node_module
+from callboard.runtime.load_child import Job
+from callboard.runtime.loading import Take, load_at_once
+from callboard.runtime.log.batch import encode_batch, frame_record
+from callboard.runtime.log.newest import Loaded, load_partition
+from callboard.runtime.log.partition import folder_name
+from callboard.runtime.log.records import encode
+from callboard.runtime.log.segment import segment_name
+
+PARTITIONS = 4
+GROUPS = [f"g{number}" for number in range(8)]
+Pair = tuple[bytes, bytes | None]
+
+
+def home(group_id: str) -> int:
+    return offsets_partition(group_id, PARTITIONS)
+
+
+SLOW = home("g0")
+QUICK = next(group_id for group_id in GROUPS if home(group_id) != SLOW)
+
+
+def write_log(data: Path, pairs: Iterable[tuple[int, Pair]]) -> None:
+    """A data folder as a copy of Kafka's partitions is one: nothing but segments."""
+    by_partition: dict[int, list[Pair]] = {}
+    for partition, pair in pairs:
+        by_partition.setdefault(partition, []).append(pair)
+    for partition in range(PARTITIONS):
+        folder, found = data / folder_name(partition), by_partition.get(partition, [])
+        folder.mkdir(parents=True)
+        if not found:
+            continue
+        framed = [frame_record(0, delta, *pair) for delta, pair in enumerate(found)]
+        (folder / segment_name(0)).write_bytes(encode_batch(0, 5, 5, framed))
+
+
+def committed(group_id: str, offset: int) -> tuple[int, Pair]:
+    return home(group_id), encode(OffsetRecord(group_id, "t", 0, OffsetValue(offset, -1, "", 5)))
+
+
+class Gate:
+    """Stands in for the processes that load: everything but the slow partition is there, that comes when it opens."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+
+    async def load(self, jobs: Iterable[Job], take: Take) -> None:
+        jobs = list(jobs)
+        load_at_once([job for job in jobs if job.partition != SLOW], take)
+        await self.open.wait()
+        load_at_once([job for job in jobs if job.partition == SLOW], take)
+
+
+@asynccontextmanager
+async def half_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Door, Client, Gate]]:
+    """A node of which one partition is not there before the gate opens."""
+    gate = Gate()
+    monkeypatch.setattr(node_module, "AT_ONCE_BYTES", -1)
+    monkeypatch.setattr(node_module, "load_beside", gate.load)
+    async with open_door(folder) as door:
+        yield door, await door.connect(), gate
+
+
+def errors(answer: object) -> set[str]:
+    """All that an answer says of errors, wherever it stands."""
+    if isinstance(answer, dict):
+        own = {answer["error_code"]} if "error_code" in answer else set()
+        return own.union(*(errors(value) for value in answer.values()))
+    return set().union(*(errors(one) for one in answer)) if isinstance(answer, list) else set()
+
+
+LOADING = {"COORDINATOR_LOAD_IN_PROGRESS"}
+
+
+@on_a_loop
+async def test_groups_of_a_partition_that_is_loading_are_told_to_come_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each API as Kafka answers it. A heartbeat is not refused: nobody need rebalance because a server starts."""
+    write_log(tmp_path, [committed(group_id, 7) for group_id in GROUPS])
+    nobody = Member("m", 1)
+    async with half_loaded(tmp_path, monkeypatch) as (_, client, gate):
+        assert errors(await client.ask("join_group", **joining("g0"))) == LOADING
+        assert errors(await client.ask("offset_commit", 9, **committing("g0"))) == LOADING
+        assert errors(await client.ask("offset_fetch", 9, **fetching("g0"))) == LOADING
+        assert errors(await client.ask("delete_groups", groups_names=["g0"])) == LOADING
+        asked: dict[str, Any] = {"groups": ["g0"], "include_authorized_operations": False}
+        assert errors(await client.ask("describe_groups", **asked)) == LOADING
+        listed = await client.ask("list_groups", states_filter=[], types_filter=[])
+        assert (errors(listed), listed["groups"]) == (LOADING, [])
+        assert errors(await client.ask("heartbeat", **beating("g0", nobody))) == {"NONE"}
+        found = await client.ask("find_coordinator", key_type=0, coordinator_keys=["g0"])
+        assert errors(found) == {"NONE"}
+        gate.open.set()
+        await client_sees(client, "g0", {("t", 0): 7})
+        assert errors(await client.ask("heartbeat", **beating("g0", nobody))) == {"UNKNOWN_MEMBER_ID"}
+
+
+async def client_sees(client: Client, group_id: str, expected: dict[tuple[str, int], int]) -> None:
+    """Come again, as clients do, until the group is there."""
+    while errors(await client.ask("offset_fetch", 9, **fetching(group_id))) == LOADING:
+        await asyncio.sleep(0)
+    assert await offsets(client, group_id) == expected
+
+
+@on_a_loop
+async def test_others_are_served_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_log(tmp_path, [committed(group_id, 7) for group_id in GROUPS])
+    async with half_loaded(tmp_path, monkeypatch) as (door, client, gate):
+        await client_sees(client, QUICK, {("t", 0): 7})
+        assert errors(await client.ask("offset_commit", 9, **committing(QUICK, offset=8))) == {"NONE"}
+        await enrol(client, QUICK)
+        assert door.node.is_loading
+        gate.open.set()
+        arrival = await door.node.wait_until_loaded()
+        assert arrival.records == len(GROUPS) and not door.node.is_loading
+        listed = await client.ask("list_groups", states_filter=[], types_filter=[])
+        assert {group["group_id"] for group in listed["groups"]} == set(GROUPS)
+        assert await offsets(client, QUICK) == {("t", 0): 8}
+
+
+@on_a_loop
+async def test_what_concerns_all_waits_for_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transactions may be open in any group, and topics may not end below any committed offset."""
+    write_log(tmp_path, [committed(group_id, 7) for group_id in GROUPS])
+    beginning = {"transaction_timeout": 1000, "producer_id": -1, "producer_epoch": -1}
+    async with half_loaded(tmp_path, monkeypatch) as (door, client, gate):
+        for name in ("tx", None):
+            asked = await client.ask("init_producer_id", transactional_id=name, **beginning)
+            assert errors(asked) == LOADING
+        topics = [{"name": "t", "topic_id": None}]
+        assert errors(await client.ask("delete_topics", topics=topics, timeout=1000)) == {"REQUEST_TIMED_OUT"}
+        gate.open.set()
+        await door.node.wait_until_loaded()
+        topic = door.node.topics.get("t")
+        assert topic is not None and topic.partitions[0].end_offset == 7
+        asked = await client.ask("init_producer_id", transactional_id="tx", **beginning)
+        assert errors(asked) == {"NONE"}
+
+
+@on_a_loop
+async def test_a_stop_does_not_wait_for_the_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_log(tmp_path, [committed(group_id, 7) for group_id in GROUPS])
+    async with half_loaded(tmp_path, monkeypatch) as (_, client, _gate):
+        await client_sees(client, QUICK, {("t", 0): 7})
+    monkeypatch.undo()
+    async with open_door(tmp_path) as door:
+        assert await offsets(await door.connect(), "g0") == {("t", 0): 7}
+
+
+@on_a_loop
+async def test_processes_load_what_is_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real ones: groups with members and an open transaction come through, too."""
+    monkeypatch.setattr(node_module, "AT_ONCE_BYTES", -1)
+    async with open_door(tmp_path) as door:
+        client = await door.connect()
+        member = await enrol(client, "g0")
+        await client.ask("offset_commit", 9, **committing("g0", member, offset=5))
+        await client.ask("offset_commit", 9, **committing("g1", offset=6))
+        await door.restart()
+        client = await door.connect()
+        assert (await door.node.wait_until_loaded()).records > 2
+        assert errors(await client.ask("heartbeat", **beating("g0", member))) == {"NONE"}
+        assert await offsets(client, "g0") == {("t", 0): 5}
+        assert await offsets(client, "g1") == {("t", 0): 6}
+
+
+@pytest.mark.parametrize("command", ["raise SystemExit(1)", "import os; os.write(1, b'\\0\\0')"])
+@on_a_loop
+async def test_a_process_that_ends_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    """The server loads by itself then: slowly, but all of it."""
+    write_log(tmp_path, [committed(group_id, 7) for group_id in GROUPS])
+    monkeypatch.setattr(node_module, "AT_ONCE_BYTES", -1)
+    monkeypatch.setattr(loading, "COMMAND", command)
+    async with open_door(tmp_path) as door:
+        await door.node.wait_until_loaded()
+        client = await door.connect()
+        for group_id in GROUPS:
+            assert await offsets(client, group_id) == {("t", 0): 7}
+
+
+@on_a_loop
+async def test_a_partition_that_cannot_be_read_costs_its_own_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_log(tmp_path, [committed(group_id, 7) for group_id in GROUPS])
+
+    def broken(folder: Path, *, fast: bool | None) -> Loaded:
+        if folder.name == folder_name(SLOW):
+            raise OSError(5, f"{folder}: the disk is gone")
+        return load_partition(folder, fast=fast)
+
+    monkeypatch.setattr(load_child, "load_partition", broken)
+    async with open_door(tmp_path) as door:
+        client = await door.connect()
+        assert errors(await client.ask("offset_fetch", 9, **fetching("g0"))) == {"NOT_COORDINATOR"}
+        assert errors(await client.ask("offset_commit", 9, **committing("g0"))) == {"NOT_COORDINATOR"}
+        assert errors(await client.ask("heartbeat", **beating("g0", Member("m", 1)))) == {"NOT_COORDINATOR"}
+        assert await offsets(client, QUICK) == {("t", 0): 7}
+        assert "the disk is gone" in door.node.groups.unserved.failed[SLOW]
+
+
+@on_a_loop
+async def test_a_record_that_makes_no_sense_costs_its_group_alone(tmp_path: Path) -> None:
+    """The group says why; others of its partition live; its records stay, whatever clients try."""
+    neighbour = next(group_id for group_id in GROUPS[1:] if home(group_id) == SLOW)
+    key, _ = committed("g0", 1)[1]
+    bad = SLOW, (key, b"\0\x63no")
+    dead_value = encode(GroupRecord("g0", GroupValue("consumer", 3, None, None, 5, ())))
+    write_log(tmp_path, [(SLOW, dead_value), committed(neighbour, 7), bad])
+    refused = {"COORDINATOR_NOT_AVAILABLE"}
+    async with open_door(tmp_path) as door:
+        for _ in range(2):
+            client = await door.connect()
+            assert await offsets(client, neighbour) == {("t", 0): 7}
+            for name, version, values in (
+                ("join_group", None, joining("g0")),
+                ("offset_commit", 9, committing("g0")),
+                ("offset_fetch", 9, fetching("g0")),
+                ("delete_groups", None, {"groups_names": ["g0"]}),
+            ):
+                assert errors(await client.ask(name, version, **values)) == refused
+            asked: dict[str, Any] = {"groups": ["g0"], "include_authorized_operations": False}
+            [told] = (await client.ask("describe_groups", **asked))["groups"]
+            assert (told["error_code"], told["group_state"]) == ("COORDINATOR_NOT_AVAILABLE", "Dead")
+            words = str(told["error_message"])
+            assert "at offset 2" in words and f"{folder_name(SLOW)}/{segment_name(0)}" in words and "g0" in words
+            [old] = (await client.ask("describe_groups", 5, **asked))["groups"]
+            assert (old["error_code"], old["group_state"]) == ("COORDINATOR_NOT_AVAILABLE", "Dead")
+            listed = (await client.ask("list_groups", states_filter=["Dead"], types_filter=[]))["groups"]
+            assert [group["group_id"] for group in listed] == ["g0"]
+            await door.restart()
+
+
+@on_a_loop
+async def test_a_group_that_cannot_be_made_is_set_aside_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bug of ours, or records that fit their schema and nothing else: others that came with it live."""
+
+    class Choosy(GroupActor):
+        def __init__(self, group_id: str, *rest: Any) -> None:
+            if group_id == "g0":
+                raise ValueError("nobody can lead it")
+            super().__init__(group_id, *rest)
+
+    async with open_door(tmp_path) as door:
+        client = await door.connect()
+        members = {group_id: await enrol(client, group_id) for group_id in GROUPS}
+        monkeypatch.setattr(coordinator, "GroupActor", Choosy)
+        await door.restart()
+        client = await door.connect()
+        for group_id, member in members.items():
+            expected = "COORDINATOR_NOT_AVAILABLE" if group_id == "g0" else "NONE"
+            assert errors(await client.ask("heartbeat", **beating(group_id, member))) == {expected}
+        assert "nobody can lead it" in door.node.groups.unserved.quarantined["g0"]

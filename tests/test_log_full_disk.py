@@ -1,0 +1,55 @@
+"""A real file system without room: a server on a tmpfs of a few mebibytes, filled under its feet.
+
+Mounting needs a privilege, or a user namespace in which one has it. Where the machine allows neither, this is skipped
+and says so; ``test_log_failures.py`` has the same on a disk in memory.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from peers.stage import client_environment
+
+SIZE = "4m"
+PATIENCE_S = 240
+MOUNT = f'mount -t tmpfs -o size={SIZE} tmpfs "$0"'
+
+
+def in_namespace(folder: Path, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a shell command in a mount namespace of its own; ``$0`` is the folder, which only there is the tmpfs."""
+    return subprocess.run(
+        ["unshare", "-Urm", "sh", "-c", command, str(folder), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        env=client_environment(),
+        check=False,
+    )
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Path:
+    if shutil.which("unshare") is None:
+        pytest.skip("this machine has no `unshare`, so no small disk can be mounted")
+    tried = in_namespace(tmp_path, MOUNT)
+    if tried.returncode:
+        pytest.skip(f"this machine does not let us mount a small disk: {tried.stderr.strip()}")
+    return tmp_path
+
+
+def test_a_server_on_a_full_disk_refuses_commits_and_resumes_by_itself(small_disk: Path) -> None:
+    command = f'{MOUNT} && exec "$@"'
+    program = Path(__file__).with_name("full_disk_program.py")
+    done = in_namespace(small_disk, command, sys.executable, str(program), str(small_disk))
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert (said["before"], said["full"], said["heartbeat"]) == ("NONE", "COORDINATOR_NOT_AVAILABLE", "NONE")
+    assert said["read"] and said["after_kill"]
+    assert said["exit_code"] == 0
+    assert "the log has room again" in said["log"][-1]  # that it had none could not be written: it was the same disk

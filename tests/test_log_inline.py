@@ -1,0 +1,98 @@
+"""The log without a thread: the same work, done on the thread of whoever calls, in an order that a seed decides."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from log_helpers import LazyDisk, TraceDisk, entry, offsets_in
+
+from callboard.actors.ports import Appended
+from callboard.runtime.log.disk import Disk
+from callboard.runtime.log.offsets_log import OffsetsLog
+from callboard.runtime.log.threads import Inline
+
+FIRST_SEGMENT = "00000000000000000000.log"
+
+
+def opened(root: Path, threads: Inline, disk: Disk | None = None, **options: Any) -> OffsetsLog:
+    log = OffsetsLog(root, 3, threads=threads, disk=disk or LazyDisk(), **options)
+    log.open()
+    return log
+
+
+def traced(root: Path, seed: int) -> list[tuple[str, str]]:
+    """All that a log does to its disk in some rounds, stepped in the order of a seed."""
+    disk, threads, answers = TraceDisk(), Inline(random.Random(seed).randrange), list[Sequence[Appended]]()
+    log = opened(root, threads, disk, checkpoint_bytes=300, clock=lambda: 0.0)
+    for number in range(20):
+        log.append([entry(number % 3, number)], 1, answers.append)
+        threads.step()
+    log.close()
+    assert [outcome.error for (outcome,) in answers] == [0] * 20
+    return disk.trace
+
+
+def test_everything_is_done_when_append_returns(tmp_path: Path) -> None:
+    before = threading.active_count()
+    log = opened(tmp_path, Inline(), checkpoint_bytes=1)
+    answers: list[Sequence[Appended]] = []
+    for number in range(10):
+        log.append([entry(0, number)], 1, answers.append)
+        assert len(answers) == number + 1
+    assert (offsets_in(log, 0), threading.active_count()) == (list(range(10)), before)
+    assert len(list((tmp_path / "journal").iterdir())) == 1
+    log.close()
+
+
+def test_an_append_from_within_an_answer(tmp_path: Path) -> None:
+    log = opened(tmp_path, Inline())
+    answers: list[Sequence[Appended]] = []
+
+    def once_more(outcomes: Sequence[Appended]) -> None:
+        log.append([entry(0, 1)], 1, answers.append)
+        answers.append(outcomes)
+
+    log.append([entry(0, 0)], 1, once_more)
+    assert [outcome.base_offset for (outcome,) in answers] == [0, 1]
+    log.close()
+
+
+def test_with_a_choice_nothing_happens_before_a_step(tmp_path: Path) -> None:
+    threads = Inline(lambda n: 0)
+    log = opened(tmp_path, threads)
+    answers: list[Sequence[Appended]] = []
+    log.append([entry(0, 7)], 1, answers.append)
+    assert answers == []
+    assert threads.step() and len(answers) == 1
+    assert not threads.step()
+    log.close()
+
+
+def test_what_is_due_by_the_clock_is_a_step(tmp_path: Path) -> None:
+    now, disk, threads = [0.0], TraceDisk(), Inline()
+    log = opened(tmp_path, threads, disk, clock=lambda: now[0])
+    log.append([entry(0, 7)], 1, lambda outcomes: None)
+    assert not threads.step()
+    now[0] = 1.0
+    assert threads.step()
+    assert ("write", FIRST_SEGMENT) in disk.trace
+    log.close()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_same_seed_does_the_same(tmp_path: Path, seed: int) -> None:
+    assert traced(tmp_path / "one" / "data", seed) == traced(tmp_path / "two" / "data", seed)
+
+
+def test_seeds_differ(tmp_path: Path) -> None:
+    assert len({tuple(traced(tmp_path / f"log-{seed}" / "data", seed)) for seed in range(20)}) > 3
+
+
+def test_waiting_for_what_nobody_does_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="nobody will do"):
+        Inline().wait(threading.Event())

@@ -1,0 +1,277 @@
+"""Newest first is the same as oldest first: whatever was committed, deleted, left open, compacted or damaged."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from callboard.actors.offsets import GroupData
+from callboard.actors.records import (
+    GroupRecord,
+    GroupValue,
+    MarkerRecord,
+    MemberValue,
+    OffsetRecord,
+    OffsetValue,
+    UnknownRecord,
+)
+from callboard.runtime.loading import Loading
+from callboard.runtime.log import newest
+from callboard.runtime.log.batch import Producer, encode_batch, frame_record, read_batches
+from callboard.runtime.log.newest import Loaded, load_partition
+from callboard.runtime.log.records import encode
+from callboard.runtime.log.segment import segment_name
+from callboard.runtime.log.spans import has_numpy
+from callboard.runtime.log.transaction_records import decode_batch, encode_marker
+
+WAYS = [False, True] if has_numpy() else [False]
+MEMBER = MemberValue("m", None, "c", "h", 5, 6, b"sub", b"assigned")
+GROUPS, PRODUCERS = st.sampled_from(("a", "b", "ü")), st.integers(1, 3)
+
+Pair = tuple[bytes, bytes | None]
+Batch = tuple[Producer | None, list[Pair]]
+
+values = st.none() | st.builds(
+    OffsetValue,
+    offset=st.integers(0, 9),
+    leader_epoch=st.integers(-1, 3),
+    metadata=st.sampled_from(("", "", "x", "é")),
+    commit_timestamp_ms=st.integers(-1, 50),
+    expire_timestamp_ms=st.sampled_from((-1, -1, 70)),
+)
+offsets = st.builds(OffsetRecord, GROUPS, st.sampled_from(("t", "u")), st.integers(0, 1), values)
+group_values = st.none() | st.builds(
+    GroupValue,
+    protocol_type=st.sampled_from(("", "consumer")),
+    generation=st.integers(0, 9),
+    protocol=st.sampled_from((None, "range")),
+    leader=st.sampled_from((None, "m")),
+    current_state_timestamp_ms=st.integers(-1, 50),
+    members=st.sampled_from(((), (MEMBER,))),
+)
+groups = st.builds(GroupRecord, GROUPS, group_values)
+unknown = st.builds(UnknownRecord, st.just(3), st.just(b"\0\3\0\1a"), st.just(b"?"))
+
+
+def in_other_bytes(pair: Pair, way: int) -> Pair:
+    """The same key as an older version may have written it, or a newer one: its type 0, or a byte more."""
+    key, value = pair
+    if way == 1 and key[:2] == b"\0\1":
+        return b"\0\0" + key[2:], value
+    return (key + b"!" if way == 2 else key), value
+
+
+pairs = st.builds(in_other_bytes, (offsets | offsets | groups | unknown).map(encode), st.sampled_from((0, 0, 0, 1, 2)))
+plain: st.SearchStrategy[Batch] = st.tuples(st.none(), st.lists(pairs, max_size=5))
+producers = st.builds(Producer, PRODUCERS, st.integers(0, 1), st.just(False))
+in_transactions = st.tuples(producers, st.lists(pairs, min_size=1, max_size=3))
+
+
+@st.composite
+def markers(draw: st.DrawFn) -> Batch:
+    record = MarkerRecord(draw(PRODUCERS), draw(st.integers(0, 1)), draw(st.booleans()))
+    return Producer(record.producer_id, record.producer_epoch, True), [encode_marker(record)]
+
+
+logs = st.lists(plain | plain | in_transactions | in_transactions | markers(), max_size=14)
+
+
+def encoded(log: Iterable[Batch]) -> list[bytes]:
+    found, base = [], 0
+    for producer, records in log:
+        if records:
+            framed = [frame_record(0, delta, *pair) for delta, pair in enumerate(records)]
+            found.append(encode_batch(base, 5, 5, framed, producer))
+            base += len(records)
+    return found
+
+
+def lay_out(folder: Path, batches: Sequence[bytes], cuts: Iterable[int] = ()) -> Path:
+    """The batches as segments; one begins at each of the cuts, which count batches."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in folder.glob("*.log"):
+        path.unlink()
+    bounds = sorted({0, *cuts, len(batches)})
+    for start, stop in pairwise(bounds):
+        base = int.from_bytes(batches[start][:8], "big")
+        (folder / segment_name(base)).write_bytes(b"".join(batches[start:stop]))
+    return folder
+
+
+def replayed(batches: Iterable[bytes]) -> dict[str, GroupData]:
+    loading = Loading()
+    for batch in read_batches(b"".join(batches)):
+        for _offset, _timestamp_ms, record in decode_batch(batch):
+            loading.replay(record)
+    return {group_id: data for group_id, data in loading.groups.items() if not data.is_gone()}
+
+
+def plainly(groups: dict[str, GroupData]) -> dict[str, Any]:
+    """What groups hold, comparable; the order of a place's producers says who is overtaken, so it counts."""
+    return {
+        group_id: (
+            data.value,
+            sorted(data.offsets),
+            {place: list(producers.items()) for place, producers in data.pending.places.items()},
+        )
+        for group_id, data in groups.items()
+    }
+
+
+def unpacked(loaded: Loaded) -> dict[str, GroupData]:
+    assert not loaded.asleep.keys() & loaded.awake.keys()
+    assert not any(data.may_sleep() for data in loaded.awake.values())
+    return {group_id: GroupData.unpack(packed) for group_id, packed in loaded.asleep.items()} | loaded.awake
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("newest")
+
+
+@pytest.mark.parametrize("fast", WAYS)
+@settings(max_examples=400)
+@given(
+    log=logs,
+    cuts=st.sets(st.integers(1, 13)),
+    chunk_bytes=st.sampled_from((64, 200, 1 << 20)),
+    many=st.sampled_from((1, 2, newest.MANY)),
+)
+def test_newest_first_is_oldest_first(
+    folder: Path, fast: bool, log: list[Batch], cuts: set[int], chunk_bytes: int, many: int
+) -> None:
+    """``many``: from how many records on their keys are looked up together."""
+    batches = encoded(log)
+    lay_out(folder / "p", batches, {cut for cut in cuts if cut < len(batches)})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(newest, "MANY", many)
+        loaded = load_partition(folder / "p", fast=fast, chunk_bytes=chunk_bytes)
+    assert plainly(unpacked(loaded)) == plainly(replayed(batches))
+    assert not loaded.quarantined and not loaded.troubles and not loaded.damages
+    assert loaded.records == sum(len(records) for _, records in log)
+
+
+@pytest.mark.parametrize("fast", WAYS)
+@settings(max_examples=100)
+@given(log=st.lists(plain | in_transactions | markers(), min_size=3, max_size=8), broken=st.data())
+def test_a_damaged_batch_costs_its_own_records(
+    folder: Path, fast: bool, log: list[Batch], broken: st.DataObject
+) -> None:
+    """What stands before it and behind it is loaded, and somebody hears where it lies."""
+    batches = encoded(log)
+    index = broken.draw(st.integers(0, max(0, len(batches) - 2)))
+    if len(batches) < 2:
+        return
+    bad = bytearray(batches[index])
+    bad[broken.draw(st.integers(17, len(bad) - 1))] ^= 0x10
+    lay_out(folder / "d", [*batches[:index], bytes(bad), *batches[index + 1 :]])
+    loaded = load_partition(folder / "d", fast=fast)
+    assert plainly(unpacked(loaded)) == plainly(replayed(batches[:index] + batches[index + 1 :]))
+    [damage] = loaded.damages
+    assert (damage.position, damage.size) == (sum(map(len, batches[:index])), len(bad))
+
+
+def committed(group_id: str, number: int, topic: str = "t") -> Pair:
+    return encode(OffsetRecord(group_id, topic, 0, OffsetValue(number)))
+
+
+def broken_value(group_id: str) -> Pair:
+    """A value of a version that nobody knows."""
+    return committed(group_id, 1)[0], b"\0\x63what"
+
+
+@pytest.mark.parametrize("fast", WAYS)
+def test_a_record_that_makes_no_sense_costs_its_group(tmp_path: Path, fast: bool) -> None:
+    log: list[Batch] = [
+        (None, [committed("good", 1), committed("bad", 2, "other"), broken_value("bad"), committed("late", 3)]),
+        (None, [committed("late", 4)]),
+    ]
+    loaded = load_partition(lay_out(tmp_path / "p", encoded(log)), fast=fast)
+    assert unpacked(loaded).keys() == {"good", "late"}
+    assert loaded.quarantined.keys() == {"bad"}
+    words = loaded.quarantined["bad"]
+    assert "at offset 2" in words and f"{0:020d}.log" in words and "bad" in words and "version 99" in words
+
+
+@pytest.mark.parametrize("fast", WAYS)
+def test_what_is_superseded_may_make_no_sense(tmp_path: Path, fast: bool) -> None:
+    """It is never decoded: the group is exactly what its newer record says."""
+    log: list[Batch] = [(None, [broken_value("a"), committed("a", 2)])]
+    loaded = load_partition(lay_out(tmp_path / "p", encoded(log)), fast=fast)
+    assert plainly(unpacked(loaded)) == {"a": (None, [("t", 0, OffsetValue(2))], {})}
+    assert not loaded.quarantined
+
+
+@pytest.mark.parametrize("fast", WAYS)
+@pytest.mark.parametrize("key", [b"", b"\0", b"\0\1\0\x09short", b"\0\2\0\2\xff\xff"])
+def test_a_key_that_makes_no_sense_costs_nobody(tmp_path: Path, fast: bool, key: bytes) -> None:
+    """Whose it is cannot be told, so it is told apart, by its place."""
+    log: list[Batch] = [(None, [committed("a", 1), (key, b"v")])]
+    loaded = load_partition(lay_out(tmp_path / "p", encoded(log)), fast=fast)
+    assert unpacked(loaded).keys() == {"a"} and not loaded.quarantined
+    [trouble] = loaded.troubles
+    assert "at offset 1" in trouble and repr(key) in trouble
+
+
+@pytest.mark.parametrize("fast", WAYS)
+def test_ends_are_the_largest_offsets_that_count(tmp_path: Path, fast: bool) -> None:
+    log: list[Batch] = [
+        (None, [committed("a", 9), committed("b", 5), committed("c", 7, "u")]),
+        (None, [committed("a", 3)]),
+    ]
+    loaded = load_partition(lay_out(tmp_path / "p", encoded(log)), fast=fast)
+    assert loaded.ends == {("t", 0): 5, ("u", 0): 7}
+
+
+@pytest.mark.parametrize("fast", WAYS)
+def test_nothing_is_loaded_from_nothing(tmp_path: Path, fast: bool) -> None:
+    loaded = load_partition(tmp_path / "none", fast=fast)
+    assert loaded == Loaded({}, {}, {}, {}, 0, 0, 0, [], [])
+
+
+MEASURE = """
+import sys, tracemalloc
+from pathlib import Path
+from callboard.runtime.log.newest import load_partition
+fast = sys.argv[2] == "True"
+load_partition(Path(sys.argv[1]) / "warm", fast=fast)
+tracemalloc.start()
+loaded = load_partition(Path(sys.argv[1]) / "log", fast=fast, chunk_bytes=65536)
+print(loaded.records, tracemalloc.get_traced_memory()[1])
+"""
+
+
+@pytest.mark.parametrize("fast", WAYS)
+def test_memory_is_bound_by_keys_and_not_by_the_log(tmp_path: Path, fast: bool) -> None:
+    """Ten times the log with the same keys takes no more memory at its peak."""
+
+    def peak(rounds: int) -> tuple[int, int]:
+        pairs = [committed(f"group-{number}", number) for number in range(500)]
+        base = 0
+        batches: list[bytes] = []
+        for _ in range(rounds):
+            batches += rebased(encoded([(None, pairs)]), base)
+            base += len(pairs)
+        lay_out(tmp_path / "log", batches, range(0, rounds, 5))
+        lay_out(tmp_path / "warm", batches[:1])
+        command = [sys.executable, "-c", MEASURE, str(tmp_path), str(fast)]
+        told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout.split()
+        return int(told[0]), int(told[1])
+
+    (few, small), (many, large) = peak(10), peak(100)
+    assert many == 10 * few
+    assert large < small * 1.25
+
+
+def rebased(batches: Iterable[bytes], base: int) -> Iterator[bytes]:
+    """The same batches at other offsets, which a checksum does not cover."""
+    for batch in batches:
+        yield (int.from_bytes(batch[:8], "big") + base).to_bytes(8, "big") + batch[8:]

@@ -1,0 +1,110 @@
+"""Segments end by size and by age, as Kafka's do, and never while a commit waits for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from log_helpers import PATIENCE_S, LazyDisk, TraceDisk, append, entry, offsets_in
+
+from callboard.actors.ports import Appended
+from callboard.runtime.log.offsets_log import OffsetsLog
+from callboard.runtime.log.threads import Inline
+
+FOLDER = "__consumer_offsets-0"
+FIRST_JOURNAL = "00000000000000000000.journal"
+
+
+def segments(root: Path) -> list[int]:
+    """The base offsets of the partition's segments."""
+    return sorted(int(path.stem) for path in (root / FOLDER).iterdir())
+
+
+def aged(root: Path, times_ms: Sequence[int], segment_ms: int) -> list[int]:
+    log = OffsetsLog(root, 1, segment_ms=segment_ms, disk=LazyDisk(), threads=Inline())
+    log.open()
+    for number, time_ms in enumerate(times_ms):
+        append(log, [entry(0, number)], time_ms)
+    log.close()
+    return segments(root)
+
+
+def test_a_segment_ends_when_its_first_record_is_old(tmp_path: Path) -> None:
+    assert aged(tmp_path, [1000, 1500, 2000, 2001, 2500, 3002], 1000) == [0, 3, 5]
+
+
+def test_its_age_is_known_after_a_restart(tmp_path: Path) -> None:
+    assert aged(tmp_path, [1000, 1500], 1000) == [0]
+    assert aged(tmp_path, [2001], 1000) == [0, 2]
+
+
+def test_a_clock_that_goes_back_ends_none(tmp_path: Path) -> None:
+    assert aged(tmp_path, [5000, 1000, 2], 1000) == [0]
+
+
+def test_a_partition_that_nobody_writes_to_keeps_its_segment(tmp_path: Path) -> None:
+    """As in Kafka: the age is looked at when something is appended."""
+    assert aged(tmp_path, [0], 1) == [0]
+
+
+class HangingDisk(TraceDisk):
+    """The first sync of a segment, or of its folder, takes until it is told to go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hangs = threading.Event()
+        self.go_on = threading.Event()
+
+    def sync(self, fd: int) -> None:
+        if self._names[fd].endswith(".log"):
+            self.hangs.set()
+            assert self.go_on.wait(PATIENCE_S)
+        super().sync(fd)
+
+
+def test_commits_go_on_while_a_segment_is_rolled(tmp_path: Path) -> None:
+    """Its sync hangs, and the rounds behind it are answered all the same."""
+    disk = HangingDisk()
+    log = OffsetsLog(tmp_path, 1, segment_bytes=200, disk=disk)
+    log.open()
+    answers: list[Sequence[Appended]] = []
+    for number in range(5):
+        log.append([entry(0, number)], 1, answers.append)
+    assert disk.hangs.wait(PATIENCE_S)
+    for number in range(5, 20):
+        assert append(log, [entry(0, number)])[0].base_offset == number
+    assert not disk.go_on.is_set()
+    disk.go_on.set()
+    assert offsets_in(log, 0) == list(range(20))
+    assert len(segments(tmp_path)) > 5
+    log.close()
+
+
+def test_no_file_of_a_partition_is_touched_in_the_logs_thread(tmp_path: Path) -> None:
+    disk = WhoseDisk()
+    log = OffsetsLog(tmp_path, 1, segment_bytes=200, checkpoint_bytes=500, disk=disk)
+    log.open()
+    for number in range(30):
+        append(log, [entry(0, number)])
+    assert offsets_in(log, 0) == list(range(30))
+    log.close()
+    assert disk.seen["callboard-log"] == {".journal"}
+
+
+class WhoseDisk(LazyDisk):
+    """Notes which thread writes which kind of file."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, set[str]] = {}
+        self._kinds: dict[int, str] = {}
+
+    def open(self, path: Path, flags: int) -> int:
+        fd = super().open(path, flags)
+        self._kinds[fd] = path.suffix
+        return fd
+
+    def write(self, fd: int, data: bytes | memoryview, position: int) -> int:
+        if threading.current_thread().name != "MainThread" and self._kinds[fd] in (".journal", ".log"):
+            self.seen.setdefault(threading.current_thread().name, set()).add(self._kinds[fd])
+        return super().write(fd, data, position)

@@ -1,0 +1,367 @@
+"""``callboard log``: what it prints of a folder, what it finds damaged, and what a repair leaves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from log_helpers import offset
+
+from callboard.actors.records import (
+    GroupRecord,
+    GroupValue,
+    MarkerRecord,
+    MemberValue,
+    OffsetRecord,
+    PendingOffsetRecord,
+    Record,
+    TransactionRecord,
+    TransactionValue,
+    UnknownRecord,
+)
+from callboard.runtime.errors import StartError
+from callboard.runtime.log.batch import Producer, encode_batch, frame_record
+from callboard.runtime.log.disk import Disk
+from callboard.runtime.log.encoder import RecordEncoder
+from callboard.runtime.log.folder import DataFolder
+from callboard.runtime.log.newest import load_partition
+from callboard.runtime.log.partition import TOPIC, TRANSACTIONS_TOPIC, folder_name
+from callboard.runtime.log.reading import live_offsets, read_partition
+from callboard.runtime.log.segment import segment_name
+from callboard.runtime.log.transaction_records import encode_transaction
+from callboard.runtime.logtools import commands, verify
+
+TIME_MS = 1_700_000_000_000
+SUBSCRIPTION = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"
+ASSIGNMENT = b"\0\0\0\0\0\1\0\1t\0\0\0\2\0\0\0\0\0\0\0\1\xff\xff\xff\xff"
+MEMBER = MemberValue("m-1", None, "client", "/10.0.0.1", 60_000, 10_000, SUBSCRIPTION, ASSIGNMENT)
+
+
+def plain(base: int, *records: Record, at_ms: int = TIME_MS) -> bytes:
+    encoder = RecordEncoder()
+    return encode_batch(base, at_ms, at_ms, [encoder.frame(record, delta) for delta, record in enumerate(records)])
+
+
+def transactional(base: int, record: PendingOffsetRecord | MarkerRecord) -> bytes:
+    producer = Producer(record.producer_id, record.producer_epoch, isinstance(record, MarkerRecord))
+    return encode_batch(base, TIME_MS, TIME_MS, [RecordEncoder().frame_in_transaction(record, 0)], producer)
+
+
+def write(data: Path, number: int, *segments: Sequence[bytes], topic: str = TOPIC) -> list[Path]:
+    """A partition's folder with these batches; each segment is named by the first offset in it."""
+    folder = data / folder_name(number, topic)
+    folder.mkdir()
+    paths = []
+    for batches in segments:
+        paths.append(folder / segment_name(int.from_bytes(batches[0][:8], "big")))
+        paths[-1].write_bytes(b"".join(batches))
+    return paths
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    DataFolder(folder).close()
+    return folder
+
+
+@pytest.fixture
+def full(data: Path) -> Path:
+    """One of each kind of record."""
+    group = GroupValue("consumer", 3, "range", "m-1", TIME_MS, (MEMBER,))
+    write(
+        data,
+        3,
+        [plain(0, GroupRecord("g", group), offset("g", 41)), plain(2, offset("g", 42, "note"), at_ms=TIME_MS + 5000)],
+        [
+            transactional(3, PendingOffsetRecord("g", "t", 1, offset("g", 7).value, 9, 1)),
+            transactional(4, MarkerRecord(9, 1, True)),
+            plain(5, OffsetRecord("h", "t", 0, None), GroupRecord("h", None), UnknownRecord(30, b"\0\x1ekey", b"v")),
+        ],
+    )
+    value = TransactionValue(9, 1, 60_000, 4, frozenset(), TIME_MS, TIME_MS)
+    record = frame_record(0, 0, *encode_transaction(TransactionRecord("tx", value)))
+    write(data, 7, [encode_batch(0, TIME_MS, TIME_MS, [record])], topic=TRANSACTIONS_TOPIC)
+    return data
+
+
+class Said:
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+        self.lines = out.splitlines()
+
+
+@pytest.fixture
+def log(capsys: pytest.CaptureFixture[str]) -> Any:
+    def run(*arguments: object) -> Said:
+        try:
+            code: Any = commands.main([str(one) for one in arguments])
+        except SystemExit as exit:
+            code = exit.code or 0
+        return Said(code, *capsys.readouterr())
+
+    return run
+
+
+# dump -----------------------------------------------------------------------------------------------------------------
+
+
+def test_dump_prints_a_line_a_record(full: Path, log: Any) -> None:
+    said = log("dump", full)
+    assert (said.code, said.err) == (0, "")
+    assert [line.split(maxsplit=4)[1:] for line in said.lines[1:]] == [
+        ["offsets", "3", "0", "group           g generation 3 consumer/range: m-1 [t-0 t-1]"],
+        ["offsets", "3", "1", "offset          g t-0 = 41"],
+        ["offsets", "3", "2", "offset          g t-0 = 42 'note'"],
+        ["offsets", "3", "3", "pending offset  g t-1 = 7 (producer 9, epoch 1)"],
+        ["offsets", "3", "4", "marker          producer 9, epoch 1: commit"],
+        ["offsets", "3", "5", "offset          h t-0 deleted"],
+        ["offsets", "3", "6", "group           h deleted"],
+        ["offsets", "3", "7", "unknown         key type 30, 5 + 1 bytes"],
+        ["transactions", "7", "0", "transaction     tx COMPLETE_COMMIT (producer 9, epoch 1)"],
+    ]
+    assert said.lines[1].startswith("2023-11-14T22:13:20.000Z")
+
+
+def test_dump_as_json_has_the_fields_of_kafkas_schemas(full: Path, log: Any) -> None:
+    rows = [json.loads(line) for line in log("dump", full, "--json").lines]
+    assert [row["log_offset"] for row in rows] == [*range(8), 0]
+    where = {"log": "offsets", "log_partition": 3, "time": "2023-11-14T22:13:25.000Z", "timestamp_ms": TIME_MS + 5000}
+    what = {"group": "g", "topic": "t", "partition": 0, "offset": 42, "leader_epoch": -1, "metadata": "note"}
+    times = {"commit_timestamp_ms": 5, "expire_timestamp_ms": -1}
+    assert rows[2] == {**where, "log_offset": 2, "kind": "offset", "tombstone": False, **what, **times}
+    [member] = rows[0]["members"]
+    assert (member["subscription"], member["assignment"]) == (["t"], ["t-0", "t-1"])
+    assert [row["kind"] for row in rows if row["tombstone"]] == ["offset", "group"]
+    assert rows[7]["key"] == "AB5rZXk="
+
+
+def test_dump_of_one_group_and_of_a_time(full: Path, log: Any) -> None:
+    assert len(log("dump", full, "--group", "h").lines) == 3
+    assert len(log("dump", full, "--since", "2023-11-14T22:13:24").lines) == 2
+    assert len(log("dump", full, "--until", "2023-11-14T22:13:24Z", "--log", "offsets").lines) == 8
+    assert len(log("dump", full, "--since", "1d").lines) == 1, "all of it is older"
+    assert len(log("dump", full, "--partition", "7").lines) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--log", "x"), "bad --log 'x': expected one of offsets, transactions"),
+        (("--since", "yesterday"), "bad --since 'yesterday': expected ISO 8601"),
+        (("--partition", "4"), "found no partition 4 with records"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(full: Path, log: Any, arguments: tuple[str, ...], message: str) -> None:
+    with pytest.raises(StartError, match=message):
+        log("dump", full, *arguments)
+
+
+def test_a_folder_that_is_no_log_is_refused(tmp_path: Path, log: Any) -> None:
+    with pytest.raises(StartError, match=r"found neither callboard\.json nor a folder __consumer_offsets-N"):
+        log("dump", tmp_path)
+    with pytest.raises(StartError, match="found no folder"):
+        log("stats", tmp_path / "nowhere")
+
+
+def test_a_server_that_has_written_nothing_yet(data: Path, log: Any) -> None:
+    assert log("dump", data).code == 0
+    assert log("stats", data).out == "no records yet\n"
+
+
+def test_a_batch_that_is_being_written_is_no_damage(full: Path, log: Any) -> None:
+    [last] = (full / folder_name(3)).glob("*3.log")
+    last.write_bytes(last.read_bytes() + plain(8, offset("g", 1))[:30])
+    said = log("dump", full)
+    assert (said.code, said.err, len(said.lines)) == (0, "", 10)
+
+
+# stats ----------------------------------------------------------------------------------------------------------------
+
+
+def test_stats_tell_what_lives_and_what_is_dead(full: Path, log: Any) -> None:
+    said = log("stats", full, "--json")
+    stats = json.loads(said.out)
+    offsets, transactions = stats["partitions"]
+    expected = {"log": "offsets", "partition": 3, "files": 2, "records": 8, "live": 4, "tombstones": 2}
+    assert {key: offsets[key] for key in expected} == expected
+    assert offsets["bytes"] == sum(path.stat().st_size for path in (full / folder_name(3)).iterdir())
+    assert (offsets["newest_offset"], offsets["dirty_percent"], offsets["damaged"]) == (7, 100, 0)
+    assert (transactions["log"], transactions["records"], transactions["live"]) == ("transactions", 1, 1)
+    assert stats["hottest"][0] == {"records": 2, "kind": "offset", "key": "g t-0"}
+
+
+def test_stats_for_people(full: Path, log: Any) -> None:
+    said = log("stats", full, "--top", "1", "--log", "offsets")
+    assert said.code == 0
+    assert said.lines[0].split()[:4] == ["log", "partition", "files", "bytes"]
+    assert any(line.startswith("records  8 in ") for line in said.lines)
+    assert said.lines[-1].split() == ["2", "offset", "g", "t-0"]
+
+
+# damage and repair --------------------------------------------------------------------------------------------------
+
+
+def spoil(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 0xFF
+    path.write_bytes(bytes(data))
+
+
+@pytest.fixture
+def damaged(data: Path) -> Path:
+    """Offsets 0 to 5 in two segments; the second of three batches is bad in each."""
+    batches = [plain(number, offset("g", number, topic=f"t{number}")) for number in range(6)]
+    first, second = write(data, 3, batches[:3], batches[3:])
+    for path in (first, second):
+        spoil(path, len(batches[0]) + 70)
+    return data
+
+
+def test_damage_is_named_and_what_follows_is_shown(damaged: Path, log: Any) -> None:
+    said = log("dump", damaged)
+    assert said.code == 3
+    assert [int(line.split()[3]) for line in said.lines[1:]] == [0, 2, 3, 5]
+    first, second = said.err.splitlines()
+    assert f"{segment_name(0)}: " in first and "offsets 1 to 1" in first
+    assert f"{segment_name(3)}: " in second and "offsets 4 to 4" in second
+
+
+def test_a_record_that_makes_no_sense_is_named(data: Path, log: Any) -> None:
+    strange = encode_batch(1, TIME_MS, TIME_MS, [frame_record(0, 0, b"\0\1", b"")])
+    write(data, 3, [plain(0, offset("g", 1)), strange, plain(2, offset("g", 2))])
+    said = log("dump", data)
+    assert (said.code, len(said.lines)) == (3, 3)
+    assert "offset 1 in the batch at byte" in said.err
+
+
+def test_repair_does_nothing_without_yes(damaged: Path, log: Any) -> None:
+    before = {path: path.read_bytes() for path in damaged.rglob("*.log")}
+    said = log("repair", damaged)
+    assert said.code == 3
+    assert said.lines[-1] == "2 files would be changed; --yes does it"
+    assert {path: path.read_bytes() for path in damaged.rglob("*.log")} == before
+
+
+def test_repair_takes_out_what_is_damaged_and_keeps_it(damaged: Path, log: Any) -> None:
+    folder = damaged / folder_name(3)
+    before = {path: path.read_bytes() for path in folder.glob("*.log")}
+    assert log("repair", damaged, "--yes").code == 0
+    assert [offset for offset, _, _ in read_partition(folder)] == [0, 2, 3, 5]
+    assert {path.with_name(path.name + ".damaged").read_bytes() for path in before} == set(before.values())
+    assert log("dump", damaged).code == 0
+    assert log("repair", damaged, "--yes").out == "nothing to repair\n"
+
+
+def test_repair_takes_out_single_records(data: Path, log: Any) -> None:
+    encoder = RecordEncoder()
+    good, last = offset("g", 1, topic="a"), offset("g", 2, topic="b")
+    records = [encoder.frame(good, 0), frame_record(0, 1, b"\0\1", b""), encoder.frame(last, 2)]
+    write(data, 3, [encode_batch(0, TIME_MS, TIME_MS + 9, records), plain(3, offset("g", 3, topic="c"))])
+    assert log("repair", data, "--yes").code == 0
+    assert [offset for offset, _, _ in read_partition(data / folder_name(3))] == [0, 2, 3]
+    assert {key[1]: value.offset for key, (_, value) in live_offsets(data / folder_name(3)).items()} == {
+        "a": 1,
+        "b": 2,
+        "c": 3,
+    }
+
+
+def test_repair_fills_the_hole_of_a_lost_segment(data: Path, log: Any) -> None:
+    batches = [plain(number, offset("g", number, topic=f"t{number}")) for number in range(3)]
+    _, lost, _ = write(data, 3, *([batch] for batch in batches))
+    lost.unlink()
+    assert "offsets 1 to 1" in log("dump", data).err
+    assert log("repair", data, "--yes").code == 0
+    assert log("dump", data).code == 0
+    assert [offset for offset, _, _ in read_partition(data / folder_name(3))] == [0, 2]
+
+
+def test_repair_wants_the_server_stopped(damaged: Path, log: Any) -> None:
+    with DataFolder(damaged), pytest.raises(StartError, match="a server runs on it"):
+        log("repair", damaged)
+    (damaged / "journal").mkdir()
+    (damaged / "journal" / f"{4:020d}.journal").touch()
+    with pytest.raises(StartError, match="found a journal"):
+        log("repair", damaged)
+
+
+def test_repair_leaves_kafkas_folders_alone(damaged: Path, log: Any) -> None:
+    (damaged / "callboard.json").unlink()
+    with pytest.raises(StartError, match=r"found no callboard\.json"):
+        log("repair", damaged, "--yes")
+
+
+def test_a_repair_that_was_cut_off_can_be_done_again(damaged: Path, log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise OSError(5, "made to fail")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Disk, "rename", fails)
+        said = log("repair", damaged, "--yes")
+        assert said.code == 1
+        assert "made to fail" in said.err
+    assert log("dump", damaged).code == 3, "nothing has changed"
+    assert log("repair", damaged, "--yes").code == 0
+    assert log("dump", damaged).code == 0
+
+
+# verify ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_whole_log_is_well(full: Path, log: Any) -> None:
+    said = log("verify", full)
+    assert said.code == 0
+    assert said.out.startswith("9 records, ")
+    assert said.out.endswith(" in 2 partitions: all is well\n")
+
+
+def test_verify_leaves_the_folder_as_it_was(full: Path, log: Any) -> None:
+    before = {path: path.stat() for path in full.rglob("*")}
+    log("verify", full)
+    assert {path: path.stat() for path in full.rglob("*")} == before
+
+
+def test_verify_names_damage_where_it_lies(damaged: Path, log: Any) -> None:
+    said = log("verify", damaged)
+    assert said.code == 3
+    assert f"{damaged / folder_name(3) / segment_name(0)}: " in said.lines[0]
+    assert said.lines[-1].endswith("in 1 partition: 2 faults; callboard log repair takes them out")
+
+
+def test_verify_while_a_batch_is_being_written(full: Path, log: Any) -> None:
+    [last] = (full / folder_name(3)).glob("*3.log")
+    last.write_bytes(last.read_bytes() + plain(8, offset("g", 1))[:30])
+    said = log("verify", full)
+    assert said.code == 0
+    assert "being written" in said.lines[0]
+
+
+def test_verify_as_json(damaged: Path, log: Any) -> None:
+    [checked] = json.loads(log("verify", damaged, "--json").out)
+    assert (checked["records"], checked["is_well"], len(checked["troubles"])) == (4, False, 2)
+
+
+@pytest.mark.parametrize("way", ["newest first", "after compaction 1"])
+def test_verify_finds_ways_of_reading_that_disagree(
+    full: Path, log: Any, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loader that forgets a group; a compaction that takes all away."""
+    if way == "newest first":
+        really = load_partition
+
+        def forgets(*args: Any) -> Any:
+            loaded = really(*args)
+            return loaded._replace(asleep={}, awake={})
+
+        monkeypatch.setattr(verify, "load_partition", forgets)
+    else:
+        monkeypatch.setattr(
+            verify, "compact", lambda _disk, folder, _settings: [p.unlink() for p in folder.glob("*.log")]
+        )
+    said = log("verify", full, "--log", "offsets")
+    assert said.code == 3
+    assert "'g' is (GroupValue(" in said.out and f"and None {way}" in said.out

@@ -1,0 +1,378 @@
+"""Any byte changed, any file cut anywhere, any file removed: what a start makes of a log that was damaged.
+
+The log is small and has everything: closed segments, an open one, two journal files, batches that only the journal
+has. Whatever is done to it, nothing is found that was not written, nothing is lost that lay elsewhere, and what is lost
+is told, or the start is refused with a word about what to do.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from log_helpers import LazyDisk, TraceDisk, append, entry
+from structlog.testing import capture_logs
+
+from callboard.actors.records import OffsetRecord
+from callboard.runtime.errors import StartError
+from callboard.runtime.log import journal
+from callboard.runtime.log.batch import read_batches
+from callboard.runtime.log.journal import measure, read_rounds
+from callboard.runtime.log.offsets_log import OffsetsLog
+
+PARTITIONS = 2
+SEGMENT_BYTES = 330  # three batches
+
+Place = tuple[int, int]
+"""A record: its partition and what it says."""
+
+
+@pytest.fixture(autouse=True)
+def _short_journals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "ZEROS", bytes(512))
+
+
+def opened(root: Path) -> OffsetsLog:
+    log = OffsetsLog(root, PARTITIONS, disk=LazyDisk(), segment_bytes=SEGMENT_BYTES, checkpoint_bytes=10**9)
+    log.open()
+    return log
+
+
+class Made(NamedTuple):
+    """A log as a kill left it, and where each record lies: by file the stretches of it and what is in each."""
+
+    root: Path
+    written: dict[int, list[int]]
+    stretches: dict[str, list[tuple[int, int, list[Place]]]]
+
+    def files(self) -> list[str]:
+        return sorted(str(path.relative_to(self.root)) for path in self.root.rglob("*") if path.is_file())
+
+    def closed(self) -> set[str]:
+        """The segments that are not the last of their partition."""
+        segments = [name for name in self.stretches if name.endswith(".log")]
+        return {name for name in segments if any(name[:-25] == other[:-25] and name < other for other in segments)}
+
+    def elsewhere(self, place: Place, name: str) -> bool:
+        """Whether a record lies in another file, too, that is looked at: for a closed segment there is none."""
+        return name not in self.closed() and any(
+            place in places for file, all_of in self.stretches.items() if file != name for *_, places in all_of
+        )
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """Rounds 0 to 6 are in the partitions alone, 7 to 9 in both, 10 and 11 only in the journal.
+
+    7 and 8 are in a closed segment of partition 0, which is not laid in anew: it was synced when it was closed.
+    """
+    root = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(journal, "ZEROS", bytes(512))
+        log = opened(root / "live")
+        written: dict[int, list[int]] = {0: [], 1: []}
+        for number in range(7):
+            write(log, number, written)
+        log.close()
+        log = opened(root / "live")
+        for number in range(7, 10):
+            write(log, number, written)
+        for partition in written:
+            list(log.read(partition))  # brings all into the partition files
+        shutil.copytree(root / "live", root / "earlier")
+        for number in range(10, 12):
+            write(log, number, written)
+        shutil.copytree(root / "live" / "journal", root / "earlier" / "journal", dirs_exist_ok=True)
+        log.close()
+    return Made(root / "earlier", written, find_stretches(root / "earlier"))
+
+
+def write(log: OffsetsLog, number: int, written: dict[int, list[int]]) -> None:
+    partitions = [partition for partition in (0, 1) if partition == 0 or number % 2]
+    append(log, [entry(partition, number) for partition in partitions])
+    for partition in partitions:
+        written[partition].append(number)
+
+
+def find_stretches(root: Path) -> dict[str, list[tuple[int, int, list[Place]]]]:
+    found: dict[str, list[tuple[int, int, list[Place]]]] = {}
+    for path in sorted(root.glob("__consumer_offsets-*/*.log")):
+        partition = int(path.parent.name[-1])
+        found[str(path.relative_to(root))] = [
+            (batch.position, batch.position + batch.size, places(partition, bytes(batch.data)))
+            for batch in read_batches(path.read_bytes())
+        ]
+    for path in sorted(root.glob("journal/*.journal")):
+        data = path.read_bytes()
+        extent = measure(data)
+        rounds = zip(extent.rounds, read_rounds(data, extent), strict=True)
+        found[str(path.relative_to(root))] = [
+            (start - 8, end, [place for number, batch in batches for place in places(number, bytes(batch))])
+            for (start, end), batches in rounds
+        ]
+    return found
+
+
+def places(partition: int, batch: bytes) -> list[Place]:
+    """Which records a batch holds; the committed offset is 8 bytes behind the value's version."""
+    found = []
+    for each in read_batches(batch):
+        for *_, value in each.records():
+            assert value is not None
+            found.append((partition, int.from_bytes(value[2:10], "big")))
+    return found
+
+
+def start_and_check(made: Made, root: Path, name: str, hit: list[Place], is_told: bool = True) -> None:
+    """Start on a damaged copy. ``hit``: the records whose bytes in that file were changed or removed."""
+    try:
+        with capture_logs() as lines:
+            log = opened(root)
+            found = {partition: values(log, partition) for partition in made.written}
+            damages = log.quarantined()
+            again = append(log, [entry(0, 99)])[0]
+            assert again.error == 0
+            assert values(log, 0) == [*found[0], 99]
+            log.close()
+    except StartError as error:
+        assert str(root) in str(error) and "expected" in str(error) and ";" in str(error)
+        return
+    lost = {(partition, value) for partition, wanted in made.written.items() for value in wanted}
+    lost -= {(partition, value) for partition, all_of in found.items() for value in all_of}
+    assert lost <= {place for place in hit if not made.elsewhere(place, name)}
+    for partition, all_of in found.items():
+        assert all_of == sorted(set(all_of) & set(made.written[partition]))
+    assert not (lost and is_told) or damages or any(line["log_level"] == "warning" for line in lines)
+
+
+def values(log: OffsetsLog, partition: int) -> list[int]:
+    records = [record for _, _, record in log.read(partition)]
+    return [record.value.offset for record in records if isinstance(record, OffsetRecord) and record.value is not None]
+
+
+def copies(made: Made, tmp_path: Path) -> Iterator[Path]:
+    number = 0
+    while True:
+        root = tmp_path / str(number)
+        shutil.copytree(made.root, root)
+        yield root
+        shutil.rmtree(root)
+        number += 1
+
+
+def data_files(made: Made) -> list[str]:
+    return list(made.stretches)
+
+
+def test_what_these_tests_damage_is_not_trivial(made: Made) -> None:
+    names = data_files(made)
+    assert sum(name.endswith(".log") for name in names) == 6
+    assert sum(name.endswith(".journal") for name in names) == 1
+    only = [
+        place for name in names for *_, hit in made.stretches[name] for place in hit if not made.elsewhere(place, name)
+    ]
+    assert {value for _, value in only} == {0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_byte_may_change(made: Made, tmp_path: Path, seed: int) -> None:
+    """A flip of one bit, or of all bits, at every 13th byte of every file, and at another one for each seed."""
+    source = random.Random(seed)
+    roots = copies(made, tmp_path)
+    for name in data_files(made):
+        size = made.stretches[name][-1][1]
+        for at in range(seed, size, 13):
+            root = next(roots)
+            flip(root / name, at, source.choice((0xFF, 1 << source.randrange(8))))
+            hit = [place for start, end, all_of in made.stretches[name] if start <= at < end for place in all_of]
+            start_and_check(made, root, name, hit)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_any_file_may_be_cut_anywhere(made: Made, tmp_path: Path, seed: int) -> None:
+    roots = copies(made, tmp_path)
+    for name in data_files(made):
+        for size in range(seed * 7, made.stretches[name][-1][1], 17):
+            root = next(roots)
+            path = root / name
+            path.write_bytes(path.read_bytes()[:size])
+            hit = [place for start, end, all_of in made.stretches[name] if end > size for place in all_of]
+            whole = max((end for _, end, _ in made.stretches[name] if end <= size), default=0)
+            looks_whole = name.endswith(".journal") and not any(path.read_bytes()[whole:])  # nobody can tell, then
+            start_and_check(made, root, name, hit, is_told=not looks_whole)
+
+
+def test_any_file_may_be_removed(made: Made, tmp_path: Path) -> None:
+    roots = copies(made, tmp_path)
+    for name in data_files(made):
+        root = next(roots)
+        (root / name).unlink()
+        start_and_check(made, root, name, [place for *_, all_of in made.stretches[name] for place in all_of])
+
+
+def test_any_folder_may_be_removed(made: Made, tmp_path: Path) -> None:
+    """That of a partition is refused: a person can put it back. That of the journal is told."""
+    roots = copies(made, tmp_path)
+    for partition in (0, 1):
+        root = next(roots)
+        shutil.rmtree(root / f"__consumer_offsets-{partition}")
+        with pytest.raises(StartError, match=r"put back the partition's files .* make the empty file .*\.log"):
+            opened(root)
+    root = next(roots)
+    shutil.rmtree(root / "journal")
+    with capture_logs() as lines:
+        log = opened(root)
+    assert [line["event"] for line in lines] == [
+        "there is no journal and no note of a clean stop beside partitions that hold data"
+    ]
+    assert values(log, 0) == list(range(10))
+    log.close()
+
+
+def test_the_way_out_of_a_refusal_works(made: Made, tmp_path: Path) -> None:
+    """An empty file with the name that the error says: the log goes on behind what is lost."""
+    root = next(copies(made, tmp_path))
+    shutil.rmtree(root / "__consumer_offsets-0")
+    with pytest.raises(StartError) as refused:
+        opened(root)
+    path = Path(str(refused.value).rpartition(" ")[2])
+    path.parent.mkdir()
+    path.touch()
+    log = opened(root)
+    assert values(log, 0) == [7, 8, 9, 10, 11]
+    assert [damage.lost for damage in log.quarantined()] == ["0 to 6"]
+    log.close()
+
+
+def test_a_folder_removed_after_a_clean_stop_is_refused_again_and_again(made: Made, tmp_path: Path) -> None:
+    root = next(copies(made, tmp_path))
+    opened(root).close()
+    shutil.rmtree(root / "__consumer_offsets-1")
+    for _ in range(2):
+        with pytest.raises(StartError, match=r"__consumer_offsets-1: ends at offset 0, expected 6 or more by .*clean"):
+            opened(root)
+
+
+def test_a_file_cut_after_a_clean_stop_is_told(made: Made, tmp_path: Path) -> None:
+    """There is no journal then; the note of the stop knows where the partition ended."""
+    root = next(copies(made, tmp_path))
+    opened(root).close()
+    path = max((root / "__consumer_offsets-0").glob("*.log"))
+    for size in (path.stat().st_size - 5, 0):
+        path.write_bytes(path.read_bytes()[:size])
+        log = opened(root)
+        assert log.end_offset(0) == 12
+        assert len(log.quarantined()) == 1
+        list(log.read(0))
+        assert log.quarantined()[0].offset_after == 12
+        log.close()
+        shutil.rmtree(root)
+        shutil.copytree(made.root, root)
+        opened(root).close()
+
+
+def test_damage_of_partition_and_journal_at_once_loses_what_both_lost(made: Made, tmp_path: Path) -> None:
+    """The same round in both; and a good batch that only the partition still has, where the partition is cut."""
+    roots = copies(made, tmp_path)
+    segment = max(name for name in data_files(made) if name.startswith("__consumer_offsets-0"))
+    rounds = next(name for name in data_files(made) if name.endswith(".journal"))
+    for in_segment in range(len(made.stretches[segment])):
+        for in_journal in range(len(made.stretches[rounds])):
+            root = next(roots)
+            flip(root / segment, made.stretches[segment][in_segment][0] + 50, 4)
+            flip(root / rounds, made.stretches[rounds][in_journal][0] + 60, 4)
+            lost_here, lost_there = made.stretches[segment][in_segment][2], made.stretches[rounds][in_journal][2]
+            lost = {
+                place
+                for place in (*lost_here, *lost_there)
+                if (place in lost_here or not made.elsewhere(place, rounds))
+                and (place in lost_there or not made.elsewhere(place, segment))
+            }
+            with capture_logs():
+                log = opened(root)
+                found = {(0, value) for value in values(log, 0)} | {(1, value) for value in values(log, 1)}
+                everything = {(partition, value) for partition, all_of in made.written.items() for value in all_of}
+                assert everything - found == lost
+                log.close()
+
+
+def flip(path: Path, at: int, mask: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= mask
+    path.write_bytes(data)
+
+
+def test_a_damaged_journal_is_kept_and_what_is_good_of_it_laid_in(made: Made, tmp_path: Path) -> None:
+    root = next(copies(made, tmp_path))
+    name = next(name for name in data_files(made) if name.endswith(".journal"))
+    start, end, hit = made.stretches[name][3]
+    assert hit == [(0, 10)]
+    flip(root / name, start + 60, 1)
+    before = (root / name).read_bytes()
+    log = opened(root)
+    assert (values(log, 0), values(log, 1)) == ([*range(10), 11], [1, 3, 5, 7, 9, 11])
+    stretch, hole = log.quarantined()
+    assert (stretch.path, stretch.position, stretch.size, stretch.lost) == (
+        root / name, start, end - start, "of several partitions",
+    )  # fmt: skip
+    assert (hole.path, hole.lost) == (root / name, "10 to 10")
+    assert Path(f"{root / name}.damaged").read_bytes() == before
+    log.close()
+    with capture_logs() as lines:
+        again = opened(root)
+    assert lines == []
+    assert values(again, 0) == [*range(10), 11]
+    again.close()
+
+
+def test_a_segment_that_is_gone_is_named_at_each_reading(made: Made, tmp_path: Path) -> None:
+    root = next(copies(made, tmp_path))
+    first, second, *_ = sorted((root / "__consumer_offsets-0").glob("*.log"))
+    second.unlink()
+    for _ in range(2):
+        log = opened(root)
+        assert values(log, 0) == [0, 1, 2, *range(6, 12)]
+        [hole] = log.quarantined()
+        assert (hole.path, hole.size, hole.lost) == (first, 0, "3 to 5")
+        log.close()
+
+
+def test_strange_files_are_left_alone_and_named_once(made: Made, tmp_path: Path) -> None:
+    root = next(copies(made, tmp_path))
+    opened(root).close()
+    strange = [root / "journal" / "x", root / "__consumer_offsets-0" / "y.txt", root / "__consumer_offsets-1" / "1.log"]
+    for path in strange:
+        path.write_text("mine")
+    (root / "__consumer_offsets-1" / "leader-epoch-checkpoint").write_text("0\n0\n")
+    with capture_logs() as lines:
+        log = opened(root)
+    assert [(line["event"][:20], line["files"], set(line["first"])) for line in lines] == [
+        ("files in the log's f", 3, {str(path) for path in strange})
+    ]
+    log.close()
+    assert all(path.read_text() == "mine" for path in strange)
+
+
+def test_what_is_put_aside_is_durable_before_the_cut_and_never_overwritten(made: Made, tmp_path: Path) -> None:
+    root = next(copies(made, tmp_path))
+    opened(root).close()
+    shutil.rmtree(root / "journal")
+    path = max((root / "__consumer_offsets-0").glob("*.log"))
+    whole = path.read_bytes()
+    for tail in (b"first", b"second", b"second"):
+        path.write_bytes(whole + tail)
+        disk = TraceDisk()
+        log = OffsetsLog(root, PARTITIONS, disk=disk)
+        log.open()
+        log.close()
+        assert path.read_bytes() == whole
+        kept = [name for operation, name in disk.trace if operation == "sync" and ".torn-" in name]
+        if len(kept) == 1:
+            assert disk.trace.index(("sync", kept[0])) < disk.trace.index(("sync", path.name))
+    names = sorted(each.name for each in path.parent.iterdir() if ".torn-" in each.name)
+    assert names == [f"{path.name}.torn-12", f"{path.name}.torn-12.2"]
+    assert [(path.parent / name).read_bytes() for name in names] == [b"first", b"second"]

@@ -1,0 +1,114 @@
+"""Files that were removed from a data folder which has data: it is noticed, and said what to do."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from log_helpers import LazyDisk, append, entry
+from structlog.testing import capture_logs
+
+from callboard.runtime.config import Settings
+from callboard.runtime.errors import StartError
+from callboard.runtime.kafka.topics.catalogue import TopicCatalogue
+from callboard.runtime.log.disk import Disk
+from callboard.runtime.log.folder import INFO_NAME, DataFolder
+from callboard.runtime.log.offsets_log import OffsetsLog
+from callboard.runtime.log.quarantine import free_name, put_aside
+
+
+class _Random:
+    def __init__(self) -> None:
+        self._source = random.Random(1)
+
+    def uuid(self) -> str:
+        return str(UUID(int=self._source.getrandbits(128)))
+
+
+def used(root: Path) -> Path:
+    with DataFolder(root, 5, 5):
+        log = OffsetsLog(root, 5, transactions_partitions=5, disk=LazyDisk())
+        log.open()
+        append(log, [entry(0, 1)])
+        log.close()
+    return root
+
+
+def test_without_its_description_a_used_folder_is_refused(tmp_path: Path) -> None:
+    """With another number of partitions every group would be looked for in a wrong one."""
+    root = used(tmp_path / "data")
+    text = (root / INFO_NAME).read_text()
+    (root / INFO_NAME).unlink()
+    with pytest.raises(
+        StartError, match=r"found journal and no callboard.json.*put it back, or write it anew"
+    ) as refused:
+        DataFolder(root, 5, 5)
+    assert not (root / INFO_NAME).exists()
+    (root / INFO_NAME).write_text(str(refused.value).partition("that it had: ")[2])
+    with DataFolder(root, 50, 50) as folder:
+        assert (folder.offsets_partitions, folder.transactions_partitions) == (5, 5)
+    (root / INFO_NAME).write_text(text)
+    with DataFolder(root, 5, 5) as folder:
+        assert folder.offsets_partitions == 5
+
+
+def test_a_copy_of_kafkas_folders_needs_no_description(tmp_path: Path) -> None:
+    (tmp_path / "__consumer_offsets-0").mkdir()
+    with DataFolder(tmp_path, 5, 5):
+        assert (tmp_path / INFO_NAME).exists()
+
+
+def catalogue(root: Path) -> TopicCatalogue:
+    return TopicCatalogue(root, Settings(), _Random())
+
+
+def test_ends_of_topics_that_are_gone_are_not_thrown_away(tmp_path: Path) -> None:
+    topics = catalogue(tmp_path)
+    topics.create("t", 1)
+    topics.raise_end("t", 0, 7)
+    topics.close()
+    (tmp_path / "topics.json").unlink()
+    before = (tmp_path / "topics.ends").read_bytes()
+    with pytest.raises(StartError, match=r"topics.ends.* and no .*topics.json.*put it back, or remove"):
+        catalogue(tmp_path)
+    assert (tmp_path / "topics.ends").read_bytes() == before
+    (tmp_path / "topics.ends").unlink()
+    catalogue(tmp_path).close()
+
+
+def test_a_death_between_ends_and_topics_is_no_loss(tmp_path: Path) -> None:
+    """The first start makes the ends, all 0, and then the table."""
+    catalogue(tmp_path).close()
+    (tmp_path / "topics.json").unlink()
+    catalogue(tmp_path).close()
+
+
+def test_bytes_put_aside_have_a_name_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "f.log"
+    path.write_bytes(b"abcdef" + bytes(10))
+    assert put_aside(Disk(), path, 6, 16, 3) is None
+    first = put_aside(Disk(), path, 2, 6, 3)
+    assert first == tmp_path / "f.log.torn-3"
+    assert put_aside(Disk(), path, 2, 6, 3) == first
+    other = put_aside(Disk(), path, 1, 6, 3)
+    assert other == tmp_path / "f.log.torn-3.2"
+    assert (first.read_bytes(), other.read_bytes()) == (b"cdef", b"bcdef")
+    assert free_name(Disk(), path, ".torn-3") == tmp_path / "f.log.torn-31"
+
+
+def test_many_bytes_put_aside_are_mentioned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("callboard.runtime.log.strangers.KEPT_BYTES_TOLD", 100)
+    root = used(tmp_path / "data")
+    (root / "journal" / "00000000000000000000.journal.damaged").write_bytes(b"x" * 60)
+    kept = root / "__consumer_offsets-0" / "00000000000000000000.log.torn-1"
+    told = []
+    for size in (39, 40):
+        kept.write_bytes(b"x" * size)
+        with capture_logs() as lines:
+            log = OffsetsLog(root, 5, transactions_partitions=5, disk=LazyDisk())
+            log.open()
+            log.close()
+        told.append([(line["files"], line["bytes"]) for line in lines])
+    assert told == [[], [(2, 100)]]

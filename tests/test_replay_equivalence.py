@@ -1,0 +1,283 @@
+"""The guarantee of the log: ``live == replay(log) == loaded newest first == replay(compact(log))``, after every step.
+
+A whole coordinator with transactions lives on a log in a simulated disk. hypothesis drives it: commits, members that
+come and go, transactions, deletions, old offsets, time; restarts, losses of power, compactions in between. Whatever is
+answered has settled when a step ends, so all four must agree key by key.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from stage.ports import WALL_MS, HandLog
+from stage.requests import commit, join, leave, sync
+from stage.transactions import PARTITIONS, TransactionWorld, txn_commit
+from structlog.testing import capture_logs
+
+from callboard.actors.errors import ErrorCode
+from callboard.actors.group import GroupActor
+from callboard.actors.messages import DeleteGroup, Joined, OffsetDelete
+from callboard.actors.offsets import GroupData
+from callboard.actors.ports import Appended, Entry
+from callboard.actors.records import TransactionRecord, TransactionValue
+from callboard.actors.transaction_messages import AddOffsets, EndTransaction, InitProducerId
+from callboard.runtime.faulty_disk import FaultyDisk
+from callboard.runtime.log.compaction.garbage import tidy
+from callboard.runtime.log.compaction.swap import Settings, compact
+from callboard.runtime.log.disk import read_file
+from callboard.runtime.log.manifest import log_files, manifest_folder, segments_folder, write_file
+from callboard.runtime.log.newest import load_partition
+from callboard.runtime.log.offsets_log import OffsetsLog
+from callboard.runtime.log.partition import TOPIC, TRANSACTIONS_TOPIC, folder_name
+from callboard.runtime.log.segment import segment_name
+from callboard.runtime.log.threads import Inline
+from callboard.runtime.logtools.verify import Replay, differences, state_of
+from callboard.runtime.logtools.walk import Found, LogPartition, walk
+
+ROOT = Path("/data")
+OFFSETS_PARTITIONS = 50
+GROUPS = ("company", "simple")
+TRANSACTIONAL_IDS = ("tx", "ty")
+CENTURY_MS = 100 * 365 * 24 * 3_600_000
+HOUR_MS = 3_600_000
+
+
+class DiskLog(HandLog):
+    """Rounds go into a real log when the world lets them; loading reads what is there, the newest first."""
+
+    def __init__(self, disk: FaultyDisk) -> None:
+        super().__init__()
+        self.disk = disk
+        self.log = OffsetsLog(
+            ROOT,
+            OFFSETS_PARTITIONS,
+            transactions_partitions=PARTITIONS,
+            segment_bytes=700,
+            checkpoint_bytes=2500,
+            disk=disk,
+            clock=lambda: 0.0,
+            threads=Inline(),
+        )
+        self.log.open()
+        for number in (*self.log.partitions_with_data(), *self.log.transactions_with_data()):
+            self.durable += [(number, record) for _, _, record in self.log.read(number)]
+
+    def settle(self, errors: Sequence[ErrorCode]) -> None:
+        assert set(errors) == {ErrorCode.NONE} and self._done is not None
+        outcomes: list[Appended] = []
+        self.log.append(self.in_flight, self.timestamps_ms[-1], outcomes.extend)
+        self._note(self.in_flight, outcomes)
+        done, self._done = self._done, None
+        done(outcomes)
+
+    def _note(self, entries: Sequence[Entry], outcomes: Sequence[Appended]) -> None:
+        for entry, outcome in zip(entries, outcomes, strict=True):
+            assert outcome.error is ErrorCode.NONE
+            self.durable += [(entry.partition, record) for record in entry.records]
+
+    def groups(self) -> dict[str, GroupData]:
+        found: dict[str, GroupData] = {}
+        for number in self.log.partitions_with_data():
+            loaded = load_partition(partition(number).folder, self.disk)
+            assert not loaded.troubles and not loaded.quarantined
+            found |= loaded.awake | {name: GroupData.unpack(packed) for name, packed in loaded.asleep.items()}
+        return found
+
+
+def partition(number: int) -> LogPartition:
+    topic, own = (TOPIC, number) if number < OFFSETS_PARTITIONS else (TRANSACTIONS_TOPIC, number - OFFSETS_PARTITIONS)
+    return LogPartition(topic, own, ROOT / folder_name(own, topic))
+
+
+def copy_of(disk: FaultyDisk, folder: Path) -> FaultyDisk:
+    """Another disk with the files of one partition."""
+    copy = FaultyDisk()
+    for where in (folder, segments_folder(folder), manifest_folder(folder)):
+        copy.make_folder(where)
+        for name in disk.names(where):
+            if "." in name.strip("."):
+                write_file(copy, where / name, read_file(disk, where / name))
+    return copy
+
+
+class Machine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.disk = FaultyDisk(1)
+        self.disk.make_folder(ROOT)
+        self.disk.sync_folder(ROOT.parent)
+        self.now_ms = 1_000_000
+        self.members: dict[str, tuple[str, int]] = {}
+        self.producers: dict[str, tuple[int, int]] = {}
+        self.world: TransactionWorld
+        self.log: DiskLog
+
+    @initialize()
+    def start(self) -> None:
+        self.log = DiskLog(self.disk)
+        self.world = TransactionWorld(log=self.log, seed=7)
+        self.world.clock.now_ms = self.now_ms
+        self.members.clear()
+        self.producers.clear()
+
+    # Requests --------------------------------------------------------------------------------------------------------
+
+    @rule(
+        group=st.sampled_from(GROUPS),
+        number=st.integers(0, 1),
+        offset=st.integers(0, 99),
+        note=st.sampled_from(("", "x" * 200)),
+    )
+    def commit(self, group: str, number: int, offset: int, note: str) -> None:
+        member_id, generation = self.members.get(group, ("", -1))
+        request = commit(
+            offset, member_id=member_id, generation_id=generation, group_id=group, partition=number, metadata=note
+        )
+        self.world.post(request)
+
+    @rule(group=st.just(GROUPS[0]))
+    def join(self, group: str) -> None:
+        place = self.world.post(join(group_id=group))
+        self.world.advance(self.world.rules.group_initial_rebalance_delay_ms + 60_000)
+        if place.is_waiting or not isinstance(place.value, Joined) or place.value.error:
+            return
+        joined = place.value
+        if joined.leader == joined.member_id:
+            self.world.post(sync(joined.member_id, joined.generation_id, {joined.member_id: b"x"}, group_id=group))
+        self.members[group] = joined.member_id, joined.generation_id
+
+    @rule(group=st.just(GROUPS[0]))
+    def leave(self, group: str) -> None:
+        if group in self.members:
+            self.world.post(leave(self.members.pop(group)[0], group_id=group))
+
+    @rule(group=st.sampled_from(GROUPS))
+    def delete_group(self, group: str) -> None:
+        self.world.post(DeleteGroup(group))
+
+    @rule(group=st.sampled_from(GROUPS), number=st.integers(0, 2))
+    def delete_offset(self, group: str, number: int) -> None:
+        self.world.post(OffsetDelete(group, (("t", (number,)),)))
+
+    @rule(name=st.sampled_from(TRANSACTIONAL_IDS))
+    def init_producer(self, name: str) -> None:
+        given = self.world.ask_about(InitProducerId(name, 60_000, -1, -1)).value
+        if not given.error:
+            self.producers[name] = given.producer_id, given.producer_epoch
+
+    @rule(name=st.sampled_from(TRANSACTIONAL_IDS), group=st.sampled_from(GROUPS), offset=st.integers(100, 199))
+    def commit_in_transaction(self, name: str, group: str, offset: int) -> None:
+        if name not in self.producers:
+            self.init_producer(name)
+        if name in self.producers:
+            producer = self.producers[name]
+            self.world.ask_about(AddOffsets(name, *producer, group))
+            self.world.ask_about(txn_commit(producer, offset, group_id=group, name=name, partitions=(0, 1)))
+
+    @rule(name=st.sampled_from(TRANSACTIONAL_IDS), committed=st.booleans())
+    def end_transaction(self, name: str, committed: bool) -> None:
+        if name in self.producers:
+            self.world.ask_about(EndTransaction(name, *self.producers[name], committed, False))
+
+    # Time ------------------------------------------------------------------------------------------------------------
+
+    @rule(ms=st.sampled_from((1000, 15_000, 70_000, 3 * HOUR_MS, 8 * 24 * HOUR_MS)))
+    def pass_time(self, ms: int) -> None:
+        """Sessions and transactions end; groups fall asleep; offsets grow old."""
+        self.world.advance(ms)
+        self.world.run()
+
+    # Ends and beginnings ---------------------------------------------------------------------------------------------
+
+    def _again(self) -> None:
+        self.now_ms = self.world.clock.now_ms
+        with capture_logs():
+            self.start()
+        self.world.run()
+
+    @rule()
+    def restart(self) -> None:
+        self.log.log.close()
+        self._again()
+
+    @rule()
+    def lose_power(self) -> None:
+        """All that was answered was synced before."""
+        self.disk = self.disk.crash()
+        self._again()
+
+    @rule(number=st.integers(0, 20), retention_ms=st.sampled_from((0, HOUR_MS)), grace_ms=st.sampled_from((0, HOUR_MS)))
+    def compact(self, number: int, retention_ms: int, grace_ms: int) -> None:
+        """One of the partitions that hold something, under the running log; and what is left of earlier rounds."""
+        numbers = [*self.log.log.partitions_with_data(), *self.log.log.transactions_with_data()]
+        if numbers:
+            folder = partition(numbers[number % len(numbers)]).folder
+            now_ms = WALL_MS + self.world.clock.now_ms
+            compact(
+                self.disk,
+                folder,
+                Settings(now_ms, "test", -1, retention_ms, 1500, chunk_bytes=500),
+                clock=lambda: now_ms,
+            )
+            tidy(self.disk, folder, now_ms, grace_ms)
+
+    # What must hold --------------------------------------------------------------------------------------------------
+
+    @invariant()
+    def all_agree(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        live = self._live()
+        replayed, compacted = dict[str, object](), dict[str, object]()
+        for number in (*self.log.log.partitions_with_data(), *self.log.log.transactions_with_data()):
+            replay = Replay()  # a marker concerns the partition that it stands in
+            for _, _, record in self.log.log.read(number):
+                replay.take(record)
+            replayed |= replay.state()
+            compacted |= self._compacted(partition(number))
+        loaded = {name: state_of(data) for name, data in self.log.groups().items() if not data.is_gone()}
+        groups = {name: state for name, state in live.items() if not isinstance(state, TransactionValue)}
+        assert not list(differences(live, "live", replayed, "replayed"))
+        assert not list(differences(groups, "live", loaded, "loaded"))
+        assert not list(differences(live, "live", compacted, "compacted"))
+
+    def _live(self) -> dict[str, object]:
+        directory = self.world.directory
+        found = {name: GroupData.unpack(packed) for name, packed in directory.asleep.items()}
+        for name, ref in directory.groups.items():
+            actor = ref.actor_inbox.actor
+            assert isinstance(actor, GroupActor)
+            found[name] = actor.data
+        groups: dict[str, object] = {name: state_of(data) for name, data in found.items() if not data.is_gone()}
+        return groups | {name: one.value for name, one in self.world.table.items() if one.value is not None}
+
+    def _compacted(self, where: LogPartition) -> dict[str, object]:
+        """A copy is compacted twice: tombstones stay the first time and go the second."""
+        disk = copy_of(self.disk, where.folder)
+        files = log_files(disk, where.folder).files
+        end = 1 + max((found.offset for found in walk(where, disk) if isinstance(found, Found)), default=0)
+        next_segment = where.folder / segment_name(max(end, files[-1].base + 1))
+        disk.close(disk.open(next_segment, os.O_CREAT | os.O_RDWR))
+        for now_ms in (WALL_MS, WALL_MS + CENTURY_MS):
+            compact(disk, where.folder, Settings(now_ms, "test", -1, 0, 1000, chunk_bytes=300), clock=lambda: WALL_MS)
+        replay = Replay()
+        for found in walk(where, disk):
+            if isinstance(found, Found):
+                replay.take(found.record)
+        return replay.state()
+
+
+def test_a_record_of_a_transaction_counts_only_when_the_log_says_so() -> None:
+    """The machine's own judge: what it compares does tell open transactions from ended ones."""
+    replay = Replay()
+    replay.take(TransactionRecord("tx", TransactionValue(1, 0, 60_000, 1)))
+    assert replay.state() == {"tx": TransactionValue(1, 0, 60_000, 1)}
+
+
+TestReplayEquivalence = Machine.TestCase
+TestReplayEquivalence.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
