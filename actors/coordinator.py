@@ -240,7 +240,7 @@ class CoordinatorActor(SteadfastActor):
     # Loading ---------------------------------------------------------------------------------------------------------
 
     def groups_loaded(self, message: GroupsLoaded) -> None:
-        """Nobody is sent to them before their partition is there as a whole."""
+        """Nobody is sent to who sleeps before the partition is there; one with members is whole, and is served."""
         self._directory.asleep.update(message.asleep)
         for group_id, data in message.awake.items():
             try:

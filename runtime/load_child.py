@@ -129,8 +129,9 @@ def unpack(data: bytes) -> Piece:
 
 
 def main() -> None:
-    """What the process does. Its server ends it, so a signal for all programs of a terminal is not for it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """What the process does. Its server ends it, so a signal for all of a terminal, or of a service, is not for it."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     gc.disable()  # nothing here is circular, and looking for it takes a third of the time
     with suppress(BrokenPipeError):  # the server has gone
         serve(sys.stdin.buffer, sys.stdout.buffer)

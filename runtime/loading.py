@@ -94,6 +94,10 @@ async def load_beside(jobs: Iterable[Job], take: Take) -> None:
             group.create_task(_Worker(take).work(waiting))
 
 
+def _done_here(job: Job) -> list[Piece]:
+    return list(run(job))
+
+
 def _processors() -> int:
     """How many this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -111,10 +115,17 @@ class _Worker:
             await self._start()
             while waiting:
                 job = waiting.popleft()
-                if self._child is None or not await self._ask(self._child, job):
-                    await self._do_here(job)
+                pieces = None if self._child is None else await self._ask(self._child, job)
+                if pieces is None:
+                    pieces = await asyncio.to_thread(_done_here, job)
+                await self._hand_on(job, pieces)
         finally:
             await self._stop()
+
+    async def _hand_on(self, job: Job, pieces: list[Piece]) -> None:
+        for piece in pieces:
+            self._take(job, piece)
+            await asyncio.sleep(0)  # others must have their turns
 
     async def _start(self) -> None:
         command = COMMAND.format(package=__package__)
@@ -126,27 +137,24 @@ class _Worker:
         except OSError as error:
             log.warning("no process to load beside the server", reason=str(error), consequence="it loads by itself")
 
-    async def _ask(self, child: Process, job: Job) -> bool:
-        """Whether the child has done the job."""
+    async def _ask(self, child: Process, job: Job) -> list[Piece] | None:
+        """What the child finds; None if it ends before it is done.
+
+        Nothing is handed on before that: the job will be done again, and a group that has members must not come twice.
+        """
         assert child.stdin is not None and child.stdout is not None
+        pieces: list[Piece] = []
         try:
             child.stdin.write(json.dumps(job).encode() + b"\n")
-            while True:
+            while not (pieces and isinstance(pieces[-1], Report)):
                 (size,) = LENGTH.unpack(await child.stdout.readexactly(LENGTH.size))
-                piece = unpack(await child.stdout.readexactly(size))
-                self._take(job, piece)
-                if isinstance(piece, Report):
-                    return True
+                pieces.append(unpack(await child.stdout.readexactly(size)))
                 await asyncio.sleep(0)  # what was read ahead must not keep others from their turns
         except Exception as error:  # uvloop has its own for a pipe that nobody reads
             log.error("the process that loads has ended", folder=job.folder, reason=repr(error))
             await self._stop()
-            return False
-
-    async def _do_here(self, job: Job) -> None:
-        for piece in await asyncio.to_thread(lambda: list(run(job))):
-            self._take(job, piece)
-            await asyncio.sleep(0)
+            return None
+        return pieces
 
     async def _stop(self) -> None:
         child, self._child = self._child, None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ from .arrival import Arrival
 from .cleaner import Cleaner
 from .clock import SystemClock, SystemRandom
 from .config import LISTEN_BACKLOG
+from .descriptors import Places, connections_max
 from .dynamic import DynamicSettings
 from .errors import StartError
 from .kafka.connection import Connection
@@ -62,6 +63,7 @@ class Node:
         self.clock = SystemClock()
         self.random = SystemRandom()
         self.connections: set[Connection] = set()
+        self.places: Places
         self._idle_watch = IdleWatch(self.connections, settings.connections_max_idle_ms, self.later)
         self._cleaner = Cleaner(options.data, self.settings)
         self._unsent: list[Connection] = []
@@ -112,8 +114,7 @@ class Node:
         """Take nothing new, answer what was decided, sync, close."""
         self._server.close()
         self._loading.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._loading
+        await asyncio.wait({self._loading})  # what has failed there was told, and is no reason not to stop
         for connection in self.connections:
             connection.stop_reading()
         try:
@@ -194,6 +195,8 @@ class Node:
             path, settings.offsets_topic_num_partitions, settings.transaction_state_log_num_partitions
         )
         self.cluster_id = self._folder.cluster_id
+        partitions = self._folder.offsets_partitions + self._folder.transactions_partitions
+        self.places = Places(connections_max(partitions), self.clock.monotonic_ms)
         self.configs.load(path)
         self._log = OffsetsLog(
             path,
@@ -223,12 +226,13 @@ class Node:
             log.warning("the topic exists with another number of partitions", topic=name, has=len(topic.partitions))
 
     def _close_data(self) -> None:
-        if hasattr(self, "topics"):
-            self.topics.close()
-        if self._log is not None:
-            self._log.close()
-        if self._folder is not None:
-            self._folder.close()
+        with ExitStack() as closing:  # all of them, whatever goes wrong with one
+            if self._folder is not None:
+                closing.callback(self._folder.close)
+            if self._log is not None:
+                closing.callback(self._log.close)
+            if hasattr(self, "topics"):
+                closing.callback(self.topics.close)
 
     async def _sync_topics(self) -> None:
         while True:
@@ -293,4 +297,7 @@ class Node:
             for partition in tuple(self.groups.unserved.loading):
                 self._arrival.take(Job(partition, str(self.options.data), False, 0), Report(failure=repr(error)))
             self._arrival.take(Job(-1, str(self.options.data), True, 0), Report(failure=repr(error)))
-        await self._arrival.finish(self.transactions)
+        try:
+            await self._arrival.finish(self.transactions)
+        except Exception:
+            log.exception("what was loaded could not be taken up")

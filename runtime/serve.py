@@ -25,6 +25,7 @@ import typer
 from . import config, logs
 from .cli import make_app
 from .config import Address, Options, Settings
+from .descriptors import raise_limit
 from .errors import StartError
 
 if TYPE_CHECKING:
@@ -171,6 +172,7 @@ def run_node(
     # After its sync the log's thread needs the interpreter at once: every waiting commit waits for that. By default
     # the busy loop may keep it for 5 ms, which is the time of thirty syncs.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    raise_limit()
     from .node import Node
 
     node = Node(settings, options)

@@ -9,9 +9,15 @@ from typing import TYPE_CHECKING
 
 import links
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+# How long an example takes says more about the machine than about us.
+settings.register_profile("callboard", suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("callboard")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -38,8 +44,7 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        # As an installed package would be found; the hook of an editable install shows nothing to who looks for names.
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(links.LINKS.parent), *_python_path()]))
+        patch.setenv("PYTHONPATH", links.python_path())
         builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
         builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.log.level", "ERROR")
         builder = builder.config("spark.python.unix.domain.socket.enabled", "true")
@@ -48,7 +53,3 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
         session = builder.config("spark.sql.session.timeZone", "Asia/Tokyo").getOrCreate()
         yield session
         session.stop()
-
-
-def _python_path() -> list[str]:
-    return [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]

@@ -276,5 +276,5 @@ class AnyCompany(RuleBasedStateMachine):
 
 TestAnyCompany = AnyCompany.TestCase
 TestAnyCompany.settings = settings(
-    max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=100, stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow]
 )

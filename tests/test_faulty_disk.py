@@ -393,7 +393,7 @@ def read(disk: Disk, path: Path) -> object:
         return error.errno
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(STEPS, max_size=12))
 def test_without_a_crash_it_does_what_the_real_disk_does(steps: list[tuple[Any, ...]]) -> None:
     """Errors too. Only folders are moved and linked by nobody here, so that is left out."""

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -195,6 +200,64 @@ async def test_a_process_that_ends_is_replaced(tmp_path: Path, monkeypatch: pyte
         client = await door.connect()
         for group_id in GROUPS:
             assert await offsets(client, group_id) == {("t", 0): 7}
+
+
+UNFINISHED = """
+import sys
+from callboard.runtime import load_child
+
+whole = load_child.run
+
+def half(job):
+    for piece in whole(job):
+        if isinstance(piece, load_child.Report):
+            sys.stdout.buffer.flush()
+            raise SystemExit(1)
+        yield piece
+
+load_child.run = half
+load_child.main()
+"""
+
+
+@on_a_loop
+async def test_what_a_process_has_found_before_it_ended_does_not_come_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a group with members there would be two actors, of which one has the commits and the other is asked."""
+    made: list[str] = []
+
+    class Counted(GroupActor):
+        def on_start(self) -> None:
+            made.append(self.group_id)
+            super().on_start()
+
+    async with open_door(tmp_path) as door:
+        await enrol(await door.connect(), "g0")
+        monkeypatch.setattr(node_module, "AT_ONCE_BYTES", -1)
+        monkeypatch.setattr(loading, "COMMAND", UNFINISHED)
+        monkeypatch.setattr(coordinator, "GroupActor", Counted)
+        await door.restart()
+        await door.node.wait_until_loaded()
+        assert made == ["g0"]
+
+
+def test_a_signal_to_all_of_a_service_does_not_end_a_process_that_loads(tmp_path: Path) -> None:
+    """Its server would load by itself then, in a thread, and the stop would wait for all of a partition."""
+    command = [sys.executable, "-c", loading.COMMAND.format(package="callboard.runtime")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    job = json.dumps(Job(0, str(tmp_path), False, 0)).encode() + b"\n"
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as child:
+        assert child.stdin is not None and child.stdout is not None
+        for end_it in (None, signal.SIGTERM, signal.SIGINT):
+            if end_it is not None:
+                child.send_signal(end_it)
+            child.stdin.write(job)
+            child.stdin.flush()
+            (size,) = load_child.LENGTH.unpack(child.stdout.read(load_child.LENGTH.size))
+            assert load_child.unpack(child.stdout.read(size)) == load_child.Report()
+        child.stdin.close()
+    assert child.returncode == 0
 
 
 @on_a_loop

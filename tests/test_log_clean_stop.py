@@ -9,8 +9,10 @@ import pytest
 from log_helpers import LazyDisk, TraceDisk, append, entry, offsets_in
 from structlog.testing import capture_logs
 
+from callboard.runtime.errors import StartError
 from callboard.runtime.faulty_disk import Fault, FaultyDisk
 from callboard.runtime.log.clean_stop import NAME
+from callboard.runtime.log.compaction.swap import Settings, compact
 from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.threads import Inline
@@ -73,14 +75,29 @@ def test_the_ends_are_read_without_the_note(tmp_path: Path) -> None:
     assert bytes_read_at_start(root) > 0
 
 
-def test_the_note_is_gone_before_anything_is_written(tmp_path: Path) -> None:
+def test_the_note_is_gone_before_anything_is_appended(tmp_path: Path) -> None:
     root = stopped(tmp_path)
     disk = TraceDisk()
     log = opened(root, disk)
-    assert disk.trace[:2] == [("remove", NAME), ("sync_folder", tmp_path.name)]
+    assert disk.trace[-2:] == [("remove", NAME), ("sync_folder", tmp_path.name)]
+    assert {name for operation, name in disk.trace if operation == "write"} == {f"{0:020d}.journal"}
     assert not (root / NAME).exists()
     log.close()
     assert (root / NAME).exists()
+
+
+def test_a_start_that_fails_leaves_the_note_to_the_next(tmp_path: Path) -> None:
+    """Without room for a journal nothing has changed: the next start need not warn of a journal that is missing."""
+    root = stopped(tmp_path)
+    disk = TraceDisk()
+    disk.fails = lambda operation, name: operation == "write" and name.endswith(".journal")
+    for _ in range(2):
+        with pytest.raises(StartError):
+            opened(root, disk)
+        assert (root / NAME).exists()
+    with capture_logs() as lines:
+        assert bytes_read_at_start(root) == 0
+    assert lines == []
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "7", '{"version": 1}', '{"version": 1, "partitions": {"x": [1]}}'])
@@ -106,6 +123,30 @@ def test_files_that_were_changed_meanwhile_are_checked(tmp_path: Path) -> None:
     with capture_logs() as lines:
         assert bytes_read_at_start(root) > 0
     assert "torn tail cut" in [line["event"] for line in lines]
+
+
+def test_a_partition_of_which_only_what_was_compacted_is_left_is_refused(tmp_path: Path) -> None:
+    """The start would give out the offsets of what was in the open segment again, and say nothing of it."""
+
+    def rolling() -> OffsetsLog:
+        log = OffsetsLog(tmp_path, 1, disk=LazyDisk(), threads=Inline(), segment_bytes=300)
+        log.open()
+        return log
+
+    log, folder = rolling(), tmp_path / "__consumer_offsets-0"
+    for number in range(20):
+        append(log, [entry(0, number)])
+    log.close()
+    assert compact(LazyDisk(), folder, Settings(0, "", -1.0)) is not None
+    *_, open_segment = sorted(folder.glob("*.log"))
+    kept = open_segment.rename(tmp_path / "kept")
+    for _ in range(2):
+        with capture_logs(), pytest.raises(StartError, match=r"offsets-0: ends at offset 18, expected 20 or more by "):
+            rolling()
+    kept.rename(open_segment)
+    again = rolling()
+    assert append(again, [entry(0, 20)])[0].base_offset == 20
+    again.close()
 
 
 @pytest.mark.parametrize("operation", ["sync", "write"])

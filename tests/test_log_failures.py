@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import errno
 import math
+import os
 import random
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from log_helpers import LazyDisk, entry, offsets_in
+from log_helpers import entry, offsets_in
 from structlog.testing import capture_logs
 
 from callboard.actors.errors import ErrorCode
@@ -312,6 +312,27 @@ def test_a_start_without_room_is_refused_and_loses_nothing() -> None:
     assert after_crash(killed) == desk.stored
 
 
+def test_a_start_without_room_to_go_on_behind_damage_is_refused() -> None:
+    """In the damaged segment it may be that nobody finds what would be appended."""
+    disk = new_disk()
+    desk = Desk(disk)
+    for _ in range(3):
+        desk.commit(0)
+    desk.log.close()
+    path = ROOT / "__consumer_offsets-0" / "00000000000000000000.log"
+    fd = disk.open(path, os.O_RDWR)
+    disk.truncate(fd, disk.size(fd) // 2)
+    disk.close(fd)
+    disk.fail(Fault("open", errno.ENOSPC, "*/00000000000000000003.log"))
+    with capture_logs(), pytest.raises(StartError, match=r"No space left on device.*0003\.log"):
+        Desk(disk)
+    with capture_logs() as lines:
+        log = OffsetsLog(ROOT, PARTITIONS, disk=disk, threads=Inline())
+        log.open()
+    assert (events(lines), log.end_offset(0)) == (["damage in the log"], 3)
+    log.close()
+
+
 # The journal fails ----------------------------------------------------------------------------------------------------
 
 
@@ -423,46 +444,6 @@ def test_a_failed_folder_fails_the_partitions_that_need_it() -> None:
         desk.later()
     assert sorted(desk.log.stats().failures) == ["__consumer_offsets-1", "__consumer_offsets-2"]
     assert after_crash(disk) == desk.stored
-
-
-# The folder -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("deed", ["removed", "moved", "replaced"])
-def test_a_folder_that_is_taken_away_is_missed_and_named(tmp_path: Path, deed: str) -> None:
-    root = tmp_path / "data"
-    desk = Desk(LazyDisk(), root=root)
-    desk.commit(0)
-    desk.later()
-    if deed == "moved":
-        root.rename(tmp_path / "elsewhere")
-    else:
-        if deed == "replaced":
-            shutil.copytree(root, tmp_path / "copy")
-        shutil.rmtree(root)
-        if deed == "replaced":
-            (tmp_path / "copy").rename(root)
-    with capture_logs() as lines:
-        desk.commit(0)
-        desk.later()
-        desk.commit(0)
-    assert desk.errors[-1] is NEVER
-    assert f"{root}/journal" in lines[0]["reason"] and "removed or moved" in lines[0]["reason"]
-    desk.log.close()
-
-
-def test_a_partitions_folder_that_is_taken_away_is_missed_too(tmp_path: Path) -> None:
-    root = tmp_path / "data"
-    desk = Desk(LazyDisk(), root=root, checkpoint_bytes=1)
-    desk.commit(0, 1)
-    desk.later()
-    shutil.rmtree(root / "__consumer_offsets-1")
-    with capture_logs() as lines:
-        desk.commit(0, 1)
-        desk.later()
-    assert [line["partition"] for line in lines] == ["__consumer_offsets-1"]
-    assert "removed or moved" in lines[0]["reason"]
-    desk.log.close()
 
 
 # All together ---------------------------------------------------------------------------------------------------------

@@ -37,6 +37,25 @@ def test_a_new_folder_is_made_with_what_it_needs(tmp_path: Path) -> None:
         assert json.loads((root / "callboard.json").read_text()) == {**INFO, **counts}
 
 
+def test_all_names_on_the_way_to_a_new_folder_are_durable(tmp_path: Path) -> None:
+    """Those above it that had to be made, too: a loss of power must not take them, and all that is in it."""
+    disk = TraceDisk()
+    with DataFolder(tmp_path / "very" / "deep" / "data", disk=disk):
+        synced = [name for operation, name in disk.trace if operation == "sync_folder"]
+        assert synced[:3] == [tmp_path.name, "very", "deep"]
+
+
+def test_a_link_to_nothing_is_refused(tmp_path: Path) -> None:
+    """Most likely its disk is not mounted, and the person should hear that and not of rights."""
+    link = tmp_path / "data"
+    link.symlink_to(tmp_path / "disk" / "data")
+    with pytest.raises(StartError, match=r"found a link to .*disk/data, where nothing is"):
+        DataFolder(link)
+    (tmp_path / "disk" / "data").mkdir(parents=True)
+    with DataFolder(link):
+        assert (tmp_path / "disk" / "data" / "callboard.json").exists()
+
+
 def test_it_is_the_same_folder_the_next_time(tmp_path: Path) -> None:
     with DataFolder(tmp_path) as first:
         cluster_id = first.cluster_id

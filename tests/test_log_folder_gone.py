@@ -3,14 +3,19 @@ an exit code that is no success."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 from crash_client import become_member
 from full_disk_program import commit, committed
+from log_helpers import LazyDisk
 from peers.server import ServerProcess
 from peers.waiting import wait_until
 from peers.wire import Wire
+from structlog.testing import capture_logs
+from test_log_failures import NEVER, Desk
 
 
 def test_a_server_whose_folder_is_moved_away(tmp_path: Path) -> None:
@@ -37,3 +42,40 @@ def test_a_server_whose_folder_is_moved_away(tmp_path: Path) -> None:
             assert committed(wire) == last
             assert commit(wire, last + 1) == "NONE"
         assert server.stop() == 0
+
+
+@pytest.mark.parametrize("deed", ["removed", "moved", "replaced"])
+def test_a_folder_that_is_taken_away_is_missed_and_named(tmp_path: Path, deed: str) -> None:
+    root = tmp_path / "data"
+    desk = Desk(LazyDisk(), root=root)
+    desk.commit(0)
+    desk.later()
+    if deed == "moved":
+        root.rename(tmp_path / "elsewhere")
+    else:
+        if deed == "replaced":
+            shutil.copytree(root, tmp_path / "copy")
+        shutil.rmtree(root)
+        if deed == "replaced":
+            (tmp_path / "copy").rename(root)
+    with capture_logs() as lines:
+        desk.commit(0)
+        desk.later()
+        desk.commit(0)
+    assert desk.errors[-1] is NEVER
+    assert f"{root}/journal" in lines[0]["reason"] and "removed or moved" in lines[0]["reason"]
+    desk.log.close()
+
+
+def test_a_partitions_folder_that_is_taken_away_is_missed_too(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    desk = Desk(LazyDisk(), root=root, checkpoint_bytes=1)
+    desk.commit(0, 1)
+    desk.later()
+    shutil.rmtree(root / "__consumer_offsets-1")
+    with capture_logs() as lines:
+        desk.commit(0, 1)
+        desk.later()
+    assert [line["partition"] for line in lines] == ["__consumer_offsets-1"]
+    assert "removed or moved" in lines[0]["reason"]
+    desk.log.close()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from log_helpers import LazyDisk, TraceDisk, entry, offsets_in
 
+from callboard.actors.errors import ErrorCode
 from callboard.actors.ports import Appended
 from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.offsets_log import OffsetsLog
@@ -96,3 +97,18 @@ def test_seeds_differ(tmp_path: Path) -> None:
 def test_waiting_for_what_nobody_does_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="nobody will do"):
         Inline().wait(threading.Event())
+
+
+def test_a_round_behind_the_last_job_is_refused(tmp_path: Path) -> None:
+    """A log that is closed in one thread while another still appends: what comes too late is not promised."""
+    threads, answers = Inline(lambda _count: 0), list[Sequence[Appended]]()
+    log = opened(tmp_path, threads)
+    log.append([entry(0, 0)], 1, answers.append)
+    threads.put(log._work._close)  # what ``close`` does, while an ``append`` has just seen that the log is open
+    log.append([entry(0, 1)], 1, answers.append)
+    while threads.step():
+        pass
+    assert [outcome.error for (outcome,) in answers] == [ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR]
+    again = opened(tmp_path, Inline())
+    assert offsets_in(again, 0) == [0]
+    again.close()

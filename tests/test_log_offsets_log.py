@@ -122,7 +122,7 @@ rounds = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rounds, st.sampled_from([200, 400, 10**6]), st.sampled_from([150, 500, 10**6]))
 def test_whatever_is_appended_is_read(
     tmp_path_factory: pytest.TempPathFactory, plan: list[list[tuple[int, list[int]]]], segment_bytes: int, largest: int

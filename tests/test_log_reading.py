@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from log_helpers import TRANSACTIONAL, LazyDisk, TraceDisk, append, entry, offset, with_attributes
 from structlog.testing import capture_logs
@@ -88,7 +88,6 @@ def test_a_folder_that_a_server_holds_is_read_without_a_change(tmp_path: Path) -
         log.close()
 
 
-@settings(deadline=None)
 @given(size=st.integers(0, 3 * BATCH_BYTES))
 def test_a_torn_end_is_where_it_stops(tmp_path_factory: pytest.TempPathFactory, size: int) -> None:
     folder = written(tmp_path_factory.mktemp("torn"), 5, a_segment=2)
@@ -98,7 +97,6 @@ def test_a_torn_end_is_where_it_stops(tmp_path_factory: pytest.TempPathFactory, 
     assert last.stat().st_size == size
 
 
-@settings(deadline=None)
 @given(position=st.integers(0, 3 * BATCH_BYTES - 1))
 def test_one_wrong_byte_costs_its_batch_and_is_named(tmp_path_factory: pytest.TempPathFactory, position: int) -> None:
     """Kafka's checksum leaves out base offset and leader epoch; a wrong offset shows when those behind it go back."""

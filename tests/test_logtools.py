@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,15 +25,20 @@ from callboard.actors.records import (
 )
 from callboard.runtime.errors import StartError
 from callboard.runtime.log.batch import Producer, encode_batch, frame_record
+from callboard.runtime.log.compaction.garbage import tidy
+from callboard.runtime.log.compaction.publish import GRACE_MS
+from callboard.runtime.log.compaction.swap import Settings, compact, wall_clock_ms
 from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.encoder import RecordEncoder
 from callboard.runtime.log.folder import DataFolder
+from callboard.runtime.log.manifest import segments_folder
 from callboard.runtime.log.newest import load_partition
 from callboard.runtime.log.partition import TOPIC, TRANSACTIONS_TOPIC, folder_name
 from callboard.runtime.log.reading import live_offsets, read_partition
 from callboard.runtime.log.segment import segment_name
 from callboard.runtime.log.transaction_records import encode_transaction
 from callboard.runtime.logtools import commands, verify
+from callboard.runtime.logtools.repair import stopped_server
 
 TIME_MS = 1_700_000_000_000
 SUBSCRIPTION = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"
@@ -280,9 +286,32 @@ def test_repair_fills_the_hole_of_a_lost_segment(data: Path, log: Any) -> None:
     assert [offset for offset, _, _ in read_partition(data / folder_name(3))] == [0, 2]
 
 
+def test_repair_of_what_was_compacted_is_one_more_generation(data: Path, log: Any) -> None:
+    """Readers have their time of grace for the one before; what it has made is collected as all else is."""
+    batches = [plain(number, offset("g", number, topic=f"t{number}")) for number in range(4)]
+    write(data, 3, *([batch] for batch in batches))
+    folder, now_ms = data / folder_name(3), wall_clock_ms()
+    assert compact(Disk(), folder, Settings(now_ms, "", -1.0), lambda: now_ms - 10 * GRACE_MS) is not None
+    [compacted] = segments_folder(folder).glob("*.log")
+    spoil(compacted, len(batches[0]) + 70)
+    assert log("repair", data, "--yes").code == 0
+    assert log("dump", data).code == 0
+    assert [offset for offset, _, _ in read_partition(folder)] == [0, 2, 3]
+    assert (folder / f"{compacted.name}.damaged").exists()
+    tidy(Disk(), folder, wall_clock_ms())
+    assert compacted.exists(), "somebody may have listed it a moment ago"
+    (folder / segment_name(4)).write_bytes(plain(4, offset("g", 4)))
+    assert compact(Disk(), folder, Settings(now_ms, "", -1.0)) is not None
+    tidy(Disk(), folder, wall_clock_ms() + 10, 0)
+    assert len(list(segments_folder(folder).iterdir())) == 1
+    assert [offset for offset, _, _ in read_partition(folder)] == [0, 2, 3, 4]
+
+
 def test_repair_wants_the_server_stopped(damaged: Path, log: Any) -> None:
-    with DataFolder(damaged), pytest.raises(StartError, match="a server runs on it"):
+    with DataFolder(damaged), pytest.raises(StartError, match="in use by process"):
         log("repair", damaged)
+    with stopped_server(damaged, Disk()), pytest.raises(StartError, match=f"in use by process {os.getpid()},"):
+        DataFolder(damaged)
     (damaged / "journal").mkdir()
     (damaged / "journal" / f"{4:020d}.journal").touch()
     with pytest.raises(StartError, match="found a journal"):
@@ -320,9 +349,15 @@ def test_a_whole_log_is_well(full: Path, log: Any) -> None:
 
 
 def test_verify_leaves_the_folder_as_it_was(full: Path, log: Any) -> None:
-    before = {path: path.stat() for path in full.rglob("*")}
+    """But for when its files were last read."""
+
+    def seen() -> dict[Path, tuple[int, ...]]:
+        stats = {path: path.stat() for path in full.rglob("*")}
+        return {path: (each.st_ino, each.st_nlink, each.st_size, each.st_mtime_ns) for path, each in stats.items()}
+
+    before = seen()
     log("verify", full)
-    assert {path: path.stat() for path in full.rglob("*")} == before
+    assert seen() == before
 
 
 def test_verify_names_damage_where_it_lies(damaged: Path, log: Any) -> None:

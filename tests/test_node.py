@@ -26,7 +26,9 @@ from door import (
 )
 from peers.wire import Hangup, decode
 
+from callboard.actors.base import ActorRef
 from callboard.runtime import node as node_module
+from callboard.runtime.arrival import Arrival
 from callboard.runtime.config import Options, Settings
 from callboard.runtime.errors import StartError
 from callboard.runtime.node import Node
@@ -199,6 +201,46 @@ async def test_ends_of_topics_are_synced_again_after_an_error(tmp_path: Path, mo
 
         monkeypatch.setattr(door.node.topics, "sync", sync)
         await synced.wait()
+
+
+@on_a_loop
+async def test_a_stop_closes_the_log_even_if_the_topics_cannot_be_synced(tmp_path: Path) -> None:
+    async with open_door(tmp_path) as door:
+        await (await door.connect()).ask("offset_commit", 9, **committing("g", offset=7))
+        close = door.node.topics.close
+
+        def failing() -> None:
+            close()
+            raise OSError(5, "the disk is gone")
+
+        door.node.topics.close = failing  # type: ignore[method-assign]
+        with pytest.raises(OSError, match="the disk is gone"):
+            await door.node.stop()
+        assert (tmp_path / ".clean_shutdown").exists()
+        await door.start()
+        assert await offsets(await door.connect(), "g") == {("t", 0): 7}
+
+
+@on_a_loop
+async def test_a_stop_closes_the_log_even_if_what_it_held_could_not_be_taken_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def failing(_arrival: Arrival, _transactions: ActorRef) -> None:
+        raise ValueError("a bug")
+
+    async with open_door(tmp_path) as door:
+        await (await door.connect()).ask("offset_commit", 9, **committing("g", offset=7))
+        with monkeypatch.context() as patch:
+            patch.setattr(node_module, "AT_ONCE_BYTES", -1)
+            patch.setattr(Arrival, "finish", failing)
+            await door.restart()
+            assert not (tmp_path / ".clean_shutdown").exists()
+            await door.node.wait_until_loaded()
+            assert door.node.is_loading
+            await door.node.stop()
+            assert (tmp_path / ".clean_shutdown").exists()
+        await door.start()
+        assert await offsets(await door.connect(), "g") == {("t", 0): 7}
 
 
 @on_a_loop

@@ -77,7 +77,11 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self.client_host = java_address(peer[0]) if peer else ""
         self.peer = host_and_port(peer[0], peer[1]) if peer else "an unknown peer"
-        self.node.connections.add(self)
+        if self.node.places.are_taken(len(self.node.connections), self.peer):
+            self._is_closed = True
+            self._transport.abort()
+        else:
+            self.node.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """What is parked stays: the member lives on until its session ends, as in Kafka.

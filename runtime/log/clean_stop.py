@@ -1,9 +1,9 @@
 """``.clean_shutdown``: what a clean stop leaves, so that the next start need not read the ends of all partitions.
 
 After a clean stop all partition files are synced and there is no journal. The note says where each partition ended. The
-start removes it, durably, before anything is written: so it is there only while what it says is true. Of a partition
-whose last file is not as the note has it, somebody has changed the files meanwhile, and the end is checked as after a
-crash.
+start removes it, durably, when its new journal says the same and before anything is appended: so it is there only while
+what it says is true, and a start that fails, on a full disk say, leaves it to the next. Of a partition whose last file
+is not as the note has it, somebody has changed the files meanwhile, and the end is checked as after a crash.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def read_note(disk: Disk, root: Path) -> dict[str, CleanEnd]:
 
 
 def remove_note(disk: Disk, root: Path) -> None:
-    """Before anything is written that the note does not know of; durable. OSError."""
+    """Before anything is appended that the note does not know of; durable. OSError."""
     if NAME in disk.names(root):
         disk.remove(root / NAME)
         disk.sync_folder(root)

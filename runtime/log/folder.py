@@ -124,12 +124,20 @@ class DataFolder:
     def _refuse_file(self) -> None:
         if self.path.exists() and not self.path.is_dir():
             raise StartError(f"{self.path}: found a file, expected a folder; choose another data folder")
+        if self.path.is_symlink() and not self.path.exists():
+            raise StartError(
+                f"{self.path}: found a link to {self.path.readlink()}, where nothing is, expected a folder; is its disk"
+                " mounted? Else make that folder"
+            )
 
     def _make(self) -> None:
-        """The folder's own name must be as durable as what will be in it."""
-        if not self.path.exists():
-            self._disk.make_folder(self.path)
-            self._disk.sync_folder(self.path.absolute().parent)
+        """The folder's own name must be as durable as what will be in it, and so must those of all above it."""
+        path = self.path.absolute()
+        missing = [one for one in (path, *path.parents) if not one.exists()]
+        if missing:
+            self._disk.make_folder(path)
+            for one in reversed(missing):
+                self._disk.sync_folder(one.parent)
 
     def _of_new_folder(self, asked: FolderInfo) -> FolderInfo:
         """A folder without the file is new, or a copy of Kafka's; one in which we have been has lost it."""
@@ -154,17 +162,27 @@ class DataFolder:
         return self._write_info(info._replace(transactions_partitions=count))
 
     def _lock(self) -> None:
-        self._lock_fd = fd = self._disk.open(self.path / LOCK_NAME, os.O_RDWR | os.O_CREAT)
-        try:
-            self._disk.lock(fd)
-        except BlockingIOError:
-            holder = self._disk.read(fd, 20, 0).decode(errors="replace").strip() or "unknown"
-            raise StartError(
-                f"{self.path}: in use by process {holder}, expected no other process; stop that one, or choose another"
-                " data folder"
-            ) from None
-        self._disk.truncate(fd, 0)
-        write_all(self._disk, fd, f"{os.getpid()}\n".encode(), 0)
+        self._lock_fd = lock_folder(self._disk, self.path)
+
+
+def lock_folder(disk: Disk, path: Path) -> int:
+    """Keep other processes out of a data folder until the descriptor is closed; the file says who does. StartError."""
+    fd = disk.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT)
+    try:
+        disk.lock(fd)
+        disk.truncate(fd, 0)
+        write_all(disk, fd, f"{os.getpid()}\n".encode(), 0)
+    except BlockingIOError:
+        holder = disk.read(fd, 20, 0).decode(errors="replace").strip() or "unknown"
+        disk.close(fd)
+        raise StartError(
+            f"{path}: in use by process {holder}, expected no other process; stop that one, or choose another data"
+            " folder"
+        ) from None
+    except OSError:
+        disk.close(fd)
+        raise
+    return fd
 
 
 def parse_info(path: Path, data: bytes) -> FolderInfo:

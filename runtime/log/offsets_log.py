@@ -78,12 +78,13 @@ class OffsetsLog:
             self._disk.make_folder(self._folder)
             self._partitions.expect(read_note(self._disk, self._folder))
             refuse_removed(self._disk, self._folder, self._partitions)
-            remove_note(self._disk, self._folder)
-            journal_number = Recovery(self._disk, self._folder, self._partitions, self._threads).run()
-            self._work.start(journal_number)
+            self._work.begin_journal(Recovery(self._disk, self._folder, self._partitions, self._threads).run())
+            remove_note(self._disk, self._folder)  # the journal knows as much now; a start that failed has it still
+            self._work.start()
         except OSError as error:
             self._give_up()
-            raise StartError(f"{self._folder}: {error}, expected a folder to read and write; check the disk") from error
+            advice = "change its owner" if isinstance(error, PermissionError) else "check the disk"
+            raise StartError(f"{self._folder}: {error}, expected a folder to read and write; {advice}") from error
         except StartError:
             self._give_up()
             raise

@@ -139,6 +139,8 @@ class Partition:
             self._cut(path, tail, salvage)
         if tail.go_on_at is not None:
             self._next_segment(tail.go_on_at)
+            if self._base != tail.go_on_at:  # in the old one nobody may ever find what is appended
+                raise NoRoom(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path(tail.go_on_at)))
 
     def distrust(self) -> None:
         """Whoever wrote this partition may not have synced it: the next sync takes it all."""

@@ -135,7 +135,7 @@ class Recovery:
         for partition in self._partitions:
             start = self._zone.get(partition.number, 0)
             if partition.end_offset < start:
-                raise _lost(partition, start, self._files[0].path)
+                raise _lost(partition, partition.end_offset, start, self._files[0].path)
 
     def _tell_stretches(self) -> None:
         """A torn end is none, in an older file neither: a full disk may have taken back a round there, unsynced.
@@ -260,17 +260,21 @@ def _identity(batch: bytes | memoryview) -> bytes:
 def refuse_removed(disk: Disk, root: Path, partitions: Partitions) -> None:
     """After a clean stop there is no journal that knows how far a partition went; the note of the stop does.
 
-    Before the note is removed, so that the next start refuses, too. StartError for a partition without any file.
+    StartError for a partition of which no file is there, or none but what was compacted.
     """
     for partition in partitions:
         end = partition.clean_end
-        if end is not None and end.end_offset > 0 and not log_files(disk, partition.folder).files:
-            raise _lost(partition, end.end_offset, root / NOTE)
+        if end is None or end.end_offset == 0:
+            continue
+        manifest, files = log_files(disk, partition.folder)
+        is_open_there = bool(files) and not files[-1].is_closed  # else what was compacted is all that there is
+        if not is_open_there and manifest.clean_end < end.end_offset:
+            raise _lost(partition, manifest.clean_end, end.end_offset, root / NOTE)
 
 
-def _lost(partition: Partition, start: int, witness: Path) -> StartError:
+def _lost(partition: Partition, found: int, start: int, witness: Path) -> StartError:
     return StartError(
-        f"{partition.folder}: ends at offset {partition.end_offset}, expected {start} or more by {witness}; put back"
+        f"{partition.folder}: ends at offset {found}, expected {start} or more by {witness}; put back"
         " the partition's files as they were, or, to go on without what is lost, make the empty file"
         f" {partition.folder / segment_name(start)}"
     )

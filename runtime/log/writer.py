@@ -121,13 +121,16 @@ class RoundWork:
 
     # From outside ----------------------------------------------------------------------------------------------------
 
-    def start(self, journal_number: int) -> None:
-        """Begin a journal file of that number, then take rounds. OSError when the file cannot be made."""
+    def begin_journal(self, journal_number: int) -> None:
+        """Make the journal file of that number, which says where all partitions end. OSError when that fails."""
         self._disk.make_folder(self._folder)
         self._disk.sync_folder(self._folder.parent)
         self._ends = self._partitions.end_offsets()
         self._first_ends = sum(self._ends.values())
         self._journal = self._new_journal(journal_number)
+
+    def start(self) -> None:
+        """Take rounds, with the journal that was begun."""
         self._threads.start(self, self._clock)
 
     def _new_journal(self, number: int) -> Journal:
@@ -185,7 +188,7 @@ class RoundWork:
         self._reckon()
 
     def _write(self, item: Round) -> None:
-        error = self._refusal(item) if self.failure or item.batches else None
+        error = self._refusal(item) if self.failure or self._is_ending or item.batches else None
         if error is None and item.batches:
             error = self._write_journal(item.frame)
         if error is not None:
@@ -200,8 +203,8 @@ class RoundWork:
             self._plan()
 
     def _refusal(self, item: Round) -> ErrorCode | None:
-        """Why a round is not even tried."""
-        if self.failure:
+        """Why a round is not even tried. Behind the last job nobody would lay it in, and its journal file goes."""
+        if self.failure or self._is_ending:
             return ErrorCode.KAFKA_STORAGE_ERROR
         if self._waiting_bytes + self._handed_bytes >= WAITING_BYTES:
             self._room_ended("memory", f"{WAITING_BYTES} bytes wait for the partition files")

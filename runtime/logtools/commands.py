@@ -240,7 +240,7 @@ def facts_of(found: Sequence[PartitionStats]) -> list[tuple[str, str]]:
     damaged = sum(one.damaged for one in found)
     facts = [
         ("records", f"{grouped(records)} in {counted(size, 'byte')}"),
-        ("dead", f"{grouped(dead)} ({round(100 * dead / records) if records else 0} %): compaction would drop them"),
+        ("dead", f"{grouped(dead)} ({round(100 * dead / records) if records else 0} %): compaction drops those in closed segments"),
         ("read in", f"{seconds:.2f} s on this machine; a server loads it in about as long"),
     ]
     return facts + ([("damaged", f"{counted(damaged, 'place')}; callboard log verify names them")] if damaged else [])

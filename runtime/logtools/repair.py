@@ -8,8 +8,6 @@ Kafka too reads the log without a gap.
 
 from __future__ import annotations
 
-import os
-import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,10 +17,11 @@ from ..errors import StartError
 from ..log.batch import Batch, read_batches
 from ..log.codecs import inflate
 from ..log.compaction.rewrite import emptied, filler, filtered
+from ..log.compaction.swap import random_id, wall_clock_ms
 from ..log.crc import crc32c
 from ..log.disk import Disk
 from ..log.errors import Damage, DamagedBatch, DamagedRecord, UnsupportedCompression
-from ..log.folder import INFO_NAME, LOCK_NAME
+from ..log.folder import INFO_NAME, lock_folder
 from ..log.journal import FOLDER as JOURNAL
 from ..log.journal import journal_number
 from ..log.manifest import (
@@ -79,12 +78,8 @@ def stopped_server(data: Path, disk: Disk) -> Iterator[None]:
         raise StartError(
             f"{data}: found no {INFO_NAME}, expected a data folder of Callboard; Kafka's is not mended here"
         )
-    fd = disk.open(data / LOCK_NAME, os.O_RDWR | os.O_CREAT)
+    fd = lock_folder(disk, data)
     try:
-        try:
-            disk.lock(fd)
-        except BlockingIOError:
-            raise StartError(f"{data}: a server runs on it, expected a folder at rest; stop the server first") from None
         if any(journal_number(name) is not None for name in disk.names(data / JOURNAL)):
             raise StartError(
                 f"{data}: found a journal, expected a folder that was left cleanly; start the server and stop it, which"
@@ -181,15 +176,16 @@ def _swap_clean(disk: Disk, mend: Mend, data: bytes) -> Path:
     disk.link(path, kept)
     disk.sync_folder(folder)
     manifest = log_files(disk, folder).manifest
-    name = f"{mend.file.base:020d}-{manifest.generation + 1:010d}-{uuid.uuid4().hex[:8]}.log"
+    now_ms = wall_clock_ms()  # readers know of the new file from now on: the old one has its time of grace
+    name = f"{mend.file.base:020d}-{manifest.generation + 1:010d}-{now_ms // 1000:08x}{random_id()}.log"
     write_file(disk, segments_folder(folder) / name, data)
     disk.sync_folder(segments_folder(folder))
-    if not put_if_absent(disk, folder, _next(manifest, path.name, name, data), uuid.uuid4().hex):
+    if not put_if_absent(disk, folder, _next(manifest, path.name, name, data, now_ms), random_id()):
         raise StartError(f"{manifest_folder(folder)}: somebody compacts this folder; stop that, then try again")
     return kept
 
 
-def _next(manifest: Manifest, old: str, new: str, data: bytes) -> Manifest:
+def _next(manifest: Manifest, old: str, new: str, data: bytes, now_ms: int) -> Manifest:
     records = sum(batch.record_count for batch in read_batches(data))
     segments = tuple(
         one._replace(file=new, size=len(data), crc32c=crc32c(data), records=records) if one.file == old else one
@@ -199,6 +195,7 @@ def _next(manifest: Manifest, old: str, new: str, data: bytes) -> Manifest:
         generation=manifest.generation + 1,
         parent=manifest.generation,
         owner="callboard log repair",
+        created_ms=now_ms,
         segments=segments,
         replaced=(old,),
     )

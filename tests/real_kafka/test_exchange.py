@@ -215,8 +215,8 @@ def stopped_kafka(folder: Path) -> RealKafka:
     return kafka
 
 
-def filled_data(folder: Path) -> tuple[Path, list[list[str]]]:
-    """Our log with many segments, most of them compacted, and what the server had to say last."""
+def filled_data(folder: Path, *options: str) -> tuple[Path, list[list[str]]]:
+    """Our log with many segments, most of them compacted (with options), and what the server had to say last."""
     settings = {
         **OUR_SETTINGS,
         "offsets_topic_num_partitions": PARTITIONS,
@@ -230,7 +230,7 @@ def filled_data(folder: Path) -> tuple[Path, list[list[str]]]:
         kept = transaction(server.bootstrap, "committed", 7, "commit")
         transaction(server.bootstrap, "aborted", 8, "abort")
         commit(server.bootstrap, "shop", 2, 3, 4)
-        assert main(compact, "--data", server.data, "--force") == 0
+        assert main(compact, "--data", server.data, "--force", *options) == 0
         open_one = transaction(server.bootstrap, "open", 9, "")
         enrol(server.bootstrap, "members")
         told = table(server.bootstrap, folder / "told.csv")

@@ -37,7 +37,8 @@ class EndOffsets:
         try:
             self._file = os.open(path, os.O_RDWR)
         except OSError as error:
-            raise StartError(f"cannot open the end offsets '{path}': {error.strerror}; {_WAY_OUT}") from error
+            way_out = "change its owner" if isinstance(error, PermissionError) else _WAY_OUT
+            raise StartError(f"cannot open the end offsets '{path}': {error.strerror}; {way_out}") from error
         if os.fstat(self._file).st_size < SLOT_BYTES:
             os.close(self._file)
             raise StartError(f"the end offsets '{path}' are cut off: expected at least {SLOT_BYTES} bytes; {_WAY_OUT}")

@@ -1,0 +1,82 @@
+"""Clients that keep many connections must not cost the log the files that it opens."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from pathlib import Path
+
+import pytest
+from door import committing, offsets, on_a_loop, open_door
+
+from callboard.runtime.descriptors import CONNECTIONS_MIN, RESERVE, Places, connections_max, raise_limit
+from callboard.runtime.errors import StartError
+
+
+def limited(monkeypatch: pytest.MonkeyPatch, soft: int, hard: int) -> list[tuple[int, int]]:
+    """As if this process might open so many files; what is set instead."""
+    limits = [(soft, hard)]
+    monkeypatch.setattr(resource, "getrlimit", lambda _kind: limits[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda _kind, pair: limits.append(pair))
+    return limits
+
+
+@on_a_loop
+async def test_who_comes_when_all_places_are_taken_is_hung_up_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those who are there are served; when one of them leaves another one finds a place."""
+    async with open_door(tmp_path) as door:
+        client, other = await door.connect(), await door.connect()
+        await client.ask("offset_commit", 9, **committing("g", offset=1))
+        await other.ask("offset_commit", 9, **committing("g", offset=2))
+        door.node.places.most = 2
+        for _ in range(3):
+            assert await (await door.connect()).answers_until_hangup() == []
+        [line] = caplog.messages
+        assert line.startswith("2 connections are too many")
+        assert await offsets(client, "g") == {("t", 0): 2}
+        await other.close()
+        while len(door.node.connections) > 1:
+            await offsets(client, "g")
+        assert await offsets(await door.connect(), "g") == {("t", 0): 2}
+
+
+def test_a_crowd_is_told_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    now_ms = 0
+    places = Places(1, lambda: now_ms)
+    assert not places.are_taken(0, "first")
+    for now_ms in (0, 1, 59_999, 60_000, 60_001):
+        assert places.are_taken(1, f"at {now_ms}")
+    assert [peer for line in caplog.messages for peer in ("at 0", "at 60000") if f"files: {peer} is" in line] == [
+        "at 0",
+        "at 60000",
+    ]
+    assert len(caplog.messages) == 2
+
+
+def test_the_log_has_its_files_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    limited(monkeypatch, 1024, 1024)
+    assert connections_max(100) == 1024 - 200 - RESERVE
+    limited(monkeypatch, resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    assert connections_max(100) == sys.maxsize
+
+
+def test_a_limit_that_leaves_nothing_for_clients_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    least = 200 + RESERVE + CONNECTIONS_MIN
+    limited(monkeypatch, least, least)
+    assert connections_max(100) == CONNECTIONS_MIN
+    limited(monkeypatch, least - 1, least - 1)
+    with pytest.raises(StartError, match=f"may open {least - 1} files, expected {least} or more for 100 partitions"):
+        connections_max(100)
+
+
+def test_a_server_takes_all_that_it_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert limited(monkeypatch, 1024, 4096)[0] == (1024, 4096)
+    raise_limit()
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (4096, 4096)
+    unlimited = limited(monkeypatch, 1024, resource.RLIM_INFINITY)
+    raise_limit()
+    assert unlimited[1:] == [(2**20, resource.RLIM_INFINITY)]
+    raise_limit()
+    assert len(unlimited) == 2
