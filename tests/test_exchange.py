@@ -264,9 +264,16 @@ def test_kafkas_export_of_one_group(tmp_path: Path) -> None:
         "g": {("t", 0): Offset(42, -1, ""), ("t", 1): Offset(43, -1, "")}
     }
     assert (
-        "line 1: found no group, expected one; give the only group there is with --groups NAME"
-        in (parsed(tmp_path, "t,0,42\n")[0])
+        "line 1: found no group, expected one; say whose it is with --groups NAME" in (parsed(tmp_path, "t,0,42\n")[0])
     )
+
+
+def test_several_groups_for_a_file_without_groups(into: Command, tmp_path: Path) -> None:
+    file = tmp_path / "kafka.csv"
+    file.write_text("t,0,42\n")
+    said = into(file, "-b", "127.0.0.1:1", "--groups", "a,b")
+    assert said.code == 2 and "line 1: found no group" in said.err
+    assert "1 bad line; nothing was written" in said.err
 
 
 @pytest.mark.parametrize(
@@ -417,6 +424,17 @@ def test_a_group_with_members_is_refused_and_the_others_are_done(
         assert "1 of 2 groups refused" in said.err
     said = into(file, "-b", server.bootstrap, "--json")
     assert [one["group"] for one in json.loads(said.out)["groups"] if one["refused"]] == ["busy"]
+
+
+def test_a_topic_that_is_not_there_is_seen_before_anything_is_written(
+    server: ServerProcess, into: Command, out: Command, tmp_path: Path
+) -> None:
+    file = table(tmp_path, "some,orders,0,50,,", "some,orders,77,50,,", "some,nowhere,0,50,,")
+    for way, done in ((["--dry-run"], "would be written"), ([], "written and read back")):
+        said = into(file, "-b", server.bootstrap, *way)
+        assert said.code == 1
+        assert f"1 offset of 1 group {done}" in said.out
+        assert "group 'some': 2 of 3 offsets, " in said.err and "there is no such topic or partition" in said.err
 
 
 def test_only_some_groups(server: ServerProcess, groups: Any, into: Command, out: Command, tmp_path: Path) -> None:

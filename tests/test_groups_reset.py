@@ -97,7 +97,7 @@ def test_a_group_with_members_is_not_reset(callboard: Program) -> None:
             1,
             "",
             "callboard: group 'shop' is Stable with 1 member: stop its consumers first, "
-            "they would overwrite what is reset\n",
+            "they would overwrite what is reset (a killed one is a member until its session ends)\n",
         )
     assert committed(callboard, "shop") == {"orders_0": 5}
 

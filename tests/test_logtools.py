@@ -145,6 +145,11 @@ def test_dump_as_json_has_the_fields_of_kafkas_schemas(full: Path, log: Any) -> 
     assert rows[7]["key"] == "AB5rZXk="
 
 
+def test_dump_of_nothing_says_so(full: Path, log: Any) -> None:
+    said = log("dump", full, "--group", "nobody")
+    assert (said.code, len(said.lines), said.err) == (0, 1, "callboard: no such records\n")
+
+
 def test_dump_of_one_group_and_of_a_time(full: Path, log: Any) -> None:
     assert len(log("dump", full, "--group", "h").lines) == 3
     assert len(log("dump", full, "--since", "2023-11-14T22:13:24").lines) == 2

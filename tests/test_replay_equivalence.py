@@ -280,4 +280,4 @@ def test_a_record_of_a_transaction_counts_only_when_the_log_says_so() -> None:
 
 
 TestReplayEquivalence = Machine.TestCase
-TestReplayEquivalence.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestReplayEquivalence.settings = settings(max_examples=60, stateful_step_count=30)

@@ -100,7 +100,7 @@ def written(entity: Any) -> bytes:
 
 
 @each_flexible_request
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 2**32))
 def test_unknown_tags_anywhere_change_nothing(name: str, version: int, seed: int) -> None:
     chance = Random(seed)

@@ -202,7 +202,7 @@ STORY_STEPS = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(STORY_STEPS, max_size=30))
 def test_any_short_story_comes_out_in_order(story: list[tuple[str, int, int]]) -> None:
     """The same by hypothesis, which finds the shortest story that goes wrong."""

@@ -142,6 +142,30 @@ class Cluster:
 
         self._at_coordinator(group_id, ask)
 
+    def remove_members(self, group_id: str, members: Iterable[Member], reason: str) -> None:
+        """Take members out of their group, as Kafka's admin client does: a static one by its instance id (KIP-345).
+
+        They notice with their next heartbeat or commit, which is refused, and join anew. Who is gone already is no
+        error. Needs Kafka 2.4; ``reason`` is for the server's log (KIP-800).
+        """
+        leaving = [
+            {
+                "member_id": "" if one.group_instance_id is not None else one.member_id,
+                "group_instance_id": one.group_instance_id,
+                "reason": reason,
+            }
+            for one in members
+        ]
+
+        def ask(wire: Wire) -> None:
+            answer = wire.ask("leave_group", group_id=group_id, members=leaving)
+            _check(f"group '{group_id}'", answer.error_code)
+            for one in answer.members:
+                if one.error_code not in (0, ErrorCode.UNKNOWN_MEMBER_ID):
+                    _check(f"member '{one.group_instance_id or one.member_id}' of group '{group_id}'", one.error_code)
+
+        self._at_coordinator(group_id, ask)
+
     # Offsets ---------------------------------------------------------------------------------------------------------
 
     def committed(self, group_id: str) -> dict[Place, Offset]:

@@ -30,6 +30,11 @@ TRY_AGAIN = frozenset(
 )
 """What passes by itself, soon."""
 
+NO_SUCH_GROUP = ErrorCode.GROUP_ID_NOT_FOUND
+
+HAS_MEMBERS = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS})
+"""What a commit from outside hears of a group that has members."""
+
 
 class ClientError(Exception):
     """The server could not be asked, or said no. The text is for a person."""

@@ -41,6 +41,7 @@ APIS = {
     "offset_commit": Known(8, 2, 8),
     "offset_fetch": Known(9, 2, 7),
     "find_coordinator": Known(10, 0, 3),
+    "leave_group": Known(13, 3, 5),
     "describe_groups": Known(15, 0, 5),
     "list_groups": Known(16, 0, 5),
     "api_versions": Known(18, 0, 0),

@@ -142,6 +142,9 @@ def _opened(output: Path | None) -> Iterator[TextIO]:
         yield sys.stdout
         sys.stdout.flush()
         return
+    if output.is_dir() or not output.absolute().parent.is_dir():
+        what = "a folder" if output.is_dir() else f"no folder {output.absolute().parent}"
+        raise StartError(f"bad --output '{output}': found {what}, expected a file in a folder that is there")
     side = output.with_name(output.name + ".new")
     try:
         with side.open("w", encoding="utf-8", newline="") as out:

@@ -95,7 +95,7 @@ def import_table(
     if form is not None and form not in FORMATS:
         raise StartError(f"bad --format '{form}': expected {' or '.join(FORMATS)}")
     address = parse_address("--bootstrap-server", bootstrap, lowest_port=1)
-    of_all = groups[0] if len(groups) == 1 else None
+    of_all = groups[0] if len(groups) == 1 and "," not in groups[0] else None  # A,B are two
     wanted = choose_groups(read_table(file, Complaints(), form, of_all), groups)
     outcomes: list[Outcome] = []
     try:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from ..client.cluster import Offset, Place
 from ..config import nearest
 from ..errors import StartError
+from ..groups.show import counted
 from .rows import Row
 
 TOLD = 10
@@ -71,7 +72,9 @@ def read_table(
         complain(f"{path}, line {bad.number}: {bad}")
     if found.bad:
         more = f" ({len(found.bad) - TOLD} more are not shown)" if len(found.bad) > TOLD else ""
-        raise StartError(f"{path}: {len(found.bad)} bad lines{more}; nothing was written, mend them and try again")
+        raise StartError(
+            f"{path}: {counted(len(found.bad), 'bad line')}{more}; nothing was written, mend them and try again"
+        )
     if not found.wanted:
         raise StartError(f"{path}: found no offsets, expected lines of {','.join(KAFKA_WITH_GROUP)} or JSON of them")
     return found.wanted
@@ -126,7 +129,7 @@ def _csv_lines(text: str) -> Iterator[Line | BadLine]:
             if set(row) >= NEEDED:
                 continue
         if len(row) != len(columns):
-            yield BadLine(number, f"found {len(row)} fields, expected {len(columns)}: {','.join(columns)}")
+            yield BadLine(number, f"found {counted(len(row), 'field')}, expected {len(columns)}: {','.join(columns)}")
         else:
             yield Line(number, dict(zip(columns, row, strict=True)))
 
@@ -222,7 +225,7 @@ class _Table:
         if "group" in line.fields:
             return _string(line, "group", None)
         if self._group is None:
-            raise BadLine(line.number, "found no group, expected one; give the only group there is with --groups NAME")
+            raise BadLine(line.number, "found no group, expected one; say whose it is with --groups NAME")
         return self._group
 
 

@@ -41,9 +41,24 @@ def states(cluster: Cluster) -> Mapping[str, str]:
 def look(cluster: Cluster, group: str, wanted: Mapping[Place, Offset], state: str) -> Outcome:
     """What writing would do. ClientError when the server goes away."""
     try:
-        return _outcome(group, wanted, wanted, _committed(cluster, group, state))
+        before = _committed(cluster, group, state)
     except Refused as refused:
         return Outcome(group, len(wanted), refused=str(refused))
+    missing = _not_there(cluster, wanted)
+    possible = {place: offset for place, offset in wanted.items() if place not in missing}
+    return _outcome(group, wanted, possible, before)._replace(refused=_first(missing, len(wanted)))
+
+
+def _not_there(cluster: Cluster, wanted: Mapping[Place, Offset]) -> dict[Place, str]:
+    """The places that a commit would be refused for, and why."""
+    partitions: dict[str, Sequence[int]] = {}
+    for topic in {topic for topic, _ in wanted}:
+        try:
+            partitions[topic] = cluster.partitions(topic)
+        except Refused:
+            partitions[topic] = ()
+    why = meaning(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return {place: why for place in wanted if place[1] not in partitions[place[0]]}
 
 
 def write(cluster: Cluster, group: str, wanted: Mapping[Place, Offset], state: str) -> Outcome:

@@ -206,7 +206,8 @@ def check_resettable(cluster: Cluster, group: str, create: bool) -> None:
     if description.state not in ("Empty", "Dead"):
         raise ClientError(
             f"group '{group}' is {description.state} with {counted(len(description.members), 'member')}: "
-            f"stop its consumers first, they would overwrite what is reset"
+            "stop its consumers first, they would overwrite what is reset "
+            "(a killed one is a member until its session ends)"
         )
 
 

@@ -104,22 +104,25 @@ def dump_log(
     partitions = choose(data, log, partition)
     if not as_json:
         print(dump.in_columns(*dump.HEADER))
-    whole = [_dump(one, wanted, as_json) for one in partitions]
-    if not all(whole):
+    shown = [_dump(one, wanted, as_json) for one in partitions]
+    if not sum(count for count, _ in shown):
+        print("callboard: no such records", file=sys.stderr)
+    if not all(is_whole for _, is_whole in shown):
         raise typer.Exit(DAMAGED_EXIT_CODE)
 
 
-def _dump(partition: LogPartition, wanted: Wanted, as_json: bool) -> bool:
-    """Whether all of it could be read."""
-    disk, is_whole = Disk(), True
+def _dump(partition: LogPartition, wanted: Wanted, as_json: bool) -> tuple[int, bool]:
+    """How many were shown, and whether all of it could be read."""
+    disk, count, is_whole = Disk(), 0, True
     for piece in walk(partition, disk):
         if isinstance(piece, Found):
             if wanted.takes(piece):
+                count += 1
                 print(json.dumps(dump.as_json(piece), ensure_ascii=False) if as_json else dump.as_line(piece))
         elif isinstance(piece, Unreadable) or not is_torn_tail(piece, partition, disk):
             is_whole = False
             complain(piece)
-    return is_whole
+    return count, is_whole
 
 
 def complain(trouble: Damage | Unreadable) -> None:
@@ -238,9 +241,10 @@ def facts_of(found: Sequence[PartitionStats]) -> list[tuple[str, str]]:
     records, size = sum(one.records for one in found), sum(one.size for one in found)
     dead, seconds = sum(one.dead for one in found), sum(one.seconds for one in found)
     damaged = sum(one.damaged for one in found)
+    percent = round(100 * dead / records) if records else 0
     facts = [
         ("records", f"{grouped(records)} in {counted(size, 'byte')}"),
-        ("dead", f"{grouped(dead)} ({round(100 * dead / records) if records else 0} %): compaction drops those in closed segments"),
+        ("dead", f"{grouped(dead)} ({percent} %): compaction drops those in closed segments"),
         ("read in", f"{seconds:.2f} s on this machine; a server loads it in about as long"),
     ]
     return facts + ([("damaged", f"{counted(damaged, 'place')}; callboard log verify names them")] if damaged else [])
