@@ -11,8 +11,10 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +26,7 @@ from .groups.show import Column, Table, counted, grouped, print_json, print_tabl
 from .log.compaction.job import Job, Report, end_with_parent, is_due, run
 from .log.compaction.plan import MIN_CLEANABLE_DIRTY_RATIO, make_plan
 from .log.compaction.publish import GRACE_MS
+from .log.compaction.seen import KEYS_BYTES_MAX
 from .log.compaction.swap import DELETE_RETENTION_MS, SEGMENT_BYTES, Settings, wall_clock_ms
 from .log.disk import Disk, read_file
 from .log.folder import FORMAT, INFO_NAME, parse_info
@@ -34,8 +37,15 @@ DAMAGED_EXIT_CODE = 3
 ENDED_EXIT_CODE = 0  # with the server: a run may be left anywhere
 PARTITIONS_MAX = 10_000
 MS_PER_MINUTE = 60_000
+MEMORY_MIN = 1 << 20  # Kafka's least for one cleaner thread
+SPARK_MODULE = "callboard.spark.compaction"
+"""By its name, since the runtime knows no Spark: ``compactor(master)`` there is a ``Runner``."""
 
 _FOLDER = re.compile(rf"({re.escape(TOPIC)}|{re.escape(TRANSACTIONS_TOPIC)})-([0-9]{{1,5}})")
+_EVERY = re.compile(r"([1-9][0-9]{0,5})([smhd])")
+_SIZE = re.compile(r"([1-9][0-9]{0,18})([KMG]?)")
+_BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _RANGE = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 _PLANNED = (
     Column("partition", "partition"),
@@ -47,6 +57,9 @@ _PLANNED = (
 )
 
 Advance = Callable[[int], None]
+
+Runner = Callable[[Sequence[Job], Mapping[Path, int], Advance], Iterator[Report]]
+"""Runs jobs, the largest first, of which so many bytes will be read; reports come as they are done."""
 
 app = make_app()
 
@@ -61,17 +74,29 @@ def compact(
     processes: Annotated[
         int | None, typer.Option(min=1, max=1024, help="How many at once.  [default: one a processor]")
     ] = None,
+    spark: Annotated[bool, typer.Option("--spark", help="Run it on Spark, a task for each partition.")] = False,
+    master: Annotated[
+        str | None, typer.Option(metavar="URL", help="With --spark: which.  [default: spark-submit's, or this machine]")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Run once and end.  [default]")] = False,
+    every: Annotated[str | None, typer.Option(metavar="10m", help="Run again and again, so far apart.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Compact also what is below the ratio.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
     min_cleanable_ratio: Annotated[
-        float, typer.Option(min=0, max=1, help="Compact where more than this part of the bytes never was.")
+        float, typer.Option(min=0, max=1, help="Compact where more than this part of the bytes never was compacted.")
     ] = MIN_CLEANABLE_DIRTY_RATIO,
     delete_retention_ms: Annotated[int, typer.Option(min=0, help="How long a tombstone stays.")] = DELETE_RETENTION_MS,
     segment_bytes: Annotated[int, typer.Option(min=1, help="Size of the files that are made.")] = SEGMENT_BYTES,
     grace_minutes: Annotated[
         float, typer.Option(min=0, help="Keep old files so long, for whoever is reading them.")
     ] = GRACE_MS / MS_PER_MINUTE,
+    memory: Annotated[
+        str,
+        typer.Option(
+            metavar="512M", help="For keys: of all processes, or of each task of Spark. More keys are kept on disk."
+        ),
+    ] = f"{KEYS_BYTES_MAX >> 20}M",
     nice: Annotated[int, typer.Option(min=0, max=19, help="Give way to other programs by so much.")] = 0,
     end_with_stdin: Annotated[bool, typer.Option("--end-with-stdin", hidden=True)] = False,
 ) -> None:
@@ -82,15 +107,74 @@ def compact(
     if end_with_stdin:
         threading.Thread(target=_end_with_stdin, daemon=True).start()
     os.nice(nice)
-    now_ms = wall_clock_ms()
-    folders = choose(data, partitions)
+    every_s = parse_every(every, once)
+    memory_bytes = parse_memory(memory)
     ratio = -1.0 if force else min_cleanable_ratio
-    settings = Settings(now_ms, f"callboard compact, process {os.getpid()}", ratio, delete_retention_ms, segment_bytes)
-    jobs = [Job(folder, settings, round(grace_minutes * MS_PER_MINUTE)) for folder in folders]
+    grace_ms = round(grace_minutes * MS_PER_MINUTE)
+
+    def jobs() -> list[Job]:
+        owner = f"callboard compact, process {os.getpid()}"
+        settings = Settings(
+            wall_clock_ms(), owner, ratio, delete_retention_ms, segment_bytes, keys_bytes_max=memory_bytes
+        )
+        return [Job(folder, settings, grace_ms) for folder in choose(data, partitions)]
+
     if dry_run:
-        _show_plans(jobs, as_json)
+        _show_plans(jobs(), as_json)
         return
-    raise typer.Exit(_run(jobs, processes or os.cpu_count() or 1, as_json))
+    jobs()  # what makes no sense is refused before Spark starts
+    runner = _runner(processes, spark, master)
+    raise typer.Exit(repeat(lambda: _run(jobs(), runner, as_json), every_s))
+
+
+def parse_every(text: str | None, once: bool) -> int | None:
+    """Seconds of ``10m``; None for once. StartError."""
+    if text is None:
+        return None
+    match = _EVERY.fullmatch(text.strip())
+    if not match or once:
+        other = " without --once" if match else ""
+        raise StartError(f"bad --every '{text}': expected a number and s, m, h or d, as in 10m{other}")
+    return int(match[1]) * _SECONDS[match[2]]
+
+
+def parse_memory(text: str) -> int:
+    """Bytes of ``512M``. StartError."""
+    match = _SIZE.fullmatch(text.strip().upper())
+    size = int(match[1]) * _BYTES[match[2]] if match else 0
+    if size < MEMORY_MIN:
+        raise StartError(f"bad --memory '{text}': expected bytes, or a number and K, M or G, as in 512M; at least 1M")
+    return size
+
+
+def repeat(
+    work: Callable[[], int],
+    every_s: float | None,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> int:
+    """Work, then again when so many seconds have passed since it began, for ever; once if there are none."""
+    while True:
+        began = clock()
+        code = work()
+        if every_s is None:
+            return code
+        sys.stdout.flush()
+        sleep(max(0.0, began + every_s - clock()))
+
+
+def _runner(processes: int | None, spark: bool, master: str | None) -> Runner:
+    if not spark:
+        if master is not None:
+            raise StartError(f"bad --master '{master}': it says where Spark runs, and --spark was not given")
+        return partial(_on_this_machine, processes or os.cpu_count() or 1)
+    if processes is not None:
+        raise StartError(f"bad --processes {processes}: with --spark it is --master that says how many, as in local[2]")
+    try:
+        runner: Runner = import_module(SPARK_MODULE).compactor(master)
+    except ModuleNotFoundError as error:
+        raise StartError(str(error)) from None
+    return runner
 
 
 def choose(data: Path, partitions: str | None) -> list[Path]:
@@ -110,7 +194,8 @@ def choose(data: Path, partitions: str | None) -> list[Path]:
     wanted = parse_partitions(partitions)
     missing = [name for name in wanted if name not in found]
     if missing:
-        raise StartError(f"{data}: found no {missing[0]}, which --partitions asks for; it has {len(found)} partitions")
+        kept = f"{counted(len(found), 'partition')} with records"
+        raise StartError(f"{data}: found no {missing[0]}, which --partitions asks for; it has {kept}")
     return [found[name] for name in wanted]
 
 
@@ -152,13 +237,12 @@ def _show_plans(jobs: Sequence[Job], as_json: bool) -> None:
         print_table(table)
 
 
-def _run(jobs: Sequence[Job], processes: int, as_json: bool) -> int:
+def _run(jobs: Sequence[Job], runner: Runner, as_json: bool) -> int:
     began = time.perf_counter()
     sizes = {job.folder: _size(job) for job in jobs}
     jobs = sorted(jobs, key=lambda job: -sizes[job.folder])  # the largest first, so that none is left for the end
-    processes = min(processes, sum(size > 0 for size in sizes.values()))
     with _progress(sum(sizes.values()), as_json) as advance:
-        reports = list(_here(jobs, advance) if processes <= 1 else _elsewhere(jobs, processes, sizes, advance))
+        reports = list(runner(jobs, sizes, advance))
     seconds = time.perf_counter() - began
     reports.sort(key=lambda report: _place(Path(report.partition)))
     if as_json:
@@ -181,11 +265,22 @@ def _size(job: Job) -> int:
     return plan.clean_bytes + plan.dirty_bytes if plan.is_due(job.settings.now_ms, job.settings.min_ratio) else 0
 
 
-def _here(jobs: Sequence[Job], advance: Advance) -> Iterator[Report]:
-    return (run(job, progress=advance) for job in jobs)
+def _on_this_machine(
+    processes: int, jobs: Sequence[Job], sizes: Mapping[Path, int], advance: Advance
+) -> Iterator[Report]:
+    processes = min(processes, sum(size > 0 for size in sizes.values()))
+    if processes <= 1:
+        return (run(job, progress=advance) for job in jobs)
+    return _elsewhere([_with_a_share(job, processes) for job in jobs], processes, sizes, advance)
 
 
-def _elsewhere(jobs: Sequence[Job], processes: int, sizes: dict[Path, int], advance: Advance) -> Iterator[Report]:
+def _with_a_share(job: Job, processes: int) -> Job:
+    """As Kafka's cleaner threads share one buffer."""
+    settings = job.settings
+    return job._replace(settings=settings._replace(keys_bytes_max=settings.keys_bytes_max // processes))
+
+
+def _elsewhere(jobs: Sequence[Job], processes: int, sizes: Mapping[Path, int], advance: Advance) -> Iterator[Report]:
     from concurrent.futures import ProcessPoolExecutor, as_completed
     from multiprocessing import get_context
 

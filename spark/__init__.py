@@ -4,13 +4,14 @@ from __future__ import annotations
 
 try:
     from .offsets import read_groups, read_offsets
+    from .source import register
 except ModuleNotFoundError as error:
     library = (error.name or "").partition(".")[0]
-    if library not in ("pyspark", "pyarrow"):
+    if library not in ("pyspark", "pyarrow", "numpy"):
         raise
     raise ModuleNotFoundError(
         f"{library} is missing, which callboard.spark needs; install it with: pip install 'callboard[spark]'",
         name=library,
     ) from error
 
-__all__ = ["read_groups", "read_offsets"]
+__all__ = ["read_groups", "read_offsets", "register"]

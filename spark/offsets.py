@@ -1,71 +1,24 @@
 """The live state of a data folder as DataFrames: what every group has committed, and what every group is.
 
-A key never leaves its log partition, so a task reads whole partitions, keeps the newest record of each key, and nothing
-is shuffled. Tasks hand over Arrow batches, which Spark takes as they are.
+Two views of the data source (``source``) for the two questions that are asked most.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from ..runtime.log.reading import live_groups, live_offsets, partition_folders
+from .columns import GROUP, OFFSET
+from .files import find_log
+from .options import LIVE, PERMISSIVE
+from .source import NAME, register
 
-Row = tuple[Any, ...]
+OFFSETS = {**OFFSET, "log_partition": "int", "log_offset": "bigint"}
+GROUPS = {"group": "string", **GROUP, "log_partition": "int", "log_offset": "bigint"}
 
-# A task costs some 0.05 s before it reads a byte; four partitions in each still spread the usual 50 over 13 cores.
-PARTITIONS_PER_TASK = 4
-ROWS_PER_BATCH = 10_000  # Spark's own default for Arrow batches
-MAX_TIME_MS = 253402300799999  # the last of the year 9999: Python and SQL have no later time
-
-# Spark's names of types; Arrow's stand below, under the same names.
-OFFSETS = {
-    "group": "string",
-    "topic": "string",
-    "partition": "int",
-    "offset": "bigint",
-    "leader_epoch": "int",
-    "metadata": "string",
-    "commit_timestamp": "timestamp",
-    "expire_timestamp": "timestamp",
-    "log_partition": "int",
-    "log_offset": "bigint",
-}
-MEMBER = {
-    "member_id": "string",
-    "group_instance_id": "string",
-    "client_id": "string",
-    "client_host": "string",
-    "rebalance_timeout_ms": "int",
-    "session_timeout_ms": "int",
-    "subscription": "binary",
-    "assignment": "binary",
-}
-MEMBERS = f"array<struct<{', '.join(f'{name}: {kind}' for name, kind in MEMBER.items())}>>"
-GROUPS = {
-    "group": "string",
-    "generation": "int",
-    "protocol_type": "string",
-    "protocol": "string",
-    "leader": "string",
-    "current_state_timestamp": "timestamp",
-    "members": MEMBERS,
-    "log_partition": "int",
-    "log_offset": "bigint",
-}
-_ARROW = {
-    "string": pa.string(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "binary": pa.binary(),
-}
-_ARROW[MEMBERS] = pa.list_(pa.struct([(name, _ARROW[kind]) for name, kind in MEMBER.items()]))
+_UNKNOWN = "DATA_SOURCE_NOT_FOUND"
 
 
 def read_offsets(spark: SparkSession, data: str | Path) -> DataFrame:
@@ -76,9 +29,10 @@ def read_offsets(spark: SparkSession, data: str | Path) -> DataFrame:
     them under the same path. While a server runs they may be a quarter of a second behind what it has acknowledged,
     which its journal holds; after a clean stop they are exact.
 
-    FileNotFoundError when ``data`` is no data folder; damage in a file fails the action, with the file and the byte.
+    FileNotFoundError when ``data`` is no data folder. Damage in a file costs the records that lie in it, as in a
+    server, and a line of the worker names file and byte; a compressed batch that cannot be read fails the action.
     """
-    return _read(spark, data, OFFSETS, _offset_rows)
+    return _live(spark, data, "offset", OFFSETS)
 
 
 def read_groups(spark: SparkSession, data: str | Path) -> DataFrame:
@@ -86,45 +40,25 @@ def read_groups(spark: SparkSession, data: str | Path) -> DataFrame:
 
     A group that only commits offsets and has no members never had such a record. All else as for ``read_offsets``.
     """
-    return _read(spark, data, GROUPS, _group_rows)
+    return _live(spark, data, "group", GROUPS)
 
 
-def _read(
-    spark: SparkSession, data: str | Path, columns: dict[str, str], rows: Callable[[int, Path], Iterator[Row]]
-) -> DataFrame:
-    folders = list(partition_folders(Path(data).absolute()).items())
-    names, types = list(columns), [_ARROW[kind] for kind in columns.values()]
-
-    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for index in batch.column(0).to_pylist():
-                for chunk in _chunks(rows(*folders[index])):
-                    yield pa.record_batch(list(map(pa.array, zip(*chunk, strict=True), types)), names)
-
-    tasks = -(-len(folders) // PARTITIONS_PER_TASK)
-    schema = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
-    return spark.range(0, len(folders), numPartitions=max(1, tasks)).mapInArrow(read, schema)
+def _live(spark: SparkSession, data: str | Path, kind: str, columns: dict[str, str]) -> DataFrame:
+    path = str(data)
+    if "://" not in path:
+        path = str(Path(path).absolute())  # for Spark itself has another working folder
+    find_log(path)
+    options = {"mode": LIVE, "kind": kind, "columns": ",".join(columns), "damage": PERMISSIVE}
+    return load(spark, path, options)
 
 
-def _chunks(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    while chunk := list(islice(rows, ROWS_PER_BATCH)):
-        yield chunk
-
-
-def _offset_rows(log_partition: int, folder: Path) -> Iterator[Row]:
-    for (group, topic, partition), (log_offset, value) in live_offsets(folder).items():
-        leader_epoch = None if value.leader_epoch == -1 else value.leader_epoch
-        times = _time(value.commit_timestamp_ms), _time(value.expire_timestamp_ms)
-        yield (group, topic, partition, value.offset, leader_epoch, value.metadata, *times, log_partition, log_offset)
-
-
-def _group_rows(log_partition: int, folder: Path) -> Iterator[Row]:
-    for group, (log_offset, value) in live_groups(folder).items():
-        time = _time(value.current_state_timestamp_ms)
-        head = value.generation, value.protocol_type, value.protocol, value.leader, time
-        yield (group, *head, value.members, log_partition, log_offset)
-
-
-def _time(time_ms: int) -> int | None:
-    """Microseconds since the epoch; None for -1, and for what no calendar holds: one such row would fail a query."""
-    return time_ms * 1000 if 0 <= time_ms <= MAX_TIME_MS else None
+def load(spark: SparkSession, path: str, options: dict[str, str]) -> DataFrame:
+    """A DataFrame of the data source, also where Spark has not found it by itself, as in a checkout."""
+    reader = spark.read.format(NAME).options(**options)
+    try:
+        return reader.load(path)
+    except AnalysisException as error:
+        if error.getCondition() != _UNKNOWN:
+            raise
+    register(spark)
+    return reader.load(path)

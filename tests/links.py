@@ -13,6 +13,14 @@ ROOT = Path(__file__).resolve().parent.parent
 LINKS = ROOT / "build" / "links" / "callboard"
 
 
+def python_path() -> str:
+    """The path for Spark's workers, on which they find what Spark looks for by name, as in an installed package.
+
+    The hook of an editable install shows nothing to who looks for names. A JVM keeps the path that it was started with.
+    """
+    return os.pathsep.join([str(LINKS.parent), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])
+
+
 def targets() -> list[Path]:
     front = [path for path in (ROOT / "runtime" / "front").iterdir() if path.is_file()]
     return [ROOT / "actors", ROOT / "bench", ROOT / "runtime", ROOT / "spark", *front]

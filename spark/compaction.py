@@ -1,0 +1,108 @@
+"""Compaction by Spark: the log's own kernel, one task for each log partition, nothing shuffled.
+
+A key never leaves its partition, so a task needs nothing of another. It writes, and makes the result the log, as every
+compactor does: so Spark, local compactors and a server may all be at one folder. The folder must be one that all
+workers see under the same path.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import Row, SparkSession
+
+from ..runtime.errors import StartError
+from ..runtime.log.compaction.job import Job, Report, run
+from .session import missing_java, session
+from .source import freeze_once
+
+Advance = Callable[[int], None]
+
+POLL_S = 0.1  # how often the bar is looked after
+
+_KINDS = {str: "string", int: "bigint", float: "double"}
+_SCHEMA = ", ".join(
+    f"{name} {_KINDS[type(value)]}" for name, value in zip(Report._fields, Report("", "nothing"), strict=True)
+)
+
+
+def compactor(master: str | None) -> Callable[[Sequence[Job], Mapping[Path, int], Advance], Iterator[Report]]:
+    """What runs jobs. ``master`` as in ``session``; StartError without Java."""
+    if (reason := missing_java()) is not None:
+        raise StartError(reason)
+    return partial(compact, master)
+
+
+def compact(
+    master: str | None, jobs: Sequence[Job], sizes: Mapping[Path, int], advance: Advance = lambda _size: None
+) -> Iterator[Report]:
+    """Run jobs, in their order. Where ``sizes`` says that nothing will be read, this process tidies up by itself.
+
+    ``advance`` hears of the bytes of jobs that are done. A job that Spark lost is reported as failed; the log is then
+    what it was, or already compacted. The session ends with the work: Spark's workers complain when they are idle.
+    """
+    yield from (run(job) for job in jobs if not sizes[job.folder])
+    due = [job._replace(folder=job.folder.absolute()) for job in jobs if sizes[job.folder]]
+    if not due:
+        return
+    try:
+        with session(
+            "callboard compact", master, {"spark.ui.showConsoleProgress": "false"}
+        ) as spark:  # the bar is ours
+            yield from _on_spark(spark, due, [sizes[job.folder] for job in jobs if sizes[job.folder]], advance)
+    except PySparkException as error:
+        reason = f"Spark has ended the work: {_in_a_line(error)}"
+        yield from (Report(job.folder.name, "failed", reason=f"{job.folder}: {reason}") for job in due)
+
+
+def _on_spark(spark: SparkSession, jobs: Sequence[Job], sizes: Sequence[int], advance: Advance) -> Iterator[Report]:
+    done = _counter(spark)
+    frame = spark.range(0, len(jobs), numPartitions=len(jobs)).mapInArrow(_task(jobs, sizes, done), _SCHEMA)
+    with ThreadPoolExecutor(1) as pool:
+        rows = pool.submit(frame.collect)
+        told = 0
+        while not rows.done():
+            time.sleep(POLL_S)
+            if done is not None and done.value > told:
+                advance(done.value - told)
+                told = done.value
+        found = rows.result()
+    advance(sum(sizes) - told)
+    yield from map(_report, found)
+
+
+def _task(jobs: Sequence[Job], sizes: Sequence[int], done: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    def task(batches: Iterator[Any]) -> Iterator[Any]:
+        freeze_once()
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                yield pa.RecordBatch.from_pylist([run(jobs[index])._asdict()])
+                if done is not None:
+                    done.add(sizes[index])
+
+    return task
+
+
+def _counter(spark: SparkSession) -> Any:
+    """Counts across tasks. Spark Connect has none, and so no bar."""
+    try:
+        return spark.sparkContext.accumulator(0)
+    except PySparkException:
+        return None
+
+
+def _report(row: Row) -> Report:
+    return Report(**row.asDict())
+
+
+def _in_a_line(error: Exception) -> str:
+    """The end of what Spark says is what happened; before it stands where."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("SQLSTATE")]
+    return " ".join(dict.fromkeys([lines[0], lines[-1]])) if lines else repr(error)

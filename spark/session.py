@@ -1,0 +1,84 @@
+"""The Spark session of our commands: quiet, in UTC, with the Python that runs now; or what spark-submit gives."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from ..runtime.errors import StartError
+
+OLDEST_JAVA = 17
+LOCAL = "local[*]"
+
+_VERSION = re.compile(r'version "(\d+)')
+
+# A task of a Python worker waits 40 ms for each answer over TCP, and nothing over a socket of Unix.
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.python.unix.domain.socket.enabled": "true",
+}
+
+
+def missing_java() -> str | None:
+    """Why Spark cannot start on this machine; None where it can."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(Path(home, "bin", "java") if home else "java")
+    if java is None:
+        found = "found none at JAVA_HOME or on the PATH"
+        return f"Spark needs Java {OLDEST_JAVA} or newer: {found}; sudo apt install openjdk-17-jre-headless"
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = _VERSION.search(said)
+    if version is None or int(version[1]) < OLDEST_JAVA:
+        return f"Spark needs Java {OLDEST_JAVA} or newer: {java} says {said.strip()[:80]!r}; install one, set JAVA_HOME"
+    return None
+
+
+@contextmanager
+def session(
+    name: str, master: str | None = None, settings: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[SparkSession]:
+    """A session, stopped at the end unless it was there before. StartError without Java.
+
+    ``master`` as of spark-submit; None takes what spark-submit gives, and else this machine. ``settings`` of Spark's
+    besides ours.
+    """
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        yield running
+        return
+    if (reason := missing_java()) is not None:
+        raise StartError(reason)
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"pyspark\..*")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    spark = _builder(name, master, settings).getOrCreate()
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _builder(name: str, master: str | None, settings: Mapping[str, str]) -> Any:
+    builder: Any = SparkSession.builder
+    builder = builder.appName(name)
+    if master is not None or "PYSPARK_GATEWAY_PORT" not in os.environ:
+        builder = builder.master(master or LOCAL)
+        if (master or LOCAL).startswith("local"):
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else it looks for an address, and warns of it
+    progress = {"spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower()}
+    for key, value in {**SETTINGS, **progress, **settings}.items():
+        builder = builder.config(key, value)
+    return builder

@@ -1,0 +1,256 @@
+"""Compaction by Spark: what a local one makes, beside a log that is written to, and as a command."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from compaction_helpers import by_manifest
+from log_helpers import PATIENCE_S, LazyDisk, append, entry
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from callboard.bench.loggen import Shape, write_log
+from callboard.runtime import compact as command
+from callboard.runtime.errors import StartError
+from callboard.runtime.log.compaction.job import Job, Report, run
+from callboard.runtime.log.compaction.plan import make_plan
+from callboard.runtime.log.compaction.swap import Settings
+from callboard.runtime.log.disk import Disk
+from callboard.runtime.log.folder import DataFolder
+from callboard.runtime.log.manifest import newest_manifest
+from callboard.runtime.log.offsets_log import OffsetsLog
+from callboard.spark import submit_compact
+from callboard.spark.compaction import compact
+
+START_MS = 1_700_000_000_000
+PARTITIONS = 4
+SETTINGS = Settings(START_MS + 86_400_000, "test", -1.0)
+
+
+def generated(root: Path) -> Path:
+    shape = Shape(12_000, PARTITIONS, groups=50, segment_bytes=60_000, transaction_rate=0.05)
+    write_log(root, shape, seed=3)
+    DataFolder(root, PARTITIONS).close()
+    return root
+
+
+def folders(root: Path) -> list[Path]:
+    return sorted(root.glob("__consumer_offsets-*"))
+
+
+def jobs_in(root: Path) -> list[Job]:
+    return [Job(folder, SETTINGS, grace_ms=0) for folder in folders(root)]
+
+
+def sizes_of(jobs: Sequence[Job]) -> dict[Path, int]:
+    return {job.folder: make_plan(Disk(), job.folder).dirty_bytes for job in jobs}
+
+
+def damage(folder: Path) -> Path:
+    path = min(folder.glob("*.log"))
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+    return path
+
+
+def test_it_makes_what_a_local_one_makes(spark: SparkSession, tmp_path: Path) -> None:
+    """Byte for byte, with the same report; and what lives is what lived."""
+    one, other = generated(tmp_path / "one"), generated(tmp_path / "other")
+    states = [by_manifest(Disk(), folder) for folder in folders(one)]
+    advanced: list[int] = []
+    jobs = jobs_in(one)
+    sizes = sizes_of(jobs)
+    by_spark = list(compact(None, jobs, sizes, advanced.append))
+    by_us = [run(job) for job in jobs_in(other)]
+    assert [report._replace(seconds=0.0) for report in by_spark] == [report._replace(seconds=0.0) for report in by_us]
+    assert {report.status for report in by_spark} == {"compacted"}
+    assert sum(advanced) == sum(sizes.values()) > 0
+    assert [by_manifest(Disk(), folder) for folder in folders(one)] == states
+    for here, there in zip(folders(one), folders(other), strict=True):
+        checksums = [
+            [segment.crc32c for segment in newest_manifest(Disk(), folder).segments] for folder in (here, there)
+        ]
+        assert checksums[0] == checksums[1] != []
+
+
+def test_a_task_a_partition_and_no_shuffle(spark: SparkSession, tmp_path: Path) -> None:
+    jobs = jobs_in(generated(tmp_path))
+    tracker = spark.sparkContext.statusTracker()
+    before = set(tracker.getJobIdsForGroup(None))
+    list(compact(None, jobs, sizes_of(jobs)))
+    (job,) = set(tracker.getJobIdsForGroup(None)) - before
+    info = tracker.getJobInfo(job)
+    assert info is not None
+    stages = [tracker.getStageInfo(stage) for stage in info.stageIds]
+    assert [stage.numTasks for stage in stages if stage is not None] == [PARTITIONS]
+
+
+def test_damage_stops_its_partition_alone(spark: SparkSession, tmp_path: Path) -> None:
+    jobs = jobs_in(generated(tmp_path))
+    path = damage(jobs[1].folder)
+    reports = list(compact(None, jobs, sizes_of(jobs)))
+    assert [report.status for report in reports] == ["compacted", "damaged", "compacted", "compacted"]
+    assert f"{path}: damaged batch at byte 0" in reports[1].reason
+
+
+def test_what_is_not_worth_it_is_no_task(spark: SparkSession, tmp_path: Path) -> None:
+    """But it is tidied up: what was replaced before goes."""
+    jobs = jobs_in(generated(tmp_path))
+    list(compact(None, jobs, sizes_of(jobs)))
+    reports = list(compact(None, jobs, dict.fromkeys((job.folder for job in jobs), 0)))
+    assert {report.status for report in reports} <= {"nothing", "compacted"}
+
+
+def test_a_log_is_written_to_and_compacted_by_two_meanwhile(spark: SparkSession, tmp_path: Path) -> None:
+    """By Spark and by a local compactor, in rounds: nothing that was acknowledged is lost."""
+    DataFolder(tmp_path, PARTITIONS).close()
+    log = OffsetsLog(tmp_path, PARTITIONS, disk=LazyDisk(), segment_bytes=2000)
+    log.open()
+    written, enough = [0], threading.Event()
+
+    def write() -> None:
+        while not enough.is_set():
+            written[0] += 1
+            append(log, [entry(partition, written[0]) for partition in range(PARTITIONS)])
+
+    def compact_here() -> None:
+        while not enough.is_set():
+            assert all(run(job).status in ("compacted", "nothing") for job in jobs_in(tmp_path))
+
+    threads = [threading.Thread(target=work) for work in (write, compact_here)]
+    for thread in threads:
+        thread.start()
+    statuses: list[str] = []
+    try:
+        while statuses.count("compacted") < 2 or len(statuses) < 3 * PARTITIONS:
+            jobs = jobs_in(tmp_path)
+            statuses += [report.status for report in compact(None, jobs, sizes_of(jobs))]
+    finally:
+        enough.set()
+        for thread in threads:
+            thread.join(PATIENCE_S)
+    log.close()
+    assert set(statuses) <= {"compacted", "nothing"}
+    again = OffsetsLog(tmp_path, PARTITIONS, disk=LazyDisk())
+    again.open()
+    for partition in range(PARTITIONS):
+        newest = [record for _, _, record in again.read(partition)][-1]
+        assert newest.value.offset == written[0]  # type: ignore[union-attr]
+    again.close()
+
+
+def test_a_job_that_spark_loses_is_a_report(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = jobs_in(generated(tmp_path))
+
+    def lose(*_arguments: Any) -> NoReturn:
+        raise PySparkException("Job aborted due to stage failure\n  at somewhere\nExecutor lost")
+
+    monkeypatch.setattr("callboard.spark.compaction._on_spark", lose)
+    reports = list(compact(None, jobs, sizes_of(jobs)))
+    assert {report.status for report in reports} == {"failed"}
+    assert reports[0].reason.endswith("Spark has ended the work: Job aborted due to stage failure Executor lost")
+
+
+# The command -------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_says_what_it_did(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = generated(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        command.main(["--data", str(root), "--spark", "--json"])
+    assert end.value.code == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [one["status"] for one in said["partitions"]] == ["compacted"] * PARTITIONS
+    with pytest.raises(SystemExit) as end:
+        command.main(["--data", str(root), "--spark"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith(f"0 partitions compacted, {PARTITIONS} had nothing to do")
+
+
+def test_spark_submit_runs_it_by_its_path(java: None, tmp_path: Path) -> None:
+    """A program without a package; its exit code is the command's: 3 for the partition that is damaged."""
+    root = generated(tmp_path)
+    path = damage(folders(root)[0])
+    submit = Path(sys.executable).parent / "spark-submit"
+    assert submit.exists(), "it comes with pyspark"
+    arguments = ["--master", "local[2]", submit_compact.__file__, "--data", str(root)]
+    done = subprocess.run([str(submit), *arguments], capture_output=True, text=True, check=False, timeout=200)
+    assert done.returncode == 3, done.stderr
+    assert f"{PARTITIONS - 1} partitions compacted, 0 had nothing to do" in done.stdout
+    assert f"callboard: {path}: damaged batch at byte 0" in done.stdout, "it hands standard error on there"
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--master", "local[2]"], "bad --master 'local[2]': it says where Spark runs, and --spark was not given"),
+        (["--spark", "--processes", "2"], "bad --processes 2: with --spark it is --master that says how many"),
+        (["--every", "10"], "bad --every '10': expected a number and s, m, h or d, as in 10m"),
+        (
+            ["--every", "10m", "--once"],
+            "bad --every '10m': expected a number and s, m, h or d, as in 10m without --once",
+        ),
+        (["--data", "nowhere", "--spark"], "nowhere: found no folder"),
+    ],
+)
+def test_a_command_line_that_makes_no_sense_is_refused(tmp_path: Path, arguments: list[str], expected: str) -> None:
+    DataFolder(tmp_path, PARTITIONS).close()
+    with pytest.raises(StartError) as error:
+        command.main(["--data", str(tmp_path), *arguments])
+    assert expected in str(error.value)
+
+
+def test_without_pyspark_it_says_what_to_install(tmp_path: Path) -> None:
+    DataFolder(tmp_path, PARTITIONS).close()
+    script = (
+        "import sys; sys.modules['pyspark'] = None; from callboard.runtime.cli import main;"
+        " sys.argv = ['callboard', 'compact', '--spark', '--data', sys.argv[1]]; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "callboard: pyspark is missing, which callboard.spark needs; install it with: pip install 'callboard[spark]'\n"
+    )
+
+
+def test_every_so_often_from_beginning_to_beginning() -> None:
+    """A run that takes longer than that is followed by the next one at once."""
+    now, slept, runs = [0.0], [], iter([(4.0, 0), (15.0, 3), (1.0, 0)])
+
+    class Enough(Exception):
+        pass
+
+    def work() -> int:
+        took, code = next(runs, (0.0, -1))
+        if code == -1:
+            raise Enough
+        now[0] += took
+        return code
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now[0] += seconds
+
+    with pytest.raises(Enough):
+        command.repeat(work, 10, sleep, lambda: now[0])
+    assert slept == [6.0, 0.0, 9.0]
+    assert command.repeat(lambda: 3, None) == 3
+    assert [command.parse_every(text, False) for text in ("90s", "10m", "2h", "1d", None)] == [
+        *(90, 600, 7200, 86_400),
+        None,
+    ]
+
+
+def test_a_report_travels_as_a_row() -> None:
+    assert Report(**Report("p", "nothing")._asdict()) == Report("p", "nothing")

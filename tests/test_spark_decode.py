@@ -1,0 +1,180 @@
+"""Records as rows: columns at once against the log's own decoder, the newest first against a replay."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compaction_helpers import Bat, Rec, write_files
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from log_helpers import LazyDisk
+from spark_helpers import I16, I64, START_MS, Row, read, text
+
+from callboard.actors.records import GroupRecord, GroupValue, MarkerRecord, MemberValue
+from callboard.runtime.log.batch import Batch
+from callboard.runtime.log.disk import Disk
+from callboard.runtime.log.errors import DamagedRecord
+from callboard.runtime.log.manifest import log_files
+from callboard.runtime.log.records import decode, encode, encode_key
+from callboard.runtime.log.segment import scan
+from callboard.runtime.log.transaction_records import decode_record
+from callboard.spark.columns import ALL
+from callboard.spark.rows import row_of
+
+
+def batches_of(folder: Path) -> Iterator[Batch]:
+    for file in log_files(Disk(), folder).files:
+        yield from scan(Disk(), file.path)
+
+
+def one_by_one(folder: Path, number: int = 0) -> Iterator[Row]:
+    """The same rows by the log's own decoder; None for what it cannot decode."""
+    for batch in batches_of(folder):
+        for log_offset, time_ms, key, value in batch.records():
+            try:
+                record = None if key is None else decode_record(batch, key, value)
+            except DamagedRecord:
+                yield {"log_offset": log_offset, "kind": "damage"}
+                continue
+            yield row_of(number, batch, log_offset, time_ms, (key, value), record)
+
+
+def same(row: Row, expected: Row) -> bool:
+    if expected["kind"] == "damage":
+        return bool(row["kind"] == "damage" and row["log_offset"] == expected["log_offset"])
+    filled = {**dict.fromkeys(ALL), **expected}
+    if filled["members"]:
+        filled["members"] = [dict(member) for member in filled["members"]]
+    return row == filled
+
+
+# Keys and values in every version that Kafka has written, and what nobody has -----------------------------------
+
+TEXTS = st.sampled_from(["", "g", "Gruppe-ü", "グループ", "😀" * 5, "x" * 300])
+
+
+@st.composite
+def offset_keys(draw: st.DrawFn) -> bytes:
+    kind, rest = draw(st.sampled_from([0, 1, 1, 1])), draw(st.sampled_from([b"", b"", b"", b"more"]))
+    group, topic = draw(st.sampled_from(["a", "b", "Gruppe-ü"])), draw(st.sampled_from(["t", "ü"]))
+    return I16.pack(kind) + text(group) + text(topic) + draw(st.integers(0, 1)).to_bytes(4, "big") + rest
+
+
+@st.composite
+def offset_values(draw: st.DrawFn) -> bytes:
+    version = draw(st.integers(0, 4))
+    number, time_ms = draw(st.integers(-(2**63), 2**63 - 1)), draw(st.sampled_from([-1, 0, START_MS, 2**62]))
+    metadata, rest = draw(TEXTS).encode(), draw(st.sampled_from([b"", b"", b"more"]))
+    head = I16.pack(version) + I64.pack(number)
+    if version >= 3:
+        head += draw(st.sampled_from([-1, 0, 7])).to_bytes(4, "big", signed=True)
+    if version == 4:
+        size = len(metadata) + 1
+        varint = bytes([size]) if size < 128 else bytes([size & 127 | 128, size >> 7])
+        return head + varint + metadata + I64.pack(time_ms) + b"\0"
+    times = I64.pack(time_ms) + (I64.pack(time_ms) if version == 1 else b"")
+    return head + text(metadata) + times + rest
+
+
+GROUP = GroupValue(
+    "consumer", 3, "range", "m", START_MS, (MemberValue("m", None, "c", "/h", 1, 2, b"\0\0\0\0\0\1\0\1t", b""),)
+)
+GROUPS = st.sampled_from(
+    [
+        encode(GroupRecord("a", GROUP)),
+        encode(GroupRecord("b", None)),
+        encode(GroupRecord("a", GROUP._replace(members=()))),
+    ]
+)
+ODD_KEYS = st.sampled_from([None, b"", b"\0", b"\0\x05later", b"\xff\xff"])
+BAD_KEYS = st.sampled_from(
+    [
+        b"\0\1\0\1a",
+        b"\0\1" + text(b"\xff") + text("t") + bytes(4),
+        b"\0\1\0\x05" + bytes(8),  # lengths that go beyond the end
+        b"\0\1" + text("a") + b"\0\x09t" + bytes(4),
+    ]
+)
+BAD_VALUES = st.sampled_from(
+    [b"", b"\0\3", b"\0\7" + bytes(40), b"\0\3" + bytes(12) + b"\x7f\xff", b"\0\3" + bytes(12) + b"\x7f\xff" + bytes(8)]
+)
+RECORDS = st.one_of(
+    st.tuples(offset_keys(), st.one_of(st.none(), offset_values())),
+    st.tuples(offset_keys(), offset_values()),
+    GROUPS,
+    st.tuples(ODD_KEYS, st.sampled_from([None, b"", b"v"])),
+    st.tuples(offset_keys(), BAD_VALUES),
+    st.tuples(BAD_KEYS, offset_values()),
+).map(lambda pair: Rec(*pair))
+BATCHES = st.builds(
+    Bat,
+    st.lists(RECORDS, min_size=1, max_size=6).map(tuple),
+    st.sampled_from(["plain", "plain", "plain", "transaction", "commit", "abort"]),
+    st.integers(1, 2),
+)
+LOGS = st.lists(st.lists(BATCHES, min_size=1, max_size=6), min_size=1, max_size=3)
+
+
+@settings(max_examples=150)
+@given(LOGS, st.sampled_from([100, 300, 8 << 20]))
+def test_every_record_is_what_the_logs_own_decoder_says(
+    tmp_path_factory: pytest.TempPathFactory, files: list[list[Bat]], chunk_bytes: int
+) -> None:
+    """Columns at once, or record by record: in every version, with what nobody can read, whatever a chunk holds."""
+    root = tmp_path_factory.mktemp("log")
+    write_files(LazyDisk(), files, root / "__consumer_offsets-0")
+    rows = read(root, chunk_bytes=chunk_bytes, damage="permissive")
+    expected = list(one_by_one(root / "__consumer_offsets-0"))
+    assert len(rows) == len(expected)
+    for row, other in zip(rows, expected, strict=True):
+        assert same(row, other), (row, other)
+    shutil.rmtree(root)
+
+
+def replay(folder: Path) -> dict[Any, int]:
+    """Log offsets of what lives, by key: forwards, as a server would."""
+    live: dict[Any, int] = {}
+    pending: dict[int, list[tuple[Any, int, bool]]] = {}
+    for batch in batches_of(folder):
+        for log_offset, _, key, value in batch.records():
+            if key is None:
+                continue
+            if batch.is_control:
+                marker = decode_record(batch, key, value)
+                assert isinstance(marker, MarkerRecord)
+                for name, at, lives in pending.pop(batch.producer_id, []):
+                    if marker.committed and at > abs(live.get(name, 0)):
+                        live[name] = at if lives else -at
+                continue
+            name = key_of(key)
+            if batch.is_transactional:
+                pending.setdefault(batch.producer_id, []).append((name, log_offset, value is not None))
+            else:
+                live[name] = log_offset if value is not None else -log_offset
+    return {name: at for name, at in live.items() if at > 0}
+
+
+def key_of(key: bytes) -> Any:
+    try:
+        return encode_key(decode(key, None))
+    except DamagedRecord:
+        return key
+
+
+@settings(max_examples=150)
+@given(LOGS, st.sampled_from([100, 300, 8 << 20]))
+def test_what_lives_is_what_a_replay_leaves(
+    tmp_path_factory: pytest.TempPathFactory, files: list[list[Bat]], chunk_bytes: int
+) -> None:
+    """The newest first with a set of keys, against a dictionary from the beginning. Offset 0 is somebody else's."""
+    root = tmp_path_factory.mktemp("log")
+    folder = root / "__consumer_offsets-0"
+    write_files(LazyDisk(), [[Bat((Rec(b"\0\x09", b"first"),))], *files], folder)
+    expected = set(replay(folder).values())
+    found = [row["log_offset"] for row in read(root, chunk_bytes=chunk_bytes, mode="live", damage="permissive")]
+    assert sorted(found) == sorted(expected | {0} & set(found))
+    shutil.rmtree(root)

@@ -1,0 +1,56 @@
+"""Without Java: the tests say so in a line, and fail in CI; the command says what to install."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from callboard.runtime.log.folder import DataFolder
+
+ROOT = Path(__file__).resolve().parent.parent
+TEST = "tests/test_spark_source.py::test_the_types_are_those_that_spark_expects"
+
+
+def environment(path: Path, **more: str) -> dict[str, str]:
+    """This one, with an empty folder for a PATH."""
+    kept = {name: text for name, text in os.environ.items() if name not in ("CI", "JAVA_HOME")}
+    return {**kept, "PATH": str(path), **more}
+
+
+def run_test(path: Path, **more: str) -> str:
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", TEST]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment(path, **more), capture_output=True, text=True, check=False, timeout=120
+    )
+    return done.stdout
+
+
+def test_the_tests_are_skipped_with_a_line_and_fail_in_ci(tmp_path: Path) -> None:
+    said = run_test(tmp_path)
+    assert "1 skipped" in said and "Spark needs Java 17 or newer" in said
+    said = run_test(tmp_path, CI="true")
+    assert "1 error" in said and "in CI the tests with Spark are not optional: Spark needs Java 17 or newer" in said
+
+
+@pytest.mark.parametrize("version", [None, "11.0.20"])
+def test_the_command_says_what_is_missing(tmp_path: Path, version: str | None) -> None:
+    DataFolder(tmp_path / "data", 1).close()
+    found = tmp_path / "bin"
+    found.mkdir()
+    if version:
+        (found / "java").write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2023-07-18' >&2\n")
+        (found / "java").chmod(0o755)
+    script = "from callboard.runtime.cli import main; main()"
+    arguments = ["compact", "--spark", "--data", str(tmp_path / "data")]
+    env = environment(Path(f"{found}:/bin") if version else found)
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments], env=env, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("callboard: Spark needs Java 17 or newer: ")
+    assert (version or "found none") in line
