@@ -15,6 +15,8 @@ import typer
 from .errors import StartError
 
 REFUSED_EXIT_CODE = 2  # as for a wrong option: nothing was started, nothing was changed
+EXTRA_IS_MISSING = "pip install 'callboard["
+"""What an import says that knows which extra would have brought the library."""
 
 
 class Command(NamedTuple):
@@ -31,6 +33,11 @@ COMMANDS = {
     "export": Command("callboard.runtime.exchange.export", "Write committed offsets to a file, or a log to a Kafka."),
     "import": Command("callboard.runtime.exchange.imports", "Read offsets from a file, or a log from a Kafka."),
     "compact": Command("callboard.runtime.compact", "Compact an offsets log, beside a running server or without."),
+    "history": Command("callboard.spark.history.commands", "Keep what compaction drops, see offsets as they were."),
+    "analyse": Command(
+        "callboard.spark.analysis.questions", "Ask an offsets log who does what too often, or not at all."
+    ),
+    "report": Command("callboard.spark.analysis.report", "Write a page with plots about an offsets log."),
     "settings": Command("callboard.runtime.settings", "List the settings that serve takes with --set."),
     "bench": Command("callboard.bench.__main__", "Run a benchmark by its name, or list them."),
 }
@@ -38,7 +45,13 @@ COMMANDS = {
 
 def make_app(help: str | None = None) -> typer.Typer:
     """A Typer of our looks: plain help, and Python's own traceback where there is a bug."""
-    return typer.Typer(help=help, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    return typer.Typer(
+        help=help,
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )
 
 
 app = make_app("Kafka's group coordinator, built from actors.")
@@ -67,7 +80,13 @@ def add(name: str, command: Command) -> None:
 
     @app.command(name, help=command.help, context_settings=unread, add_help_option=False)
     def call(ctx: typer.Context) -> None:
-        raise typer.Exit(import_module(command.module).main(ctx.args))
+        try:
+            module = import_module(command.module)
+        except ModuleNotFoundError as error:
+            if EXTRA_IS_MISSING not in str(error):
+                raise
+            raise StartError(str(error)) from None
+        raise typer.Exit(module.main(ctx.args))
 
 
 for name, command in COMMANDS.items():

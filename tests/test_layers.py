@@ -27,7 +27,7 @@ OURS = {
 # Libraries that the runtime can do without, and the extra that brings each.
 OPTIONAL = {"numpy": "fast", "cramjam": "compression"}
 ACTORS_LIBRARIES = {"pykka", "sortedcontainers"}
-# Installed under a name of its own, for Spark to find; it imports as a user does, and so does a program for spark-submit.
+# Installed under a name of its own, for Spark to find; both import as a user does, as programs for spark-submit must.
 FOUND = ROOT / "spark" / "found"
 PROGRAMS = (ROOT / "spark" / "submit_compact.py",)
 FILES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]

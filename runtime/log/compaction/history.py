@@ -1,9 +1,8 @@
 """How far a history has taken the log: compaction goes no further, so nothing is dropped before it is kept.
 
 One small file in the data folder says it for all partitions. As long as it is there, a partition that it does not name
-has nothing taken, and one that was taken up to an offset is compacted up to there. Whoever puts it there waits for
-compactions that are about to count (``turn_on``); those that come later look for it at that instant, under the same
-lock.
+has nothing taken, and one that was taken up to an offset is compacted up to there. Whoever puts it there then waits for
+compactions that are about to count; those that come later look for it at that instant, under the same lock.
 """
 
 from __future__ import annotations
@@ -49,8 +48,8 @@ def read_mark(disk: Disk, data: Path) -> Mark | None:
             return Mark(str(fields["table"]), str(fields["table_id"]), taken_to)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ManifestError(
-            f"{path}: found no mark of a history ({error!r}), expected version {VERSION} of one; remove the file to have"
-            " the log compacted without a history, or keep a history again after that"
+            f"{path}: found no mark of a history ({error!r}), expected version {VERSION} of one; remove the file to"
+            " have the log compacted without a history, or to keep one again"
         ) from None
     raise ManifestError(f"{path}: found version {version}, expected {VERSION}; use the newer version of Callboard")
 
@@ -62,16 +61,13 @@ def write_mark(disk: Disk, data: Path, mark: Mark) -> None:
     replace_file(disk, data / FILE_NAME, json.dumps(fields, indent=1).encode() + b"\n")
 
 
-def turn_on(
-    disk: Disk, data: Path, mark: Mark, folders: Iterable[Path], pause: Callable[[float], None] = time.sleep
-) -> None:
-    """The same where there was no mark: after this no compaction counts that goes further. TimeoutError, OSError.
+def wait_for_compactions(disk: Disk, folders: Iterable[Path], pause: Callable[[float], None] = time.sleep) -> None:
+    """Wait for those that were about to count when the mark came: after this none counts that goes further.
 
-    ``folders``: those of the partitions; ``pause`` waits for so many seconds.
+    ``folders``: those of the partitions; ``pause`` waits for so many seconds. TimeoutError, OSError.
     """
-    write_mark(disk, data, mark)
     for folder in folders:
-        _wait_for_who_did_not_see_it(disk, folder, pause)
+        _wait(disk, folder, pause)
 
 
 def remove_mark(disk: Disk, data: Path) -> bool:
@@ -90,7 +86,7 @@ def taken_to(disk: Disk, folder: Path) -> int | None:
     return None if mark is None else mark.taken_to.get(int(number), 0)
 
 
-def _wait_for_who_did_not_see_it(disk: Disk, folder: Path, pause: Callable[[float], None]) -> None:
+def _wait(disk: Disk, folder: Path, pause: Callable[[float], None]) -> None:
     for _ in range(round(PATIENCE_S / PAUSE_S)):
         if FOLDER not in disk.names(folder):
             return

@@ -1,0 +1,300 @@
+"""``callboard history``: keep what compaction would drop, ask how it was, and write it back.
+
+Exit codes: 0 done; 1 a disk, Spark or the server failed; 2 the command line, the folder or the table makes no sense,
+and nothing was done; 3 a log partition is damaged, which was named, and taken up to there.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+from uuid import uuid4
+
+import typer
+from pyspark.errors import PySparkException
+
+from ...runtime.cli import make_app
+from ...runtime.client.cluster import Cluster, Offset
+from ...runtime.client.errors import ClientError
+from ...runtime.config import parse_address
+from ...runtime.groups.show import Column, Table, counted, grouped, print_facts, print_json, print_table
+from ...runtime.log.compaction.history import read_mark, remove_mark
+from ...runtime.log.disk import Disk
+from ...runtime.log.manifest import log_files
+from ..moments import parse_moment
+from ..output import AsCsv, AsJson, Output, check_output, show
+from ..session import session
+from .changes import ID_CHARS, RESTORE, UNDO, Change, who_am_i
+from .changes import read as read_changes
+from .keep import folders_of, keep
+from .restore import Step, carry_out, last_to_undo, plan_restore, plan_undo, refuse_live, step_table
+from .states import as_of, diff
+from .table import HistoryTable
+
+FAILED_EXIT_CODE = 1
+DAMAGED_EXIT_CODE = 3
+HERE = "127.0.0.1:9092"
+SPARKS_WORDS_CHARS = 400  # of an error of Spark's, which may go on for pages
+
+Data = Annotated[Path, typer.Option("--data", metavar="DIR", help="The data folder of a server, running or not.")]
+Fresh = Annotated[
+    Path | None, typer.Option("--data", metavar="DIR", help="The data folder, for what the table has not taken yet.")
+]
+TablePath = Annotated[Path, typer.Option("--table", metavar="TABLE", help="The table that history keep has made.")]
+Groups = Annotated[list[str] | None, typer.Option("--group", help="Only this group; may be repeated.")]
+Bootstrap = Annotated[
+    str, typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A server of the cluster.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be written.")]
+Fence = Annotated[bool, typer.Option("--fence", help="Take members out of the group first, if it has some.")]
+TimeoutS = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait for an answer.")]
+Master = Annotated[
+    str | None, typer.Option(metavar="URL", help="Spark's master.  [default: all cores of this machine]")
+]
+
+app = make_app("Keep what compaction would drop, ask how offsets were, and write them back.")
+
+
+@app.command("keep")
+def keep_history(
+    data: Data,
+    to: Annotated[Path, typer.Option("--to", metavar="TABLE", help="The table's folder; made if it is not there.")],
+    format: Annotated[
+        str, typer.Option(help="How Spark writes a new table: parquet, orc, or what it has jars for.")
+    ] = ("parquet"),
+    master: Master = None,
+    as_json: AsJson = False,
+) -> None:
+    """Move the records of closed segments into a table, each exactly once. From then on compaction waits for it."""
+    folders_of(data.absolute())  # before Spark starts, which takes seconds
+    with session("callboard history keep", master) as spark:
+        kept = keep(spark, data, to, format, tell=tell_on_terminal)
+    if as_json:
+        print_json(kept._asdict())
+    else:
+        what = f"{counted(kept.records, 'record')} of {counted(kept.partitions, 'log partition')}"
+        print(
+            f"{what} taken into {to} in {kept.seconds:.1f} s" if kept.partitions else "nothing new in closed segments"
+        )
+    for trouble in kept.troubles:
+        print(f"callboard: {trouble}", file=sys.stderr)
+    if kept.troubles:
+        raise typer.Exit(DAMAGED_EXIT_CODE)
+
+
+def tell_on_terminal(words: str) -> None:
+    if sys.stderr.isatty():
+        print(words, file=sys.stderr)
+
+
+@app.command("off")
+def turn_off(data: Data) -> None:
+    """Let compaction go on without a history. The table stays as it is, and may be gone on with later."""
+    folders_of(data.absolute())
+    was_on = remove_mark(Disk(), data)
+    print(f"{data}: compacted without a history from now on" if was_on else f"{data}: there was no history")
+
+
+@app.command("status")
+def show_status(data: Data, as_json: AsJson = False) -> None:
+    """Show how far history has taken each log partition, and what it could take now."""
+    disk, folders = Disk(), folders_of(data.absolute())
+    mark = read_mark(disk, data)
+    rows = []
+    for number, folder in folders.items():
+        files = log_files(disk, folder).files
+        closed_to = files[-1].base if files and not files[-1].is_closed else None
+        rows.append((number, None if mark is None else mark.taken_to.get(number, 0), closed_to))
+    columns = [Column("log_partition", "log partition", True), Column("taken_to", "taken to", True)]
+    table = Table([*columns, Column("closed_to", "closed to", True)], rows)
+    if as_json:
+        print_json({"table": mark and mark.table, "partitions": table.as_json()})
+        return
+    print_facts([("history", mark.table if mark else "off"), ("log partitions", grouped(len(rows)))])
+    if rows:
+        print()
+        print_table(table)
+
+
+@app.command("as-of")
+def show_as_of(
+    table: TablePath,
+    at: Annotated[str, typer.Option("--at", metavar="ISO|7d", help="The time, or how long ago; UTC without a zone.")],
+    group: Groups = None,
+    data: Fresh = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    output: Output = None,
+    master: Master = None,
+) -> None:
+    """Show all offsets of a group, or of all, as they were at a time, and who owned their partitions."""
+    check_output(output, as_json, as_csv)
+    moment, made = parse_moment("--at", at, datetime.now(UTC)), HistoryTable.open(table)
+    warn_of_limits(made, moment, data)
+    with session("callboard history as-of", master) as spark:
+        frame = as_of(spark, made, moment, groups=group, data=data).orderBy("group", "topic", "partition")
+        show(frame, as_json, as_csv, output, f"nothing was committed at {moment.isoformat()}")
+
+
+@app.command("diff")
+def show_diff(
+    table: TablePath,
+    since: Annotated[str, typer.Option("--from", metavar="ISO|7d", help="The first time, or how long ago.")],
+    until: Annotated[str, typer.Option("--to", metavar="ISO|7d", help="The second; 0s is now.")] = "0s",
+    group: Groups = None,
+    data: Fresh = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    output: Output = None,
+    master: Master = None,
+) -> None:
+    """Show which offsets are different at a second time."""
+    check_output(output, as_json, as_csv)
+    now, made = datetime.now(UTC), HistoryTable.open(table)
+    before, after = parse_moment("--from", since, now), parse_moment("--to", until, now)
+    warn_of_limits(made, before, data)
+    with session("callboard history diff", master) as spark:
+        frame = diff(spark, made, before, after, groups=group, data=data)
+        show(frame, as_json, as_csv, output, "nothing is different")
+
+
+@app.command("restore")
+def restore_offsets(
+    table: TablePath,
+    group: Annotated[str, typer.Option("--group", help="Whose offsets.")],
+    at: Annotated[str, typer.Option("--at", metavar="ISO|7d", help="As they were at this time, or so long ago.")],
+    to: Annotated[str | None, typer.Option("--to", metavar="GROUP", help="Write them to this group instead.")] = None,
+    reason: Annotated[str, typer.Option(help="Why, for the notes beside the table.")] = "",
+    data: Fresh = None,
+    bootstrap_server: Bootstrap = HERE,
+    dry_run: DryRun = False,
+    fence: Fence = False,
+    as_json: AsJson = False,
+    timeout: TimeoutS = 10.0,
+    master: Master = None,
+) -> None:
+    """Write a group's offsets back as they were at a time, through a running server."""
+    moment, made, target = parse_moment("--at", at, datetime.now(UTC)), HistoryTable.open(table), to or group
+    address = parse_address("--bootstrap-server", bootstrap_server, lowest_port=1)
+    with Cluster(address, timeout) as cluster:
+        if not (fence or dry_run):
+            refuse_live(cluster, target)  # before Spark starts, which takes seconds
+    warn_of_limits(made, moment, data)
+    with session("callboard history restore", master) as spark:
+        rows = as_of(spark, made, moment, groups=[group], data=data).collect()
+    if not rows:
+        raise ClientError(f"group '{group}' had no offsets at {moment.isoformat()}")
+    wanted = {(row.topic, row.partition): Offset(row.offset, epoch_of(row.leader_epoch), row.metadata) for row in rows}
+    change = new_change(RESTORE, target, group, moment.isoformat(), reason, str(address))
+    with Cluster(address, timeout) as cluster:
+        steps = plan_restore(wanted, cluster.committed(target))
+        change_offsets(cluster, made, change, steps, fence, dry_run, as_json)
+
+
+@app.command("undo")
+def undo_change(
+    table: TablePath,
+    change_id: Annotated[str | None, typer.Option("--id", help="Which.  [default: the last restore]")] = None,
+    reason: Annotated[str, typer.Option(help="Why, for the notes beside the table.")] = "",
+    bootstrap_server: Bootstrap = HERE,
+    dry_run: DryRun = False,
+    fence: Fence = False,
+    force: Annotated[bool, typer.Option("--force", help="Even if somebody has committed since.")] = False,
+    as_json: AsJson = False,
+    timeout: TimeoutS = 10.0,
+) -> None:
+    """Take a restore back: its group gets the offsets that it had before."""
+    made = HistoryTable.open(table)
+    address = parse_address("--bootstrap-server", bootstrap_server, lowest_port=1)
+    old = last_to_undo(read_changes(made), change_id)
+    change = new_change(UNDO, old.group, old.group, old.as_of, reason, str(address))._replace(of=old.change_id)
+    with Cluster(address, timeout) as cluster:
+        if not (fence or dry_run):
+            refuse_live(cluster, old.group)
+        steps = plan_undo(old, cluster.committed(old.group), force)
+        change_offsets(cluster, made, change, steps, fence, dry_run, as_json)
+
+
+def epoch_of(leader_epoch: int | None) -> int:
+    """As the protocol has it."""
+    return -1 if leader_epoch is None else leader_epoch
+
+
+def new_change(what: str, group: str, source: str, as_of: str, reason: str, server: str) -> Change:
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return Change(uuid4().hex[:ID_CHARS], what, group, source, as_of, now, who_am_i(), reason, server, "", ())
+
+
+def change_offsets(
+    cluster: Cluster,
+    table: HistoryTable,
+    change: Change,
+    steps: Sequence[Step],
+    fence: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Show a plan, and carry it out unless it is a dry run. ClientError."""
+    change = change._replace(offsets=tuple(step.written for step in steps if step.is_written))
+    if not dry_run and change.offsets:
+        carry_out(cluster, table, change, fence)
+    shown, is_made = step_table(steps), bool(change.offsets) and not dry_run
+    if as_json:
+        print_json({"id": change.change_id if is_made else None, "group": change.group, "offsets": shown.as_json()})
+        return
+    print_table(shown)
+    what = f"{counted(len(change.offsets), 'offset')} of group '{change.group}'"
+    if dry_run:
+        print(f"dry run: {what} would be written")
+    elif is_made:
+        print(f"{what} written and read back; to take it back: callboard history undo --id {change.change_id}")
+    else:
+        print(f"group '{change.group}' has these offsets already")
+
+
+def warn_of_limits(table: HistoryTable, moment: datetime, data: Path | None) -> None:
+    """A line where the answer may not be whole."""
+    progress, at_ms = table.progress(), moment.timestamp() * 1000
+    if at_ms < progress.complete_since_ms:
+        complete = datetime.fromtimestamp(progress.complete_since_ms / 1000, UTC).isoformat(timespec="seconds")
+        print(
+            f"callboard: history is whole from {complete} on; of what was superseded before, compaction has left"
+            " nothing, so offsets may be missing in the answer",
+            file=sys.stderr,
+        )
+    if data is None and at_ms >= progress.at_ms:
+        print(
+            "callboard: the answer is from the table alone, which has nothing of open segments; --data DIR adds them",
+            file=sys.stderr,
+        )
+
+
+def call(app: Any, argv: Sequence[str], name: str) -> int:
+    """Run a Typer; what fails is one line on standard error. Returns the exit code."""
+    try:
+        app(list(argv), prog_name=name)
+    except (ClientError, OSError) as error:
+        print(f"callboard: {error}", file=sys.stderr)
+    except PySparkException as error:
+        print(f"callboard: Spark: {in_short(str(error))}", file=sys.stderr)
+    else:
+        return 0
+    return FAILED_EXIT_CODE
+
+
+def in_short(words: str) -> str:
+    """The line of an error of Spark's that says what is wrong."""
+    lines = [line.strip() for line in words.splitlines() if line.strip()]
+    found = [line for line in lines if "Error: " in line or "Exception: " in line or line.startswith("[")]
+    return (found or lines or ["it failed and did not say why"])[-1 if found[:1] != lines[:1] else 0][
+        :SPARKS_WORDS_CHARS
+    ]
+
+
+def main(argv: Sequence[str]) -> int:
+    hidden: Any = None
+    sys.modules.setdefault("hypothesis", hidden)  # kio imports it where it is installed, for what no command needs
+    return call(app, argv, "callboard history")

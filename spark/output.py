@@ -1,0 +1,107 @@
+"""What a question's answer becomes: a table for people, JSON, CSV, or a file of CSV or Parquet."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Annotated, Any, TextIO
+
+import pyarrow as pa
+import typer
+from pyspark.sql import DataFrame
+
+from ..runtime.errors import StartError
+from ..runtime.groups.show import Cell, Column, Table, counted, print_json, print_table
+
+CSV, PARQUET = ".csv", ".parquet"
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+AsCsv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write a file instead: .csv or .parquet.")
+]
+
+
+def check_output(output: Path | None, as_json: bool, as_csv: bool) -> None:
+    """Raise StartError where it is not clear what is wanted: before Spark starts, which takes seconds."""
+    if sum((output is not None, as_json, as_csv)) > 1:
+        raise StartError("expected at most one of --json, --csv and --output FILE")
+    if output is not None and output.suffix.lower() not in (CSV, PARQUET):
+        raise StartError(f"bad --output '{output}': expected a name that ends in {CSV} or {PARQUET}")
+    if output is not None and not output.absolute().parent.is_dir():
+        raise StartError(f"bad --output '{output}': found no folder {output.absolute().parent}; make it first")
+
+
+def show(frame: DataFrame, as_json: bool, as_csv: bool, output: Path | None, nothing: str) -> None:
+    """Print a frame, or write it to a file. ``nothing``: what to say to a person when it has no rows. OSError."""
+    show_arrow(frame.toArrow(), as_json, as_csv, output, nothing)
+
+
+def show_arrow(found: pa.Table, as_json: bool, as_csv: bool, output: Path | None, nothing: str) -> None:
+    """The same for what was collected."""
+    if output is not None:
+        write(found, output)
+        print(f"{counted(found.num_rows, 'row')} in {output}")
+    elif as_json:
+        print_json([{name: plain(cell) for name, cell in row.items()} for row in found.to_pylist()])
+    elif as_csv:
+        _write_csv(found, sys.stdout)
+    elif found.num_rows:
+        print_table(as_table(found))
+    else:
+        print(f"callboard: {nothing}", file=sys.stderr)
+
+
+def write(found: pa.Table, path: Path) -> None:
+    """A file of CSV or of Parquet, by its name. OSError."""
+    if path.suffix.lower() == PARQUET:
+        from pyarrow.parquet import write_table
+
+        write_table(found, str(path))
+        return
+    with path.open("w", encoding="utf-8", newline="") as file:
+        _write_csv(found, file)
+
+
+def as_table(found: pa.Table) -> Table:
+    columns = [Column(field.name, field.name.replace("_", " "), _is_number(field.type)) for field in found.schema]
+    return Table(columns, [[_cell(cell) for cell in row.values()] for row in found.to_pylist()])
+
+
+def plain(cell: Any) -> Any:
+    """A value as JSON has it: times in ISO 8601 and UTC, numbers to six digits that count."""
+    if isinstance(cell, datetime):
+        aware = cell.astimezone(UTC) if cell.tzinfo else cell.replace(tzinfo=UTC)
+        return aware.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if isinstance(cell, date):
+        return cell.isoformat()
+    if isinstance(cell, float):
+        return float(f"{cell:.6g}")
+    if isinstance(cell, bytes):
+        return cell.hex()
+    return [plain(each) for each in cell] if isinstance(cell, list) else cell
+
+
+def _cell(cell: Any) -> Cell:
+    value = plain(cell)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return " ".join(str(each) for each in value)
+    return value if isinstance(value, str | int | None) else f"{value:g}"
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _write_csv(found: pa.Table, file: TextIO) -> None:
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(found.schema.names)
+    writer.writerows([_csv_cell(plain(cell)) for cell in row.values()] for row in found.to_pylist())
+
+
+def _csv_cell(value: Any) -> Any:
+    return " ".join(map(str, value)) if isinstance(value, list) else value

@@ -1,0 +1,183 @@
+"""Small logs for tests of history, a session of Spark, and what lies in a log and in a table."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import links
+import pytest
+from log_helpers import LazyDisk, append
+from pyspark.sql import DataFrame, SparkSession
+
+from callboard.actors.ports import Entry
+from callboard.actors.records import (
+    GroupRecord,
+    GroupValue,
+    MarkerRecord,
+    MemberValue,
+    OffsetRecord,
+    OffsetValue,
+    PendingOffsetRecord,
+    Record,
+)
+from callboard.runtime.log.disk import Disk
+from callboard.runtime.log.folder import DataFolder
+from callboard.runtime.log.manifest import log_files
+from callboard.runtime.log.offsets_log import OffsetsLog
+from callboard.runtime.log.reading import partition_folders, read_partition
+from callboard.spark.session import missing_java, session
+
+START_MS = 1_763_700_000_000  # 2025-11-21T04:40:00Z
+DAY_MS = 86_400_000
+NOTHING: tuple[str, ...] = ()
+
+Place = tuple[int, int]
+"""A log partition and a log offset."""
+
+Known = tuple[Any, ...]
+
+
+@contextmanager
+def spark_session(folder: Path) -> Iterator[SparkSession]:
+    """A session on two cores; without Java the test is skipped, and in CI it fails."""
+    if (reason := missing_java()) is not None:
+        if os.environ.get("CI"):
+            pytest.fail(f"in CI the tests with Spark are not optional: {reason}")
+        pytest.skip(reason)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        patch.setenv("SPARK_LOCAL_DIRS", str(folder))
+        patch.setenv("PYTHONPATH", links.python_path())
+        with session("tests of history", "local[2]") as spark:
+            spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")  # nothing may depend on it
+            spark.conf.set("spark.sql.shuffle.partitions", "2")
+            yield spark
+
+
+class Written:
+    """A data folder with a log in it, to which a test writes as a coordinator does."""
+
+    def __init__(self, data: Path, partitions: int = 2, segment_bytes: int = 400) -> None:
+        self.data = data
+        DataFolder(data, partitions).close()
+        self._partitions = partitions
+        self._segment_bytes = segment_bytes
+
+    def write(self, *rounds: tuple[int, Iterable[Entry]]) -> None:
+        """Each round with its time; the log is opened, and closed in order."""
+        log = OffsetsLog(self.data, self._partitions, disk=LazyDisk(), segment_bytes=self._segment_bytes)
+        log.open()
+        for time_ms, entries in rounds:
+            append(log, list(entries), time_ms)
+        log.close()
+
+    def folder(self, number: int) -> Path:
+        return partition_folders(self.data)[number]
+
+
+def commit(
+    group: str, topic: str, partition: int, offset: int | None, time_ms: int = START_MS, producer: int | None = None
+) -> OffsetRecord | PendingOffsetRecord:
+    value = None if offset is None else OffsetValue(offset, 3, f"at {offset}", time_ms)
+    if producer is None:
+        return OffsetRecord(group, topic, partition, value)
+    return PendingOffsetRecord(group, topic, partition, value, producer, 0)
+
+
+def end(producer: int, committed: bool) -> MarkerRecord:
+    return MarkerRecord(producer, 0, committed)
+
+
+def generation(group: str, number: int, time_ms: int = START_MS, **members: list[tuple[str, int]]) -> GroupRecord:
+    """A group's record; each member with the partitions that it is given."""
+    made = tuple(
+        MemberValue(name, None, f"client-{name}", f"/10.0.0.{index}", 60_000, 10_000, b"", assignment(places))
+        for index, (name, places) in enumerate(members.items(), start=1)
+    )
+    leader = made[0].member_id if made else None
+    return GroupRecord(group, GroupValue("consumer", number, "range" if made else None, leader, time_ms, made))
+
+
+def assignment(places: Iterable[tuple[str, int]]) -> bytes:
+    parts = [struct.pack(f">h{len(topic)}sii", len(topic), topic.encode(), 1, number) for topic, number in places]
+    return struct.pack(">hi", 0, len(parts)) + b"".join(parts) + struct.pack(">i", -1)
+
+
+def in_log(data: Path, closed_only: bool = True) -> dict[Place, Known]:
+    """Every record of a log by its place, as ``in_table`` gives it."""
+    found: dict[Place, Known] = {}
+    for number, folder in partition_folders(data).items():
+        files = log_files(Disk(), folder).files
+        limit = files[-1].base if closed_only and not files[-1].is_closed else 2**63
+        for offset, time_ms, record in read_partition(folder):
+            if offset < limit:
+                found[number, offset] = (time_ms, *_known(record))
+    return found
+
+
+def _known(record: Record) -> Known:
+    if isinstance(record, MarkerRecord):
+        return "marker", None, None, None, None, record.producer_id, record.committed, None
+    if isinstance(record, GroupRecord):
+        members = None if record.value is None else tuple(one.member_id for one in record.value.members)
+        return "group", record.group_id, None, None, None, None, None, members
+    assert isinstance(record, OffsetRecord | PendingOffsetRecord)
+    producer = record.producer_id if isinstance(record, PendingOffsetRecord) else None
+    offset = record.value.offset if record.value else None
+    return "offset", record.group_id, record.topic, record.partition, offset, producer, None, None
+
+
+def in_table(rows: DataFrame) -> dict[Place, Known]:
+    """The records of a table by their places. Each place once, or it is an error."""
+    names = ("log_partition", "log_offset", "unix_millis(timestamp)", "kind", "group", "topic", "partition", "offset")
+    frame = rows.selectExpr(*names, "producer_id", "committed", "members.member_id as members")
+    lines = [tuple(row) for row in frame.collect()]
+    twice = [place for place, count in Counter(line[:2] for line in lines).items() if count > 1]
+    assert twice == []
+    return {line[:2]: (*line[2:-1], None if line[-1] is None else tuple(line[-1])) for line in lines}
+
+
+class Killed(BaseException):
+    """As a kill: nothing that looks for errors sees it."""
+
+
+class KillingDisk(Disk):
+    """The real disk, until so many changes were made; then the process is gone."""
+
+    def __init__(self, changes: int | None = None) -> None:
+        self.changes = 0
+        self._limit = changes
+
+    def step(self) -> None:
+        if self.changes == self._limit:
+            raise Killed
+        self.changes += 1
+
+    def open(self, path: Path, flags: int) -> int:
+        if flags & os.O_CREAT:
+            self.step()
+        return super().open(path, flags)
+
+    def write(self, fd: int, data: bytes | memoryview, position: int) -> int:
+        self.step()
+        return super().write(fd, data, position)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self.step()
+        super().rename(source, target)
+
+    def make_folder(self, path: Path) -> None:
+        self.step()
+        super().make_folder(path)
+
+    def sync(self, fd: int) -> None:
+        self.step()
+
+    def sync_folder(self, path: Path) -> None:
+        self.step()

@@ -1,0 +1,440 @@
+"""History takes each record of closed segments exactly once, whatever kills it, and compaction waits for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from history_helpers import (
+    DAY_MS,
+    START_MS,
+    Killed,
+    KillingDisk,
+    Written,
+    commit,
+    end,
+    generation,
+    in_log,
+    in_table,
+    spark_session,
+)
+from log_helpers import LazyDisk
+from peers.waiting import wait_until
+from pyspark.sql import SparkSession
+
+from callboard.actors.ports import Entry
+from callboard.bench.loggen import Shape, write_log
+from callboard.runtime.errors import StartError
+from callboard.runtime.log.compaction import history
+from callboard.runtime.log.compaction.job import Job, run
+from callboard.runtime.log.compaction.plan import make_plan
+from callboard.runtime.log.compaction.publish import locked
+from callboard.runtime.log.compaction.swap import Settings, compact, write_draft
+from callboard.runtime.log.compaction.swap import commit as commit_draft
+from callboard.runtime.log.disk import Disk
+from callboard.runtime.log.folder import DataFolder
+from callboard.runtime.log.manifest import ManifestError, log_files
+from callboard.runtime.log.reading import partition_folders
+from callboard.spark.history import HistoryTable, commands, keep
+from callboard.spark.history.keep import KINDS
+from callboard.spark.history.table import FROM_OFFSET, LAYOUT
+from callboard.spark.options import Options
+from callboard.spark.scan import Scan
+
+LATE_MS = START_MS + 400 * DAY_MS
+ALWAYS = Settings(LATE_MS, "a test", min_ratio=-1.0, delete_retention_ms=0)
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    with spark_session(tmp_path_factory.mktemp("spark")) as session:
+        yield session
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Written:
+    log = Written(tmp_path / "data")
+    log.write(*rounds(random.Random(1), 40))
+    return log
+
+
+def rounds(chance: random.Random, count: int, first: int = 0) -> list[tuple[int, list[Entry]]]:
+    """Commits, deletions, generations and transactions over four days."""
+    made: list[tuple[int, list[Entry]]] = []
+    for number in range(first, first + count):
+        time_ms = START_MS + number * DAY_MS // 10
+        log_partition = chance.randrange(2)
+        alive = chance.random() < 0.8
+        records: list[Any] = [commit("g", "t", chance.randrange(3), number if alive else None, time_ms)]
+        if chance.random() < 0.2:
+            records = [generation("g", number, time_ms, one=[("t", 0)])]
+        elif chance.random() < 0.2:
+            records = [commit("g", "u", 0, number, time_ms, producer=7)]
+            made.append((time_ms, [Entry(log_partition, tuple(records))]))
+            records = [end(7, chance.random() < 0.5)]
+        made.append((time_ms, [Entry(log_partition, tuple(records))]))
+    return made
+
+
+def test_each_record_of_closed_segments_is_taken_once(spark: SparkSession, written: Written, tmp_path: Path) -> None:
+    """In two runs, over a log that grew; a third finds nothing to do."""
+    table = tmp_path / "table"
+    first = keep(spark, written.data, table)
+    expected = in_log(written.data)
+    assert in_table(HistoryTable.open(table).rows(spark)) == expected
+    assert (first.records, first.partitions, first.troubles) == (len(expected), 2, ())
+    assert len({value[0] // DAY_MS for value in expected.values()}) == len(list(table.glob("day=*"))) > 2
+
+    written.write(*rounds(random.Random(2), 40, first=40))
+    second = keep(spark, written.data, table)
+    expected = in_log(written.data)
+    assert in_table(HistoryTable.open(table).rows(spark)) == expected
+    assert first.records + second.records == len(expected)
+    assert keep(spark, written.data, table)[:3] == (0, 0, second.commit)
+
+
+def test_what_compaction_dropped_later_is_still_in_the_table(
+    spark: SparkSession, written: Written, tmp_path: Path
+) -> None:
+    everything = in_log(written.data)
+    keep(spark, written.data, tmp_path / "table")
+    for folder in partition_folders(written.data).values():
+        assert compact(Disk(), folder, ALWAYS) is not None
+    assert len(in_log(written.data)) < len(everything)
+    written.write(*rounds(random.Random(3), 20, first=40))
+    later = in_log(written.data)
+    keep(spark, written.data, tmp_path / "table")
+    table = HistoryTable.open(tmp_path / "table")
+    assert in_table(table.rows(spark)) == everything | later
+    assert table.progress().complete_since_ms == 0
+
+
+@pytest.mark.parametrize("format", ["orc", "json"])
+def test_other_formats(spark: SparkSession, written: Written, tmp_path: Path, format: str) -> None:
+    keep(spark, written.data, tmp_path / "table", format)
+    assert in_table(HistoryTable.open(tmp_path / "table").rows(spark)) == in_log(written.data)
+
+
+# Killed --------------------------------------------------------------------------------------------------------------
+
+
+class Local:
+    """What Spark does for ``keep``, done here: so that a kill at every step takes seconds. It dies as well."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.disk = KillingDisk()
+        module = sys.modules["callboard.spark.history.keep"]
+        patch.setattr(module, "_look", lambda spark, takes, tell: [module.look_at(take) for take in takes])
+        patch.setattr(module, "write_rows", self._write)
+        patch.setattr(HistoryTable, "written", lambda table, spark, firsts: self._written(table, firsts))
+
+    def _write(self, spark: Any, table: HistoryTable, takes: Sequence[Any]) -> None:
+        """As Spark: all files of a folder at a time, over what lies there."""
+        for take in takes:
+            scan = Scan(Disk(), take.folder, take.log_partition, Options("", kinds=KINDS, is_patient=True))
+            rows = pa.Table.from_batches(scan.between(take.first, take.end, None)).to_pylist()
+            for row in rows:
+                row["day"] = f"{row['timestamp']:%Y-%m-%d}"
+            for day in sorted({row["day"] for row in rows}):
+                self.disk.step()
+                mine = [row for row in rows if row["day"] == day]
+                folder = table.path / f"day={day}" / f"log_partition={take[0]}" / f"from_offset={take.first}"
+                shutil.rmtree(folder, ignore_errors=True)
+                self.disk.step()
+                folder.mkdir(parents=True)
+                places = [[row["log_partition"], row["log_offset"]] for row in mine]
+                (folder / f"part-{self.disk.changes}.json").write_text(json.dumps(places))
+
+    def _written(self, table: HistoryTable, firsts: dict[int, int]) -> dict[int, tuple[int, int]]:
+        found = {number: places_in(table, number, first) for number, first in firsts.items()}
+        return {number: (len(places), len(set(places))) for number, places in found.items()}
+
+    def keep(self, data: Path, table: Path, changes: int | None = None) -> None:
+        self.disk = KillingDisk(changes)
+        nobody: Any = None
+        keep(nobody, data, table, disk=self.disk, clock_ms=lambda: START_MS)
+
+
+def places_in(table: HistoryTable, number: int | None = None, first: int | None = None) -> list[tuple[int, int]]:
+    """What lies in the files that ``Local`` writes, of what the table says counts."""
+    names = [f"log_partition={'*' if number is None else number}", f"from_offset={'*' if first is None else first}"]
+    files = table.path.glob("/".join(["day=*", *names, "*.json"]))
+    return [tuple(place) for file in files for place in json.loads(file.read_text())]
+
+
+def counting(table: Path) -> list[tuple[int, int]]:
+    made = HistoryTable.open(table)
+    taken_to = made.progress().taken_to
+    return [place for place in places_in(made) if place[1] < taken_to.get(place[0], 0)]
+
+
+def compact_all(data: Path) -> None:
+    for folder in partition_folders(data).values():
+        compact(LazyDisk(), folder, ALWAYS)
+
+
+def test_killed_between_any_two_steps_and_run_again(
+    tmp_path: Path, written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run with a log that has a history already. After each kill somebody compacts, the log grows, it runs again."""
+    local = Local(monkeypatch)
+    local.keep(written.data, tmp_path / "table")
+    written.write(*rounds(random.Random(5), 30, first=40))
+    everything, step, is_killed = in_log(written.data), 0, True
+    while is_killed:
+        here = tmp_path / f"killed-{step}"
+        shutil.copytree(written.data, here / "data")
+        shutil.copytree(tmp_path / "table", here / "table")
+        try:
+            local.keep(here / "data", here / "table", step)
+            is_killed = False
+        except Killed:
+            step += 1
+        compact_all(here / "data")
+        assert set(counting(here / "table")) <= everything.keys()
+        again = Written.__new__(Written)
+        again.__dict__ |= {**written.__dict__, "data": here / "data"}
+        again.write(*rounds(random.Random(6), 20, first=70))
+        later = in_log(here / "data")
+        local.keep(here / "data", here / "table")
+        found = counting(here / "table")
+        assert sorted(found) == sorted(everything.keys() | later.keys()), f"killed at step {step}"
+    assert step > 20
+
+
+def test_killed_between_any_two_steps_of_the_first_run(
+    tmp_path: Path, written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table and the mark are made in it; compaction may go on until the mark is there, and loses nothing after."""
+    local, step, is_killed = Local(monkeypatch), 0, True
+    everything = in_log(written.data)
+    while is_killed:
+        here = tmp_path / f"killed-{step}"
+        shutil.copytree(written.data, here / "data")
+        try:
+            local.keep(here / "data", here / "table", step)
+            is_killed = False
+        except Killed:
+            step += 1
+        is_marked = history.read_mark(Disk(), here / "data") is not None
+        compact_all(here / "data")
+        expected = everything if is_marked else in_log(here / "data")
+        local.keep(here / "data", here / "table")
+        found = counting(here / "table")
+        assert sorted(found) == sorted(expected), f"killed at step {step}"
+    assert step > 20
+
+
+def test_killed_while_spark_puts_files_in_their_places(
+    spark: SparkSession, written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some are there, some are not. They do not count, and the next run, which takes more, writes over them."""
+    table, module = tmp_path / "table", sys.modules["callboard.spark.history.keep"]
+    write: Callable[..., None] = module.write_rows
+
+    def die(session: SparkSession, made: HistoryTable, takes: Sequence[Any]) -> None:
+        write(session, made, takes)
+        folders = sorted(made.path.glob("day=*/log_partition=*/from_offset=*"))
+        for folder in folders[::2]:
+            shutil.rmtree(folder)
+        (made.path / ".spark-staging-1" / "day=2025-11-21").mkdir(parents=True)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "write_rows", die)
+        with pytest.raises(Killed):
+            keep(spark, written.data, table)
+    assert in_table(HistoryTable.open(table).rows(spark)) == {}
+    compact_all(written.data)
+    written.write(*rounds(random.Random(4), 20, first=40))
+    keep(spark, written.data, table)
+    expected = in_log(written.data)
+    assert in_table(HistoryTable.open(table).rows(spark)) == expected
+    raw = spark.read.parquet(str(table))
+    assert raw.count() == len(expected)
+    assert {*LAYOUT} <= {*raw.columns} and raw.where(f"{FROM_OFFSET} != 0").count() == 0
+    assert not list(table.glob(".spark*"))
+
+
+def test_kill_9_and_run_again(spark: SparkSession, tmp_path: Path) -> None:
+    """The command, killed while Spark writes; however far it was, the next run ends with each record once."""
+    data, table = tmp_path / "data", tmp_path / "table"
+    DataFolder(data, 4).close()
+    write_log(data, Shape(30_000, 4, groups=40, segment_bytes=100_000, transaction_rate=0.05, tick_ms=60_000))
+    command = [sys.executable, "-m", "callboard", "history", "keep", "--data", str(data), "--to", str(table)]
+    process = subprocess.Popen([*command, "--master", "local[2]"], start_new_session=True, stderr=subprocess.DEVNULL)
+    try:
+        wait_until(
+            lambda: list(table.glob(".spark-staging*")) + list(table.glob("day=*")), bool, "that Spark writes rows"
+        )
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    keep(spark, data, table)
+    assert in_table(HistoryTable.open(table).rows(spark)) == in_log(data)
+
+
+# Compaction ----------------------------------------------------------------------------------------------------------
+
+
+def mark(data: Path, **taken_to: int) -> history.Mark:
+    return history.Mark("table", "id", {int(name.removeprefix("p")): offset for name, offset in taken_to.items()})
+
+
+def test_compaction_goes_as_far_as_history_and_no_further(written: Written) -> None:
+    folder, disk = written.folder(0), Disk()
+    bases = [file.base for file in log_files(disk, folder).files]
+    assert len(bases) > 4
+    history.write_mark(disk, written.data, mark(written.data, p0=bases[2] + 0))
+    draft = compact(disk, folder, ALWAYS)
+    assert draft is not None and draft.manifest.clean_end == bases[2]
+    assert run(Job(folder, ALWAYS)).status == "compacted"  # tombstones, whose time is over
+    report = run(Job(folder, ALWAYS))
+    assert report.status == "waiting" and f"up to offset {bases[2]}; run callboard history keep" in report.reason
+    assert history.remove_mark(disk, written.data) and not history.remove_mark(disk, written.data)
+    draft = compact(disk, folder, ALWAYS)
+    assert draft is not None and draft.manifest.clean_end == bases[-1]
+
+
+def test_a_partition_that_history_has_never_seen_is_not_compacted(written: Written) -> None:
+    history.write_mark(Disk(), written.data, mark(written.data, p0=100))
+    plan = make_plan(Disk(), written.folder(1))
+    assert plan.files == () and not plan.is_due(LATE_MS, -1.0)
+    assert compact(Disk(), written.folder(1), ALWAYS) is None
+
+
+def test_history_that_begins_after_a_compaction_does_not_undo_it(written: Written) -> None:
+    """It has not even taken what was compacted: then there is nothing to plan, tombstones that expire included."""
+    folder = written.folder(0)
+    assert compact(Disk(), folder, ALWAYS._replace(delete_retention_ms=DAY_MS)) is not None
+    history.write_mark(Disk(), written.data, mark(written.data, p0=1))
+    later = ALWAYS._replace(now_ms=LATE_MS + 2 * DAY_MS)
+    assert make_plan(Disk(), folder).has_expired(later.now_ms)
+    assert compact(Disk(), folder, later) is None
+
+
+def test_a_compaction_that_planned_before_history_came_does_not_count(written: Written) -> None:
+    disk, folder = Disk(), written.folder(0)
+    draft = write_draft(disk, folder, make_plan(disk, folder), ALWAYS)
+    assert draft is not None
+    history.write_mark(disk, written.data, mark(written.data))
+    history.wait_for_compactions(disk, [folder])
+    assert not commit_draft(disk, folder, draft, LATE_MS, "abcdef01")
+    assert log_files(disk, folder).manifest.generation == 0
+
+
+def test_history_waits_for_a_compaction_that_is_about_to_count(written: Written) -> None:
+    disk, folder = Disk(), written.folder(0)
+    waited: list[float] = []
+    assert compact(disk, folder, ALWAYS) is not None
+    with locked(disk, folder), pytest.raises(TimeoutError, match="locked for"):
+        history.wait_for_compactions(disk, [folder], waited.append)
+    assert len(waited) > 10
+    history.wait_for_compactions(disk, [folder], waited.append)
+
+
+def test_what_was_compacted_before_history_came_is_said(
+    spark: SparkSession, written: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compact(Disk(), written.folder(0), ALWAYS, clock=lambda: LATE_MS) is not None
+    keep(spark, written.data, tmp_path / "table")
+    table = HistoryTable.open(tmp_path / "table")
+    assert table.progress().complete_since_ms == LATE_MS
+    assert in_table(table.rows(spark)) == in_log(written.data)
+    assert (
+        "history is whole from 2026-12-26" in callboard(capsys, "as-of", "--table", table.path, "--at", "2025-11-22")[2]
+    )
+
+
+def test_a_mark_that_cannot_be_read_stops_compaction(written: Written) -> None:
+    path = written.data / history.FILE_NAME
+    path.write_text('{"version": 2}')
+    with pytest.raises(ManifestError, match="found version 2, expected 1"):
+        make_plan(Disk(), written.folder(0))
+    path.write_text("[]")
+    report = run(Job(written.folder(0), ALWAYS))
+    assert report.status == "damaged" and "found no mark of a history" in report.reason
+
+
+# The command ---------------------------------------------------------------------------------------------------------
+
+
+def callboard(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
+    try:
+        code: Any = commands.main([str(each) for each in arguments])
+    except StartError as error:
+        return 2, capsys.readouterr().out, f"{error}\n"
+    except SystemExit as exit:
+        code = exit.code
+    return int(code or 0), *capsys.readouterr()
+
+
+def test_damage_stops_its_partition_alone(
+    spark: SparkSession, written: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is named, and taken up to the damaged file; with a copy put back it goes on."""
+    files = log_files(Disk(), written.folder(1)).files
+    good = files[2].path.read_bytes()
+    files[2].path.write_bytes(good[:40] + b"\xff" + good[41:])
+    code, out, err = callboard(capsys, "keep", "--data", written.data, "--to", tmp_path / "table", "--json")
+    assert code == 3 and f"{files[2].path}: " in err and "damaged bytes at byte 0" in err
+    table = HistoryTable.open(tmp_path / "table")
+    assert table.progress().taken_to[1] == files[2].base
+    assert json.loads(out)["records"] == len(in_table(table.rows(spark)))
+    files[2].path.write_bytes(good)
+    assert callboard(capsys, "keep", "--data", written.data, "--to", tmp_path / "table")[0] == 0
+    assert in_table(table.rows(spark)) == in_log(written.data)
+
+
+def test_on_off_and_status(
+    spark: SparkSession, written: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert callboard(capsys, "status", "--data", written.data)[1].splitlines()[0].split() == ["history", "off"]
+    code, out, _ = callboard(capsys, "keep", "--data", written.data, "--to", tmp_path / "table")
+    assert code == 0 and f"of 2 log partitions taken into {tmp_path / 'table'} in " in out
+    assert "nothing new" in callboard(capsys, "keep", "--data", written.data, "--to", tmp_path / "table")[1]
+    status = json.loads(callboard(capsys, "status", "--data", written.data, "--json")[1])
+    assert status["table"] == str(tmp_path / "table")
+    assert all(one["taken_to"] == one["closed_to"] > 0 for one in status["partitions"])
+    assert "without a history from now on" in callboard(capsys, "off", "--data", written.data)[1]
+    assert "there was no history" in callboard(capsys, "off", "--data", written.data)[1]
+    assert history.read_mark(Disk(), written.data) is None
+
+
+def test_what_makes_no_sense_is_refused(
+    spark: SparkSession, written: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(*arguments: str | Path) -> str:
+        code, out, err = callboard(capsys, *arguments)
+        assert (code, out) == (2, "")
+        return err
+
+    data, table = written.data, tmp_path / "table"
+    assert "found no callboard.json" in refused("keep", "--data", tmp_path, "--to", table)
+    assert f"found {data.name} and no _callboard/table.json" in refused("keep", "--data", data, "--to", tmp_path)
+    assert "found no history" in refused("as-of", "--table", table, "--at", "1h")
+    assert not table.exists() and history.read_mark(Disk(), data) is None
+    keep(spark, data, table)
+    assert "bad --at 'noon'" in refused("as-of", "--table", table, "--at", "noon")
+    assert "at most one of --json" in refused("as-of", "--table", table, "--at", "1h", "--json", "--csv")
+    assert "ends in .csv or .parquet" in refused("as-of", "--table", table, "--at", "1h", "-o", "x.txt")
+    assert f"its history goes to {table}" in refused("keep", "--data", data, "--to", tmp_path / "other")
+    other = Written(tmp_path / "other-data")
+    other.write(*rounds(random.Random(1), 10))
+    assert "found the history of cluster" in refused("keep", "--data", other.data, "--to", table)
+    assert "found the data of cluster" in refused("as-of", "--table", table, "--at", "1h", "--data", other.data)
+    with HistoryTable.open(table).alone():
+        assert "another callboard history writes to it" in refused("keep", "--data", data, "--to", table)
+    file = table / "_callboard" / "table.json"
+    file.write_text(file.read_text().replace('"version": 1', '"version": 9'))
+    assert "found version 9, expected 1" in refused("keep", "--data", data, "--to", table)

@@ -1,0 +1,247 @@
+"""Offsets of an earlier time, written back through a running server: to whom, how it is noted, and how it is undone."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from groups_program import DEADLINE_S, Program, assigned, filled_server, members_of, program_at
+from history_helpers import spark_session
+from peers.server import ServerProcess
+from peers.waiting import wait_until
+from pyspark.sql import SparkSession
+
+from callboard.runtime.client.cluster import Cluster, Offset
+from callboard.runtime.client.errors import ClientError
+from callboard.runtime.config import parse_address
+from callboard.runtime.errors import StartError
+from callboard.runtime.log.compaction.history import remove_mark
+from callboard.runtime.log.disk import Disk
+from callboard.runtime.log.reading import live_offsets, partition_folders
+from callboard.spark.history import HistoryTable, commands, keep
+from callboard.spark.history.changes import Change, Written, begin, finish, read
+from callboard.spark.history.restore import plan_restore, plan_undo
+
+importlib.import_module("hypothesis")  # which the command hides
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    with spark_session(tmp_path_factory.mktemp("spark")) as session:
+        yield session
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with filled_server(tmp_path_factory.mktemp("server")) as server:
+        yield server
+
+
+class History:
+    """The command beside a server, with a table of its log."""
+
+    def __init__(self, spark: SparkSession, server: ServerProcess, groups: Program, table: Path, capsys: Any) -> None:
+        self.groups = groups
+        self.table = table
+        self._server = server
+        self._capsys = capsys
+        keep(spark, server.data, table)
+
+    def __call__(self, *arguments: str) -> tuple[int, str, str]:
+        shown = [*arguments, "--table", str(self.table), "--bootstrap-server", self._server.bootstrap]
+        if arguments[0] == "restore":
+            shown += ["--data", str(self._server.data)]
+        try:
+            code: Any = commands.main(shown)
+        except StartError as error:
+            return 2, self._capsys.readouterr().out, str(error)
+        except SystemExit as exit:
+            code = exit.code
+        return int(code or 0), *self._capsys.readouterr()
+
+    def now(self, group: str, **offsets: int) -> str:
+        """The present, when the log's files have these offsets."""
+
+        def written() -> dict[str, int]:
+            live = [live_offsets(folder) for folder in partition_folders(self._server.data).values()]
+            return {
+                f"{key[1]}_{key[2]}": value[1].offset for one in live for key, value in one.items() if key[0] == group
+            }
+
+        wait_until(written, lambda found: found == offsets, "that the log's files have the commits")
+        moment = datetime.now(UTC).isoformat()
+        time.sleep(0.002)  # the log knows milliseconds
+        return moment
+
+    def committed(self, group: str) -> dict[str, int]:
+        lines = self.groups("offsets", group, "--json").json
+        return {f"{line['topic']}_{line['partition']}": line["committed"] for line in lines}
+
+    def notes(self) -> list[Change]:
+        return list(read(HistoryTable.open(self.table)).values())
+
+
+@pytest.fixture
+def history(
+    spark: SparkSession, server: ServerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> Iterator[History]:
+    with program_at(server, capsys) as groups:
+        yield History(spark, server, groups, tmp_path / "table", capsys)
+    remove_mark(Disk(), server.data)
+
+
+def test_restore_and_undo(history: History) -> None:
+    """What was there at the time is there again; what came later is kept; undo takes back what was written alone."""
+    history.groups.commit("shop", orders_0=5, orders_1=7)
+    moment = history.now("shop", orders_0=5, orders_1=7)
+    history.groups.commit("shop", orders_0=50, refunds_0=3)
+
+    code, out, err = history("restore", "--group", "shop", "--at", moment, "--dry-run")
+    assert (code, err) == (0, "") and "dry run: 1 offset of group 'shop' would be written" in out
+    assert history.committed("shop") == {"orders_0": 50, "orders_1": 7, "refunds_0": 3} and history.notes() == []
+
+    code, out, _ = history("restore", "--group", "shop", "--at", moment, "--reason", "a bad release")
+    assert code == 0 and "1 offset of group 'shop' written and read back" in out
+    lines = {tuple(line.split()[:2]): line.split()[2:] for line in out.splitlines()[1:4]}
+    assert lines["orders", "0"] == ["50", "5", "-"] and lines["orders", "1"] == ["7", "7", "unchanged"]
+    assert lines["refunds", "0"][2] == "kept:"
+    assert history.committed("shop") == {"orders_0": 5, "orders_1": 7, "refunds_0": 3}
+    [note] = history.notes()
+    assert (note.what, note.group, note.reason, note.ended) == ("restore", "shop", "a bad release", "done")
+    assert "@" in note.who and note.offsets[0].before == Offset(50, -1, "orders's")
+
+    assert history("undo", "--reason", "it was not that")[0] == 0
+    assert history.committed("shop") == {"orders_0": 50, "orders_1": 7, "refunds_0": 3}
+    assert [one.of for one in history.notes()] == ["", note.change_id]
+    code, _, err = history("undo")
+    assert (code, err) == (1, "callboard: there is no restore that could be undone\n")
+    assert "was undone already" in history("undo", "--id", note.change_id)[2]
+    assert "there is no change 'x'" in history("undo", "--id", "x")[2]
+
+
+def test_restore_to_another_group_and_undo_removes_its_offsets(history: History) -> None:
+    history.groups.commit("shop", orders_0=5)
+    moment = history.now("shop", orders_0=5)
+    code, out, _ = history("restore", "--group", "shop", "--at", moment, "--to", "copy", "--json")
+    assert code == 0 and json.loads(out)["group"] == "copy"
+    assert history.committed("copy") == {"orders_0": 5}
+    assert history("undo")[0] == 0
+    assert history("restore", "--group", "shop", "--at", moment)[1].endswith("has these offsets already\n")
+    with Cluster(parse_address("", history.groups.server.bootstrap), DEADLINE_S) as cluster:
+        assert cluster.committed("copy") == {}
+
+
+def test_undo_refuses_when_somebody_has_committed_since(history: History) -> None:
+    history.groups.commit("shop", orders_0=5)
+    moment = history.now("shop", orders_0=5)
+    history.groups.commit("shop", orders_0=50)
+    assert history("restore", "--group", "shop", "--at", moment)[0] == 0
+    history.groups.commit("shop", orders_0=6)
+    code, _, err = history("undo")
+    assert code == 1 and "has changed since: orders:0 is at 6, expected what restore" in err
+    assert history.committed("shop") == {"orders_0": 6}
+    assert history("undo", "--force")[0] == 0
+    assert history.committed("shop") == {"orders_0": 50}
+
+
+def test_a_live_group_is_refused_and_fenced_if_asked(history: History) -> None:
+    """The static member is out afterwards, and its commits are refused."""
+    history.groups.commit("shop", orders_0=5)
+    moment = history.now("shop", orders_0=5)
+    history.groups.commit("shop", orders_0=50)
+    history.groups.enrol("shop", assigned(orders=[0]))
+    code, _, err = history("restore", "--group", "shop", "--at", moment)
+    assert code == 1 and "group 'shop' is Stable with 1 member" in err and "--fence" in err
+    assert history.committed("shop") == {"orders_0": 50} and history.notes() == []
+    assert history("restore", "--group", "shop", "--at", moment, "--fence")[0] == 0
+    assert history.committed("shop") == {"orders_0": 5}
+    assert members_of(history.groups.wire, "shop") == []
+
+
+def test_a_running_consumer_that_is_fenced_goes_on_at_the_restored_offset(history: History) -> None:
+    """It joins again by itself, and reads from there."""
+    from confluent_kafka import Consumer
+
+    history.groups.commit("live", orders_0=5, orders_1=5)
+    moment = history.now("live", orders_0=5, orders_1=5)
+    settings = {"bootstrap.servers": history.groups.server.bootstrap, "group.id": "live", "enable.auto.commit": False}
+    consumer = Consumer({**settings, "heartbeat.interval.ms": 200, "session.timeout.ms": 6000})
+    read_from: list[int] = []
+    enough = threading.Event()
+
+    def consume() -> None:
+        while not enough.is_set():
+            message = consumer.poll(0.1)
+            if message is not None and message.error() is None and message.partition() == 0:
+                read_from.append(message.offset() or 0)
+                if message.offset() == 99:
+                    consumer.commit(message=message, asynchronous=False)
+
+    consumer.subscribe(["orders"])
+    thread = threading.Thread(target=consume)
+    thread.start()
+    try:
+        wait_until(lambda: history.committed("live"), lambda found: found["orders_0"] == 100, "that it has read all")
+        code, _, err = history("restore", "--group", "live", "--at", moment, "--fence")
+        assert code == 0, err
+        wait_until(lambda: read_from.count(5), lambda count: count == 2, "that it reads offset 5 again")
+    finally:
+        enough.set()
+        thread.join(DEADLINE_S)
+        consumer.close()
+
+
+def test_what_cannot_be_done_is_said_in_a_line(history: History) -> None:
+    code, _, err = history("restore", "--group", "nobody", "--at", "1h")
+    assert code == 1 and "group 'nobody' had no offsets at" in err
+    assert history("restore", "--group", "shop", "--at", "noon")[0] == 2
+    assert history("undo", "--bootstrap-server", "127.0.0.1:1")[2].startswith("callboard: there is no restore")
+    code, _, err = history("restore", "--group", "x", "--at", "1h", "--bootstrap-server", "127.0.0.1:1")
+    assert code in (1, 2) and "Traceback" not in err
+
+
+# The plan and the notes, without a server ----------------------------------------------------------------------------
+
+ONE, TWO, THREE = (Offset(number, -1, "") for number in (1, 2, 3))
+NOTE = Change("abc", "restore", "g", "g", "then", "now", "me@here", "why", "h:1", "", (Written(("t", 0), ONE, TWO),))
+
+
+def test_the_plan_of_a_restore() -> None:
+    steps = plan_restore({("t", 0): ONE, ("t", 1): TWO}, {("t", 1): TWO, ("t", 2): THREE})
+    assert [(step.written.after, step.is_written) for step in steps] == [(ONE, True), (TWO, False), (THREE, False)]
+
+
+def test_the_plan_of_an_undo_after_a_crash_in_the_middle() -> None:
+    """Some offsets are written, some are not: both are what it knows of."""
+    change = NOTE._replace(offsets=(Written(("t", 0), ONE, TWO), Written(("t", 1), None, TWO)))
+    steps = plan_undo(change, {("t", 0): TWO}, force=False)
+    assert [(step.written.after, step.is_written) for step in steps] == [(ONE, True), (None, False)]
+    with pytest.raises(ClientError, match="t:0 is at 3, expected what restore abc has written"):
+        plan_undo(change, {("t", 0): THREE}, force=False)
+
+
+def test_notes_survive_a_crash_at_any_byte(tmp_path: Path) -> None:
+    """A line that was cut off is as if it had never been; the next one is whole."""
+    (tmp_path / "_callboard").mkdir()
+    table: Any = HistoryTable.__new__(HistoryTable)
+    table.path = tmp_path
+    begin(table, NOTE)
+    finish(table, "abc", "done")
+    file = tmp_path / "_callboard" / "changes.jsonl"
+    whole = file.read_bytes()
+    assert read(table) == {"abc": NOTE._replace(ended="done")}
+    for size in range(whole.index(b"\n") + 1, len(whole)):
+        file.write_bytes(whole[:size])
+        assert read(table) == {"abc": NOTE}
+        finish(table, "abc", "failed: why")
+        assert read(table) == {"abc": NOTE._replace(ended="failed: why")}
+    file.write_bytes(b"[1]\n")
+    with pytest.raises(StartError, match="line 1 is no note of a change"):
+        read(table)

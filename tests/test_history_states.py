@@ -1,0 +1,234 @@
+"""How offsets were at a time, whose they were, and what changed: against a replay, and in a story to follow."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from history_helpers import START_MS, Written, commit, end, generation, spark_session
+from pyspark.sql import DataFrame, SparkSession
+
+from callboard.actors.ports import Entry
+from callboard.actors.records import GroupRecord, MarkerRecord, OffsetRecord, PendingOffsetRecord
+from callboard.runtime.log.reading import partition_folders, read_partition
+from callboard.spark.history import HistoryTable, as_of, commands, diff, keep
+from callboard.spark.history.states import AS_OF
+
+HOUR_MS = 3_600_000
+Key = tuple[str, str, int]
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    with spark_session(tmp_path_factory.mktemp("spark")) as session:
+        yield session
+
+
+def at(hour: float) -> int:
+    return START_MS + round(hour * HOUR_MS)
+
+
+@pytest.fixture(scope="module")
+def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """A day of a group: one member, then two; a transaction that is committed and one that is not; a deletion."""
+    written = Written(tmp_path_factory.mktemp("story") / "data", segment_bytes=300)
+    rounds: list[tuple[float, Any]] = [
+        (0, commit("shop", "orders", 0, 1)),
+        (1, generation("shop", 1, one=[("orders", 0), ("orders", 1)])),
+        (2, commit("shop", "orders", 0, 10)),
+        (2, commit("shop", "orders", 1, 20)),
+        (3, generation("shop", 2, one=[("orders", 1)], two=[("orders", 0)])),
+        (4, commit("shop", "orders", 0, 12)),
+        (5, commit("shop", "orders", 1, 15)),
+        (6, commit("shop", "refunds", 0, 100, producer=7)),
+        (7, commit("shop", "orders", 1, 99, producer=8)),
+        (8, end(7, committed=True)),
+        (8, end(8, committed=False)),
+        (9, commit("shop", "refunds", 0, 101, producer=7)),
+        (10, commit("shop", "orders", 0, None)),
+        (11, generation("shop", 3)),
+        (12, commit("shop", "orders", 1, 15)),
+    ]
+    written.write(*((at(hour), [Entry(0, (record,))]) for hour, record in rounds))
+    written.write((at(3), [Entry(1, (commit("other", "orders", 0, 5),))]))
+    keep(spark, written.data, written.data.parent / "table")
+    return written
+
+
+def table_of(story: Written) -> Path:
+    return story.data.parent / "table"
+
+
+def offsets(frame: DataFrame) -> dict[str, tuple[int, str | None]]:
+    """``topic-partition`` to the offset and the owner; no key twice."""
+    rows = frame.select("topic", "partition", "offset", "owner").collect()
+    found = {f"{row.topic}-{row.partition}": (row.offset, row.owner) for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("hour", "expected"),
+    [
+        (-1, {}),
+        (0.5, {"orders-0": (1, None)}),
+        (2, {"orders-0": (10, "one"), "orders-1": (20, "one")}),
+        (5.5, {"orders-0": (12, "two"), "orders-1": (15, "one")}),
+        (7.5, {"orders-0": (12, "two"), "orders-1": (15, "one")}),
+        (8, {"orders-0": (12, "two"), "orders-1": (15, "one"), "refunds-0": (100, None)}),
+        (10, {"orders-1": (15, "one"), "refunds-0": (100, None)}),
+        (12, {"orders-1": (15, None), "refunds-0": (100, None)}),
+    ],
+)
+def test_as_of(spark: SparkSession, story: Written, hour: float, expected: dict[str, Any]) -> None:
+    """With the data folder, since the last hours are in the open segment."""
+    frame = as_of(spark, table_of(story), at(hour), groups=["shop"], data=story.data)
+    assert offsets(frame) == expected
+    assert tuple(frame.columns) == AS_OF
+
+
+def test_as_of_tells_everything_about_a_commit(spark: SparkSession, story: Written) -> None:
+    moment = datetime.fromtimestamp(at(4.5) / 1000, UTC)
+    frame = as_of(spark, table_of(story), moment, data=story.data).where("topic = 'orders' and partition = 0")
+    times = {name: f"unix_millis({name})" for name in ("commit_timestamp", "timestamp")}
+    names = [times.get(name, name) for name in AS_OF]
+    rows = {row[0]: tuple(row)[1:] for row in frame.selectExpr(*names).collect()}
+    shop = ("orders", 0, 12, 3, "at 12", START_MS, None, "two", None, "client-two", "/10.0.0.2", 2, 0, 5, at(4))
+    assert rows.pop("shop") == shop
+    assert rows.pop("other")[2] == 5 and not rows
+
+
+def test_a_time_without_a_zone_is_refused(spark: SparkSession, story: Written) -> None:
+    with pytest.raises(ValueError, match="without a zone"):
+        as_of(spark, table_of(story), datetime(2025, 11, 21, 12))
+
+
+def test_diff(spark: SparkSession, story: Written) -> None:
+    def changes(before: float, after: float) -> dict[str, tuple[Any, ...]]:
+        frame = diff(spark, table_of(story), at(before), at(after), groups=["shop"], data=story.data)
+        names = ("change", "moved", "before_offset", "after_offset", "before_owner", "after_owner")
+        return {f"{row.topic}-{row.partition}": tuple(row[name] for name in names) for row in frame.collect()}
+
+    assert changes(2.5, 5.5) == {
+        "orders-0": ("forward", 2, 10, 12, "one", "two"),
+        "orders-1": ("back", -5, 20, 15, "one", "one"),
+    }
+    assert changes(9, 12) == {
+        "orders-0": ("gone", None, 12, None, "two", None),
+        "orders-1": ("again", 0, 15, 15, "one", None),
+    }
+    assert changes(-1, 0) == {"orders-0": ("new", None, None, 1, None, None)}
+    assert changes(5.5, 7) == {}
+
+
+def replay(data: Path, limit_ms: int) -> dict[Key, tuple[int, str | None]]:
+    """The same by the simplest means: every record in the log's order."""
+    found: dict[Key, tuple[int, str | None]] = {}
+    for folder in partition_folders(data).values():
+        newest: dict[Key, tuple[int, int | None, str | None]] = {}
+        pending: dict[int, list[tuple[Key, tuple[int, int | None, str | None]]]] = {}
+        owners: dict[str, dict[tuple[str, int], str]] = {}
+        for log_offset, time_ms, record in read_partition(folder):
+            if time_ms > limit_ms:
+                continue
+            if isinstance(record, GroupRecord):
+                owners[record.group_id] = owners_of(record)
+            elif isinstance(record, MarkerRecord):
+                for key, value in pending.pop(record.producer_id, []):
+                    if record.committed and newest.get(key, (-1, None, None))[0] < value[0]:
+                        newest[key] = value
+            elif isinstance(record, OffsetRecord | PendingOffsetRecord):
+                key = record.group_id, record.topic, record.partition
+                offset = record.value.offset if record.value else None
+                value = log_offset, offset, owners.get(record.group_id, {}).get((record.topic, record.partition))
+                if isinstance(record, PendingOffsetRecord) and offset is not None:
+                    pending.setdefault(record.producer_id, []).append((key, value))
+                else:
+                    newest[key] = value
+        found |= {key: (offset, owner) for key, (_, offset, owner) in newest.items() if offset is not None}
+    return found
+
+
+def owners_of(record: GroupRecord) -> dict[tuple[str, int], str]:
+    """In these tests a member of partitions a and b is called ``a-b``."""
+    members = record.value.members if record.value else ()
+    return {("t", int(part)): one.member_id for one in members for part in one.member_id.split("-")}
+
+
+def test_as_of_is_a_replay(spark: SparkSession, tmp_path: Path) -> None:
+    """Hundreds of records at random, of which compaction drops some after history has them, at random times."""
+    chance = random.Random(11)
+    written, rounds, open_ones = Written(tmp_path / "data", segment_bytes=900), [], set()
+    for number in range(400):
+        group = chance.choice(("a", "b", "c"))
+        record: Any = commit(group, "t", chance.randrange(4), chance.choice((number, number, None)))
+        kind = chance.random()
+        if kind < 0.15:
+            two = {"0": [("t", 0)], "2-3": [("t", 2), ("t", 3)]}
+            members: Any = chance.choice([{}, {"0-1": [("t", 0), ("t", 1)]}, two])
+            record = generation(group, number, **members)
+        elif kind < 0.35:
+            producer = chance.randrange(3)
+            record = commit(group, "t", chance.randrange(4), number, producer=producer)
+            open_ones.add(("abc".index(group) % 2, producer))
+        elif kind < 0.45 and open_ones:
+            ended = chance.choice(sorted(open_ones))
+            open_ones.discard(ended)
+            rounds.append((at(number), [Entry(ended[0], (end(ended[1], chance.random() < 0.6),))]))
+        rounds.append((at(number), [Entry("abc".index(group) % 2, (record,))]))
+    written.write(*rounds)
+    keep(spark, written.data, tmp_path / "table")
+    for hour in (0, chance.randrange(100), chance.randrange(100, 300), 399.5):
+        frame = as_of(spark, tmp_path / "table", at(hour), data=written.data)
+        rows = frame.select("group", "topic", "partition", "offset", "owner").collect()
+        assert {(row[0], row[1], row[2]): (row[3], row[4]) for row in rows} == replay(written.data, at(hour))
+        assert len(rows) == len(replay(written.data, at(hour)))
+
+
+# Commands ------------------------------------------------------------------------------------------------------------
+
+
+def callboard(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[str, str]:
+    with pytest.raises(SystemExit) as ended:
+        commands.main([str(each) for each in arguments])
+    assert not ended.value.code
+    return capsys.readouterr()
+
+
+def test_commands_print_tables_json_csv_and_write_files(
+    spark: SparkSession, story: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    moment = datetime.fromtimestamp(at(2.5) / 1000, UTC).isoformat()
+    asked = ("as-of", "--table", table_of(story), "--data", story.data, "--group", "shop", "--at", moment)
+    lines = [line.split() for line in callboard(capsys, *asked)[0].splitlines()]
+    assert [line[:4] for line in lines[1:]] == [["shop", "orders", "0", "10"], ["shop", "orders", "1", "20"]]
+    rows = json.loads(callboard(capsys, *asked, "--json")[0])
+    assert rows[0]["timestamp"] == "2025-11-21T06:40:00.000Z" and rows[0]["owner_client"] == "client-one"
+    assert [row["offset"] for row in csv.DictReader(io.StringIO(callboard(capsys, *asked, "--csv")[0]))] == ["10", "20"]
+    said, _ = callboard(capsys, *asked, "-o", tmp_path / "found.parquet")
+    assert said == f"2 rows in {tmp_path / 'found.parquet'}\n"
+    assert [row.offset for row in spark.read.parquet(str(tmp_path / "found.parquet")).collect()] == [10, 20]
+
+
+def test_the_diff_command(spark: SparkSession, story: Written, capsys: pytest.CaptureFixture[str]) -> None:
+    times = [datetime.fromtimestamp(at(hour) / 1000, UTC).isoformat() for hour in (2.5, 5.5)]
+    asked = ("diff", "--table", table_of(story), "--data", story.data, "--group", "shop", "--from", times[0])
+    rows = json.loads(callboard(capsys, *asked, "--to", times[1], "--json")[0])
+    assert [(row["change"], row["moved"]) for row in rows] == [("forward", 2), ("back", -5)]
+    out, err = callboard(capsys, *asked, "--to", times[0])
+    assert (out, err) == ("", "callboard: nothing is different\n")
+
+
+def test_without_the_data_folder_it_says_what_is_missing(
+    spark: SparkSession, story: Written, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ("as-of", "--table", table_of(story), "--at", "0s")
+    assert "has nothing of open segments; --data DIR adds them" in callboard(capsys, *asked)[1]
+    assert HistoryTable.open(table_of(story)).progress().taken_to[0] < 15
