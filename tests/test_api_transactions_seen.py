@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from door import frame, on_a_loop, open_door
@@ -57,7 +58,11 @@ async def test_transactions_are_found_by_what_they_are(
         client = await door.connect()
         idle = (await init(client, "idle"))["producer_id"]
         await opened(client, b"x", await init(client))
-        asked = {"state_filters": states, "producer_id_filters": [idle] if of_idle else [], "duration_filter": age_ms}
+        asked: dict[str, Any] = {
+            "state_filters": states,
+            "producer_id_filters": [idle] if of_idle else [],
+            "duration_filter": age_ms,
+        }
         answer = await client.ask("list_transactions", **asked)
         assert sorted(one["transactional_id"] for one in answer["transaction_states"]) == found
         assert answer["unknown_state_filters"] == unknown

@@ -345,6 +345,4 @@ class AnyWorld(RuleBasedStateMachine):
 
 
 TestAnyWorld = AnyWorld.TestCase
-TestAnyWorld.settings = settings(
-    max_examples=100, stateful_step_count=50, suppress_health_check=[HealthCheck.too_slow]
-)
+TestAnyWorld.settings = settings(max_examples=100, stateful_step_count=50, suppress_health_check=[HealthCheck.too_slow])

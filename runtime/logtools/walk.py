@@ -65,8 +65,8 @@ def find_partitions(
     StartError when that is no data folder, or a partition is asked for that is not there.
     """
     if not data.is_dir():
-        found = "a file" if data.exists() else "no folder"
-        raise StartError(f"{data}: found {found}, expected the data folder of a server; check the path")
+        what = "a file" if data.exists() else "no folder"
+        raise StartError(f"{data}: found {what}, expected the data folder of a server; check the path")
     names = (disk or Disk()).names(data)
     matches = [match for name in names if (match := PARTITION_FOLDER.fullmatch(name))]
     if not matches and INFO_NAME not in names:
