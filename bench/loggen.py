@@ -1,7 +1,8 @@
 """Logs as groups leave them, of any size, from a seed: for benches and tests of what reads, compacts and counts them.
 
-Few groups commit much and many little (Zipf), a group commits all its partitions at once, some commit in transactions
-of which a few abort, group records come now and then, and groups die and leave tombstones.
+Few groups commit much and many little (Zipf), a group commits all its partitions at once, some do it in every batch for
+a while (bursts) or in transactions of which a few abort, group records come now and then, and groups die and leave
+tombstones.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from callboard.runtime.log.varint import encode_length
 
 START_MS = 1_700_000_000_000
 MEAN_BATCH_RECORDS = 80
+BURST_BATCHES = 20  # at most
 
 _VALUE = Struct(">hqih7sq")
 _MARKER_KEY = Struct(">hh")
@@ -33,8 +35,8 @@ _MARKER_VALUE = Struct(">hi")
 class Shape(NamedTuple):
     """What a log is like. ``records`` counts all partitions together, ``groups`` too.
 
-    ``death_rate``, ``transaction_rate``, ``abort_rate`` and ``group_record_rate``: of commits, of commits, of
-    transactions, of commits. ``tick_ms``: from one batch to the next.
+    ``death_rate``, ``transaction_rate``, ``group_record_rate`` and ``burst_rate`` are parts of the commits,
+    ``abort_rate`` of the transactions. ``tick_ms``: from one batch to the next.
     """
 
     records: int
@@ -47,6 +49,7 @@ class Shape(NamedTuple):
     abort_rate: float = 0.1
     group_record_rate: float = 0.003
     tick_ms: int = 10
+    burst_rate: float = 0.0
 
 
 class Written(NamedTuple):
@@ -121,6 +124,7 @@ class _Partition:
         self._chance = chance
         self._now_ms = START_MS
         self._open: list[tuple[int, int]] = []  # when to end, which producer
+        self._bursts: dict[int, int] = {}  # in how many more batches a group commits
 
     def next_batches(self) -> Iterator[tuple[int, bytes]]:
         """A batch, and what is due besides: a transaction's beginning, or its end."""
@@ -138,18 +142,27 @@ class _Partition:
     def _records(self) -> list[bytes]:
         """Key and value of some commits, as the bytes behind a record's deltas."""
         wanted = 1 + int(self._chance.expovariate(1 / self._shape.batch_records))
-        made: list[bytes] = []
+        made = [record for group in self._bursting() for record in self._commit(group)]
+        shape = self._shape
+        alive_from = shape.death_rate + shape.group_record_rate
         for group in self._pick(wanted):
+            if len(made) >= wanted:
+                break
             luck = self._chance.random()
-            if luck < self._shape.death_rate:
+            if luck < shape.death_rate:
                 made += [key + b"\x01\0" for key in self._keys[group]]
-            elif luck < self._shape.death_rate + self._shape.group_record_rate:
+            elif luck < alive_from:
                 made.append(self._group_record(group))
             else:
                 made += self._commit(group)
-            if len(made) >= wanted:
-                break
+                if luck < alive_from + shape.burst_rate:
+                    self._bursts[group] = self._chance.randint(1, BURST_BATCHES)
         return made
+
+    def _bursting(self) -> list[int]:
+        groups = list(self._bursts)
+        self._bursts = {group: left - 1 for group, left in self._bursts.items() if left > 1}
+        return groups
 
     def _pick(self, count: int) -> list[int]:
         return self._chance.choices(self._groups, cum_weights=self._weights, k=count)

@@ -77,8 +77,9 @@ class Cleaner:
         if self._task is None:
             return
         self._task.cancel()
-        if self._child is not None:
-            self._child.kill()
+        child = self._child  # once: the thread that waits for it forgets it when it ends
+        if child is not None:
+            child.kill()
         with suppress(asyncio.CancelledError):
             await self._task
 
@@ -148,6 +149,7 @@ class Cleaner:
             "min-cleanable-ratio": settings.log_cleaner_min_cleanable_ratio,
             "delete-retention-ms": settings.log_cleaner_delete_retention_ms,
             "segment-bytes": settings.offsets_topic_segment_bytes,
+            "memory": settings.log_cleaner_dedupe_buffer_size,
             "nice": NICENESS,
         }
         given = [part for name, value in options.items() for part in (f"--{name}", str(value))]

@@ -128,10 +128,13 @@ class Settings:
     )
     log_cleaner_enable: bool = row(True, "The log is compacted while the server runs, by a process beside it.")
     log_cleaner_min_cleanable_ratio: float = row(
-        0.5, "A partition is compacted when more than this part of its bytes never was.", 0, 1
+        0.5, "A partition is compacted when more than this part of its bytes never was compacted.", 0, 1
     )
     log_cleaner_delete_retention_ms: int = row(
         86_400_000, "A tombstone stays in the log for so long after compaction first met it.", 0, LONG_MAX
+    )
+    log_cleaner_dedupe_buffer_size: int = row(
+        134_217_728, "Memory for the keys of a partition that is compacted; more are kept on disk.", 1_048_576, LONG_MAX
     )
     log_cleaner_backoff_ms: int = row(15_000, "Pause between two looks for what is to be compacted.", 1, LONG_MAX)
     auto_create_topics_enable: bool = row(True, "A Metadata request may create the topics that it names.")

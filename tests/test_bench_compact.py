@@ -3,25 +3,91 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from callboard.bench import compact
 from callboard.bench.loggen import Shape, Written, write_log
+from callboard.bench.tree import Watch, descendants
 from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.segment import scan
 
+SMALL = ["--records", "5000", "--partitions", "2", "--segment-bytes", "50000", "--rounds", "1"]
+
+
+def measured(tmp_path: Path, *arguments: str) -> dict[str, Any]:
+    told = tmp_path / "told.json"
+    assert compact.main([*SMALL, "--folder", str(tmp_path), "--json", str(told), *arguments]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["told.json"]
+    found: dict[str, Any] = json.loads(told.read_text())
+    rounds = [one for rounds in found["ways"].values() for one in rounds]
+    assert len({(one["records"], one["bytes_after"]) for one in rounds}) == 1
+    assert rounds[0]["records"] > 1000
+    return found
+
 
 def test_it_measures_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = tmp_path / "told.json"
-    small = ["--records", "5000", "--partitions", "2", "--segment-bytes", "50000", "--rounds", "1"]
-    assert compact.main([*small, "--folder", str(tmp_path), "--json", str(told)]) == 0
-    found = json.loads(told.read_text())
-    assert {round(one["records"]) > 1000 for rounds in found["ways"].values() for one in rounds} == {True}
-    assert len({one["records"] for rounds in found["ways"].values() for one in rounds}) == 1
-    assert "copy of the files" in capsys.readouterr().out
-    assert [path.name for path in tmp_path.iterdir()] == ["told.json"]
+    found = measured(tmp_path, "--no-spark")
+    assert not any("Spark" in way for way in found["ways"])
+    printed = capsys.readouterr().out
+    assert "copy of the files" in printed
+    assert "without Spark: as --no-spark says" in printed
+
+
+def test_spark_does_the_same_and_says_what_its_start_took(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pyspark")
+    if (reason := compact.spark_is_missing()) != "":
+        pytest.skip(reason)
+    found = measured(tmp_path)
+    assert [way for way in found["ways"] if way.startswith("Spark, local[2]")]
+    assert len(found["spark_starts"]) == 1
+    assert "Spark's start: " in capsys.readouterr().out
+
+
+def test_without_java_spark_is_left_out_with_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pyspark")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    assert measured(tmp_path)["spark_starts"] == []
+    assert "without Spark: Spark needs Java 17 or newer" in capsys.readouterr().out
+
+
+PROGRAM = """
+import subprocess, sys, time
+end = time.process_time() + 0.3
+while time.process_time() < end: pass
+data = bytearray(b"x" * 50_000_000)
+child = subprocess.Popen([sys.executable, "-c", "data = bytearray(b'x' * 30_000_000); input()"], stdin=subprocess.PIPE)
+print("ready", flush=True)
+input()
+child.communicate(b"\\n")
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_a_watch_counts_children_and_their_children() -> None:
+    others = descendants(os.getpid())
+    command = [sys.executable, "-c", PROGRAM]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdin is not None and child.stdout is not None
+        with Watch(others) as watch:
+            child.stdout.readline()
+            while watch.peak_bytes < 80_000_000:  # which neither of the two has alone
+                watch.look()
+        with Watch({child.pid, *descendants(child.pid)}) as nobody:
+            pass
+        child.stdin.write("\n")
+    assert sum(watch.cpu_s.values()) >= 0.25
+    assert watch.peak_bytes < 300_000_000
+    assert sum(nobody.cpu_s.values()) < 0.25
 
 
 SHAPE = Shape(6000, 2, groups=50, segment_bytes=100_000, transaction_rate=0.2, death_rate=0.02)
@@ -39,6 +105,17 @@ def test_a_log_is_what_its_shape_says(tmp_path: Path) -> None:
     kinds = {(batch.is_transactional, batch.is_control) for batch in batches}
     assert kinds == {(False, False), (True, False), (True, True)}
     assert any(value is None for batch in batches for _, _, _, value in batch.records())
+
+
+def test_a_burst_is_a_group_that_commits_in_many_batches(tmp_path: Path) -> None:
+    """Where groups are picked evenly, a group is otherwise in few batches that follow each other."""
+    runs = {}
+    for name, burst_rate in (("calm", 0.0), ("bursts", 0.2)):
+        write_log(tmp_path / name, Shape(20_000, 1, groups=5000, burst_rate=burst_rate))
+        [path] = (tmp_path / name).glob("*/*.log")
+        groups = [{(key or b"")[4:28] for _, _, key, _ in batch.records()} for batch in scan(Disk(), path)]
+        runs[name] = sum(len(one & other) for one, other in pairwise(groups)) / len(groups)
+    assert runs["bursts"] > 2 * runs["calm"]
 
 
 def test_a_seed_makes_the_same_log_again(tmp_path: Path) -> None:

@@ -149,10 +149,14 @@ def options(found: Cleaner) -> dict[str, Any]:
 
 def test_the_child_gets_the_settings(data: Path) -> None:
     settings = Settings(
-        log_cleaner_min_cleanable_ratio=0.25, log_cleaner_delete_retention_ms=7, offsets_topic_segment_bytes=1000
+        log_cleaner_min_cleanable_ratio=0.25,
+        log_cleaner_delete_retention_ms=7,
+        log_cleaner_dedupe_buffer_size=2_000_000,
+        offsets_topic_segment_bytes=1000,
     )
     given = options(Cleaner(data, settings))
     assert given["--min-cleanable-ratio"] == "0.25"
     assert given["--delete-retention-ms"] == "7"
     assert given["--segment-bytes"] == "1000"
+    assert given["--memory"] == "2000000"
     assert given["--partitions"] == f"{ONE},{OTHER}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,8 @@ from compaction_helpers import Bat, Rec, by_manifest, write_files
 from callboard.bench.loggen import Shape, write_log
 from callboard.runtime import compact
 from callboard.runtime.errors import StartError
-from callboard.runtime.log.compaction.job import Report
+from callboard.runtime.log.compaction.job import Job, Report
+from callboard.runtime.log.compaction.swap import Settings
 from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.folder import FORMAT, INFO_NAME
 from callboard.runtime.log.manifest import manifest_folder, manifest_name, newest_manifest
@@ -116,6 +118,32 @@ def test_a_list_that_makes_no_sense_is_refused(program: Program, text: str, expe
     done = program("--partitions", text)
     assert done.code == 2
     assert expected in done.err
+
+
+@pytest.mark.parametrize("text", ["", "1023K", "0", "-1M", "1.5G", "512MB", "9" * 30])
+def test_a_size_of_memory_that_makes_no_sense_is_refused(program: Program, text: str) -> None:
+    done = program("--memory", text)
+    assert done.code == 2
+    assert f"bad --memory '{text}': expected bytes, or a number and K, M or G, as in 512M; at least 1M" in done.err
+
+
+def test_sizes_of_memory_are_read_and_shared(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [compact.parse_memory(text) for text in ("1048576", "1024K", "512m", "3G")] == [
+        1 << 20,
+        1 << 20,
+        512 << 20,
+        3 << 30,
+    ]
+    shares: list[int] = []
+
+    def note(jobs: Sequence[Job], *_: object) -> Iterator[Report]:
+        shares.extend(job.settings.keys_bytes_max for job in jobs)
+        return iter(())
+
+    monkeypatch.setattr(compact, "_elsewhere", note)
+    jobs = [Job(program.data / name, Settings(0, "test", keys_bytes_max=9_000_000)) for name in NAMES]
+    compact._on_this_machine(8, jobs, dict.fromkeys((job.folder for job in jobs), 1), lambda size: None)
+    assert shares == [3_000_000] * 3
 
 
 def test_ranges_are_read() -> None:

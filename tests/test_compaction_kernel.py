@@ -256,7 +256,7 @@ batches = st.one_of(
 logs = st.lists(st.lists(batches, min_size=1, max_size=5), min_size=2, max_size=5)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(rounds=st.lists(logs, min_size=1, max_size=3), pauses_h=st.lists(st.sampled_from([0, 1, 30]), min_size=3))
 def test_any_log_says_the_same_after_any_number_of_rounds(rounds: list[list[list[Bat]]], pauses_h: list[int]) -> None:
     """With numpy and without it, byte by byte; and by its own chunks, which are as small as a batch."""
@@ -274,7 +274,7 @@ def test_any_log_says_the_same_after_any_number_of_rounds(rounds: list[list[list
         assert contents(fast, segments_folder(FOLDER)) == contents(slow, segments_folder(FOLDER))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(files=logs)
 def test_compacting_twice_changes_nothing_more(files: list[list[Bat]]) -> None:
     disk = FaultyDisk()

@@ -1,20 +1,22 @@
 """Which records of a chunk survive, when chunks are looked at from the newest to the oldest.
 
-A record survives if no newer one has its key, so a set of the keys met so far is all that must be remembered. Keys are
-raw bytes: whatever a record says, and in which version, is nobody's business here.
+A record survives if no newer one has its key, so the keys met so far are all that must be remembered (``seen``). Keys
+are raw bytes: whatever a record says, and in which version, is nobody's business here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping
+from itertools import chain
 from struct import Struct
 from typing import NamedTuple
 
 from ..batch import CONTROL_BIT, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT
-from ..spans import Headers, Spans, as_list
+from ..spans import Column, Headers, Spans, as_list
 from ..transaction_records import ABORT, COMMIT
 from ..varint import decode_signed
 from .rewrite import DELETE_HORIZON_BIT, timestamp_delta
+from .seen import SeenKeys
 
 _KIND = Struct(">h")
 _KIND_AT = 2  # in a control record's key, behind its version
@@ -45,47 +47,46 @@ _NONE = Survivors([], [], [], [], [])
 class Memory:
     """What is remembered from newer chunks: keys, and how each producer's transaction before them ended."""
 
-    def __init__(self, outcomes: dict[int, bool] | None = None) -> None:
+    def __init__(self, seen: SeenKeys, outcomes: Mapping[int, bool]) -> None:
         """``outcomes``: of transactions whose end is behind what is read: whether it was committed, by producer id."""
-        self.seen: set[bytes] = set()
-        self.committed = dict(outcomes or {})
+        self.seen = seen
+        self.committed = dict(outcomes)
 
 
 def select(memory: Memory, data: bytes, spans: Spans, now_ms: int) -> Survivors:
     """What of a chunk stays; ``memory`` learns of it. OpenTransaction when a batch belongs to one."""
     passing, dropped = _transactions(memory, data, spans)
-    keys = [data[at : at + size] for at, size in zip(as_list(spans.key_at), as_list(spans.key_size), strict=True)]
-    newest = dict(zip(keys, range(len(keys)), strict=True))
+    perhaps = memory.seen.perhaps_new(data, spans)
+    at, sizes = _rows(spans.key_at, perhaps), _rows(spans.key_size, perhaps)
+    keys = [data[first : first + size] for first, size in zip(at, sizes, strict=True)]
+    newest = dict(zip(keys, as_list(perhaps), strict=True))
     if passing or dropped or b"" in newest:
-        newest = _only_data(spans, keys, passing | dropped)
-    seen = memory.seen
-    fresh = [key for key in newest if key not in seen]
-    kept = sorted(map(newest.__getitem__, fresh))
-    seen.update(fresh)
+        rows = zip(keys, as_list(perhaps), sizes, _rows(spans.batch, perhaps), strict=True)
+        not_data = passing.keys() | dropped
+        newest = {key: index for key, index, size, batch in rows if size >= 0 and batch not in not_data}
+    kept = memory.seen.add(newest)
     if passing:
-        of = as_list(spans.batch)
-        kept = sorted([*kept, *(index for index in range(len(of)) if of[index] in passing)])
+        kept = sorted(chain(kept, *passing.values()))
     survivors = _plain(data, spans, kept) if isinstance(spans.start, list) else _fast(spans, kept)
     return _without_old_tombstones(survivors, spans, passing, now_ms)
 
 
-def _transactions(memory: Memory, data: bytes, spans: Spans) -> tuple[set[int], set[int]]:
-    """The batches that pass as they are, because they end a transaction, and those that were aborted."""
-    passing: set[int] = set()
+def _transactions(memory: Memory, data: bytes, spans: Spans) -> tuple[dict[int, range], set[int]]:
+    """The batches that pass as they are, because they end a transaction, with their records; and those aborted."""
+    passing: dict[int, range] = {}
     dropped: set[int] = set()
     headers = spans.headers
     attributes = as_list(headers.attributes)
     if not any(one & TRANSACTIONAL_BIT for one in attributes):
         return passing, dropped
     producers, offsets, counts = map(as_list, (headers.producer_id, headers.base_offset, headers.record_count))
-    key_at, key_size = as_list(spans.key_at), as_list(spans.key_size)
     first_record = sum(counts)
     for index in range(len(attributes) - 1, -1, -1):
         first_record -= counts[index]
         if attributes[index] & CONTROL_BIT:
-            passing.add(index)
-            if counts[index] and key_size[first_record] >= _KIND_AT + _KIND.size:
-                _end(memory, data, key_at[first_record], producers[index])
+            passing[index] = range(first_record, first_record + counts[index])
+            if counts[index] and spans.key_size[first_record] >= _KIND_AT + _KIND.size:
+                _end(memory, data, int(spans.key_at[first_record]), producers[index])
         elif attributes[index] & TRANSACTIONAL_BIT and counts[index]:
             if producers[index] not in memory.committed:
                 raise OpenTransaction(offsets[index], producers[index])
@@ -100,10 +101,9 @@ def _end(memory: Memory, data: bytes, key_at: int, producer_id: int) -> None:
         memory.committed[producer_id] = kind == COMMIT
 
 
-def _only_data(spans: Spans, keys: Sequence[bytes], not_data: set[int]) -> dict[bytes, int]:
-    """The newest of each key among records that have one and are not of these batches."""
-    sizes, of = as_list(spans.key_size), as_list(spans.batch)
-    return {key: index for index, key in enumerate(keys) if sizes[index] >= 0 and of[index] not in not_data}
+def _rows(column: Column, indexes: Column) -> list[int]:
+    """The numbers at these indexes, which are all that there are where columns are lists."""
+    return column if isinstance(column, list) else list(column[indexes].tolist())
 
 
 def _fast(spans: Spans, kept: list[int]) -> Survivors:
@@ -131,7 +131,7 @@ def _plain(data: bytes, spans: Spans, kept: list[int]) -> Survivors:
     return Survivors(batch, start, [spans.end[index] for index in kept], is_tombstone, times)
 
 
-def _without_old_tombstones(survivors: Survivors, spans: Spans, passing: set[int], now_ms: int) -> Survivors:
+def _without_old_tombstones(survivors: Survivors, spans: Spans, passing: Container[int], now_ms: int) -> Survivors:
     """Tombstones go when the horizon of their batch has come; what they deleted went long before."""
     attributes, base_ms = spans.headers.attributes, spans.headers.base_timestamp_ms
     expired = {

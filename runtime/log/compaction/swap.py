@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +24,8 @@ from .join import Joiner, groups
 from .kernel import Progress, Rules, Spill, clean_files
 from .plan import MIN_CLEANABLE_DIRTY_RATIO, Plan, below_open_transactions, make_plan
 from .publish import locked
+from .runs import Runs
+from .seen import KEYS_BYTES_MAX, SeenKeys
 from .survivors import Memory, OpenTransaction
 
 DELETE_RETENTION_MS = 24 * 60 * 60 * 1000  # Kafka's delete.retention.ms
@@ -34,6 +37,7 @@ class Settings(NamedTuple):
     """``now_ms``: ms since 1970, the same for a whole run. ``owner``: who it is, for people. Other times in ms.
 
     ``min_ratio``: compact only where more than this part was never compacted; below 0: wherever there is something.
+    ``keys_bytes_max``: memory for the keys of a partition; more of them are kept on disk meanwhile.
     """
 
     now_ms: int
@@ -43,6 +47,7 @@ class Settings(NamedTuple):
     segment_bytes: int = SEGMENT_BYTES
     fast: bool | None = None
     chunk_bytes: int = CHUNK_BYTES
+    keys_bytes_max: int = KEYS_BYTES_MAX
 
     @property
     def rules(self) -> Rules:
@@ -125,7 +130,7 @@ def write_draft(
 
 
 def commit(disk: Disk, folder: Path, draft: Draft, now_ms: int, unique: str) -> bool:
-    """Make a draft the log. False when another run was first, is tidying, or a history began that has not taken so much.
+    """Make a draft the log. False when another run was first, or is tidying, or a history has not taken as much.
 
     Then the draft's files are gone.
 
@@ -177,16 +182,25 @@ class _Run:
         spill_path = self._new(f"{self._suffix}.spill")
         fd = self._disk.open(spill_path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
-            memory = Memory(self._plan.outcomes)
-            rules = self._settings.rules
-            spill = clean_files(self._disk, self._plan.files, fd, memory, rules, self._progress)
-            joiner = Joiner(self._disk, where, fd, rules, bool(memory.committed))
+            spill, has_transactions = self._clean(fd)
+            joiner = Joiner(self._disk, where, fd, self._settings.rules, has_transactions)
             segments = self._join(joiner, spill)
         finally:
             self._disk.close(fd)
         with suppress(FileNotFoundError):  # collected, because this run has lost already
             self._disk.remove(spill_path)
         return Draft(self._manifest(segments), spill.records_before, spill.bytes_before)
+
+    def _clean(self, spill_fd: int) -> tuple[Spill, bool]:
+        """What stays, and whether there are transactions."""
+        numbers = count()
+        runs = Runs(self._disk, lambda: self._new(f"{next(numbers):020d}-{self._suffix}.spill"))
+        memory = Memory(SeenKeys(runs, self._settings.keys_bytes_max), self._plan.outcomes)
+        try:
+            spill = clean_files(self._disk, self._plan.files, spill_fd, memory, self._settings.rules, self._progress)
+        finally:
+            runs.remove()
+        return spill, bool(memory.committed)
 
     def _join(self, joiner: Joiner, spill: Spill) -> tuple[Compacted, ...]:
         parts = groups(spill.sources, self._plan.end, self._settings.segment_bytes)

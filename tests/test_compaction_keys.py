@@ -1,0 +1,203 @@
+"""Keys that do not fit in memory: compaction goes on with sorted hashes on disk, and comes to the same bytes."""
+
+from __future__ import annotations
+
+import errno
+import random
+import tracemalloc
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compaction_helpers import FOLDER, Bat, Rec, by_manifest, contents, write_files
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_compaction_kernel import ALWAYS, NOW_MS, OPEN, at, logs, plain
+
+from callboard.runtime.faulty_disk import FaultyDisk
+from callboard.runtime.log.compaction import runs as runs_module
+from callboard.runtime.log.compaction.garbage import tidy
+from callboard.runtime.log.compaction.runs import HASH_BYTES, Run, Runs
+from callboard.runtime.log.compaction.swap import Settings, compact
+from callboard.runtime.log.disk import Disk
+from callboard.runtime.log.errors import DamagedBatch
+from callboard.runtime.log.manifest import segments_folder
+from callboard.runtime.log.segment import scan
+from callboard.runtime.log.spans import has_numpy
+
+WAYS = [False, True] if has_numpy() else [False]
+NOTHING = 0  # no key fits
+FEW = 900  # some do, so that there are runs, and keys in memory besides
+
+
+def run(disk: FaultyDisk, how: Settings = ALWAYS) -> Any:
+    numbers = iter(range(1000))
+    return compact(disk, FOLDER, how, lambda: how.now_ms, lambda: f"{next(numbers):08x}")
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """So that a few hundred keys are many blocks and pieces."""
+    monkeypatch.setattr(runs_module, "BLOCK", 4)
+    monkeypatch.setattr(runs_module, "PIECE", 12)
+    yield
+
+
+@settings(max_examples=300)
+@given(
+    rounds=st.lists(logs, min_size=1, max_size=3),
+    pauses_h=st.lists(st.sampled_from([0, 1, 30]), min_size=3),
+    fast=st.sampled_from(WAYS),
+    keys_bytes_max=st.sampled_from([NOTHING, 150, FEW]),
+)
+def test_any_log_comes_to_the_same_bytes(
+    rounds: list[list[list[Bat]]], pauses_h: list[int], fast: bool, keys_bytes_max: int
+) -> None:
+    """Transactions and tombstones included, round after round."""
+    roomy, tight = FaultyDisk(), FaultyDisk()
+    base, now_ms = 0, NOW_MS
+    for files, pause_h in zip(rounds, pauses_h, strict=False):
+        now_ms += pause_h * 3_600_000
+        ends = [write_files(disk, files, base=base) for disk in (roomy, tight)]
+        base = ends[0]
+        before = by_manifest(tight)
+        run(roomy, at(now_ms, fast=False, chunk_bytes=64))
+        run(tight, at(now_ms, fast=fast, chunk_bytes=64, keys_bytes_max=keys_bytes_max))
+        assert by_manifest(tight) == before
+        assert contents(roomy, segments_folder(FOLDER)) == contents(tight, segments_folder(FOLDER))
+
+
+@pytest.mark.parametrize("fast", WAYS)
+@pytest.mark.usefixtures("small_blocks")
+def test_many_keys_come_to_the_same_bytes(fast: bool) -> None:
+    """Some hundred runs, merged many times; keys longer than ``known_keys`` takes, and keys in one chunk again."""
+    chance = random.Random(5)
+
+    def some() -> Bat:
+        keys = (f"group {chance.randrange(3000)}" * chance.randint(1, 12) for _ in range(chance.randint(1, 40)))
+        return Bat(tuple(Rec(key.encode(), chance.choice([b"1", b"22", None])) for key in keys))
+
+    disks = FaultyDisk(), FaultyDisk()
+    files = [[some() for _ in range(40)] for _ in range(8)]
+    for disk, keys_bytes_max in zip(disks, (1 << 30, FEW), strict=True):
+        write_files(disk, [*files, OPEN])
+        draft = run(disk, ALWAYS._replace(fast=fast, chunk_bytes=1000, keys_bytes_max=keys_bytes_max))
+        assert 2000 < draft.records_after < draft.records_before
+    roomy, tight = (contents(disk, segments_folder(FOLDER)) for disk in disks)
+    assert roomy == tight
+
+
+hashes = st.lists(st.sampled_from([b"\0", b"\1"]), min_size=HASH_BYTES, max_size=HASH_BYTES).map(b"".join)
+
+
+@settings(max_examples=200)
+@given(kept=st.sets(hashes, max_size=60), asked=st.sets(hashes, max_size=60))
+def test_a_run_finds_what_it_holds(kept: set[bytes], asked: set[bytes]) -> None:
+    """Of hashes that are so alike that one often lies across two others."""
+    disk = FaultyDisk()
+    disk.make_folder(Path("/spill"))
+    made = Run(disk, Path("/spill/run"))
+    made.write(sorted(kept))
+    assert list(made) == sorted(kept)
+    assert made.find(sorted(asked | {b"\0" * 16, b"\1" * 16})) == (asked | {b"\0" * 16, b"\1" * 16}) & kept
+    made.remove()
+    assert disk.names(Path("/spill")) == []
+
+
+@settings(max_examples=50)
+@given(sizes=st.lists(st.integers(0, 60), max_size=30), seed=st.integers(0, 1000))
+def test_runs_answer_as_a_set_and_stay_few(sizes: list[int], seed: int) -> None:
+    disk, numbers, chance = FaultyDisk(), count(), random.Random(seed)
+    disk.make_folder(Path("/spill"))
+    made = Runs(disk, lambda: Path(f"/spill/{next(numbers)}"))
+    model: set[bytes] = set()
+    for size in sizes:
+        keys = {b"%d" % chance.randrange(2000) for _ in range(size)}
+        fresh = made.missing(keys)
+        assert len(fresh) == len(set(fresh)) and set(fresh) == keys - model
+        made.add(set(fresh))
+        model |= keys
+        assert len(made) <= len(model).bit_length() + 1
+        assert len(disk.names(Path("/spill"))) == len(made)
+    made.remove()
+    assert disk.names(Path("/spill")) == []
+
+
+def many_keys(number: int) -> list[Bat]:
+    return [plain(*((f"key {index}", "x"), (f"key {index + 1}", "x"))) for index in range(number)]
+
+
+def test_the_files_are_gone_after_damage(disk: FaultyDisk) -> None:
+    write_files(disk, [many_keys(5), many_keys(50), OPEN])
+    path = FOLDER / f"{0:020d}.log"
+    second = next(iter(scan(disk, path))).size
+    disk.write(disk.open(path, 2), b"\xff", second + 65)
+    with pytest.raises(DamagedBatch, match=rf"{path}: damaged batch at byte {second}"):
+        run(disk, ALWAYS._replace(chunk_bytes=64, keys_bytes_max=NOTHING))
+    assert disk.names(segments_folder(FOLDER)) == []
+
+
+def test_a_full_disk_ends_it_and_the_log_is_as_it_was(disk: FaultyDisk) -> None:
+    write_files(disk, [many_keys(100), OPEN])
+    before = by_manifest(disk)
+    disk.capacity_bytes = disk.used_bytes() + 1000
+    with pytest.raises(OSError, match="spill") as refused:
+        run(disk, ALWAYS._replace(chunk_bytes=64, keys_bytes_max=NOTHING))
+    assert refused.value.errno == errno.ENOSPC
+    assert by_manifest(disk) == before
+    assert disk.names(segments_folder(FOLDER)) == []
+
+
+def test_what_a_killed_run_leaves_is_collected(disk: FaultyDisk) -> None:
+    class Killed(BaseException):
+        pass
+
+    write_files(disk, [many_keys(20), OPEN])
+    left: dict[str, bytes] = {}
+
+    def kill(_size: int) -> None:
+        left.update(contents(disk, segments_folder(FOLDER)))
+        if len(left) > 3:
+            raise Killed
+
+    how = ALWAYS._replace(chunk_bytes=64, keys_bytes_max=NOTHING)
+    with pytest.raises(Killed):
+        compact(disk, FOLDER, how, progress=kill)
+    for name in left:
+        disk.close(disk.open(segments_folder(FOLDER) / name, 0o100))
+    run(disk, how)
+    tidy(disk, FOLDER, NOW_MS, 0)
+    assert not set(left) & set(disk.names(segments_folder(FOLDER)))
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    return FaultyDisk()
+
+
+def peak_bytes(folder: Path, how: Settings) -> int:
+    tracemalloc.start()
+    try:
+        draft = compact(Disk(), folder, how)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert draft is not None and draft.records_after == draft.records_before
+    return peak
+
+
+@pytest.mark.parametrize("fast", WAYS)
+def test_memory_stays_within_the_bound_however_many_keys_there_are(tmp_path: Path, fast: bool) -> None:
+    bound, keys = 300_000, 30_000
+    batches = [Bat(tuple(Rec(b"a group and its topic %09d" % (100 * batch + one), b"x") for one in range(100)))
+               for batch in range(keys // 100)]  # fmt: skip
+    how = ALWAYS._replace(fast=fast, chunk_bytes=16 * 1024)
+    peaks = {}
+    for keys_bytes_max in (1 << 30, bound, 1 << 30, bound):  # the second time without what is imported and cached
+        folder = tmp_path / str(len(list(tmp_path.iterdir()))) / "__consumer_offsets-0"
+        write_files(Disk(), [batches, OPEN], folder)
+        peaks[keys_bytes_max] = peak_bytes(folder, how._replace(keys_bytes_max=keys_bytes_max))
+    assert peaks[1 << 30] > 12 * bound
+    assert peaks[bound] < 4 * bound, "of which numpy's tables are one, and a chunk is another"
