@@ -44,10 +44,14 @@ DYNAMIC = frozenset(
         "offset_metadata_max_bytes",
         "offsets_retention_minutes",
         "offsets_retention_check_interval_ms",
+        "log_cleaner_backoff_ms",
+        "log_cleaner_dedupe_buffer_size",
+        "log_cleaner_delete_retention_ms",
+        "log_cleaner_min_cleanable_ratio",
     }
 )
-"""What may change while the server runs (``dynamic.py``): groups look these up each time. The others are looked at when
-the server starts, or, like Kafka's own, when nobody expects a change."""
+"""What may change while the server runs (``dynamic.py``): groups and the cleaner look these up each time. The others
+are looked at when the server starts, or, like Kafka's own, when nobody expects a change."""
 
 
 class Setting(NamedTuple):

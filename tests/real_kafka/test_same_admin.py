@@ -21,7 +21,7 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 # What our topics, which lie in memory, have differently, or Kafka sets by itself for every cluster.
 OTHER_TOPIC_SETTINGS = {"retention.bytes", "min.insync.replicas"}
 # Some Kafka may change and we look at only once; and each has an address of its own.
-OTHER_BROKER_SETTINGS = {"message.max.bytes", "log.flush.interval.ms", "advertised.listeners"}
+OTHER_BROKER_SETTINGS = {"message.max.bytes", "log.flush.interval.ms", "log.roll.ms", "advertised.listeners"}
 
 
 @pytest.fixture
