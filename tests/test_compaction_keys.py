@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compaction_helpers import FOLDER, Bat, Rec, by_manifest, contents, write_files
+from compaction_helpers import FOLDER, Bat, Rec, by_manifest, contents, encoded, write_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_compaction_kernel import ALWAYS, NOW_MS, OPEN, at, logs, plain
@@ -23,7 +23,7 @@ from callboard.runtime.log.compaction.runs import HASH_BYTES, Run, Runs
 from callboard.runtime.log.compaction.swap import Settings, compact
 from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.errors import DamagedBatch
-from callboard.runtime.log.manifest import segments_folder
+from callboard.runtime.log.manifest import segments_folder, write_file
 from callboard.runtime.log.segment import scan
 from callboard.runtime.log.spans import has_numpy
 
@@ -123,6 +123,29 @@ def test_runs_answer_as_a_set_and_stay_few(sizes: list[int], seed: int) -> None:
         assert len(disk.names(Path("/spill"))) == len(made)
     made.remove()
     assert disk.names(Path("/spill")) == []
+
+
+FAR_MS = 1 << 62  # what no clock says, and numpy's columns leave to the careful reader
+
+
+def test_a_chunk_that_numpy_cannot_read_comes_in_between() -> None:
+    """Nothing is learned of it by the keys of the chunk before."""
+    if not has_numpy():
+        pytest.skip("needs numpy")
+    names = [f"a group and a topic {number}" for number in range(60)]
+    far = encoded(plain(*((name, "1") for name in names)), 0, FAR_MS)
+    near = [plain(*((name, "2") for name in names[:20])), plain(*((name, "3") for name in names[10:40]))]
+    made = []
+    for fast in WAYS:
+        disk = FaultyDisk()
+        disk.make_folder(FOLDER)
+        write_file(disk, FOLDER / f"{0:020d}.log", far)
+        write_files(disk, [near[:1], near[1:], OPEN], base=60)
+        before = by_manifest(disk)
+        assert run(disk, ALWAYS._replace(fast=fast)).records_after == 60
+        assert by_manifest(disk) == before
+        made.append(contents(disk, segments_folder(FOLDER)))
+    assert made[0] == made[1]
 
 
 def many_keys(number: int) -> list[Bat]:

@@ -46,6 +46,8 @@ class Runs:
 
     def add(self, keys: set[bytes]) -> None:
         """Move keys here that are not here yet; the set is empty afterwards. OSError."""
+        if not keys:
+            return
         hashes = []
         while keys:  # one by one, so that a key's memory is free before the next hash takes some
             hashes.append(hash_of(keys.pop()))
