@@ -1,4 +1,4 @@
-"""Compaction by Spark: the log's own kernel, one task for each log partition, nothing shuffled.
+"""Compaction by Spark: the log's own kernel, one task for each log partition or some small ones, nothing shuffled.
 
 A key never leaves its partition, so a task needs nothing of another. It writes, and makes the result the log, as every
 compactor does: so Spark, local compactors and a server may all be at one folder. The folder must be one that all
@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from heapq import heapreplace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,10 @@ from .source import freeze_once
 Advance = Callable[[int], None]
 
 POLL_S = 0.1  # how often the bar is looked after
+TASK_BYTES = 64 * 1024 * 1024
+"""Small partitions share a task up to this size: a task costs Spark some 50 ms, which is half of compacting 20 MB."""
+
+TASKS_MIN = 16  # even then, so that all processors of a machine have some
 
 _KINDS = {str: "string", int: "bigint", float: "double"}
 _SCHEMA = ", ".join(
@@ -63,8 +69,8 @@ def compact(
 
 
 def _on_spark(spark: SparkSession, jobs: Sequence[Job], sizes: Sequence[int], advance: Advance) -> Iterator[Report]:
-    done = _counter(spark)
-    frame = spark.range(0, len(jobs), numPartitions=len(jobs)).mapInArrow(_task(jobs, sizes, done), _SCHEMA)
+    done, tasks = _counter(spark), share_out(sizes)
+    frame = spark.range(0, len(tasks), numPartitions=len(tasks)).mapInArrow(_task(jobs, sizes, tasks, done), _SCHEMA)
     with ThreadPoolExecutor(1) as pool:
         rows = pool.submit(frame.collect)
         told = 0
@@ -75,14 +81,27 @@ def _on_spark(spark: SparkSession, jobs: Sequence[Job], sizes: Sequence[int], ad
                 told = done.value
         found = rows.result()
     advance(sum(sizes) - told)
-    yield from map(_report, found)
+    reports = {report.partition: report for report in map(_report, found)}
+    yield from (reports[job.folder.name] for job in jobs)
 
 
-def _task(jobs: Sequence[Job], sizes: Sequence[int], done: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def share_out(sizes: Sequence[int]) -> list[list[int]]:
+    """Which jobs each task does, by their places in ``sizes`` (bytes): the largest first, each to who has least."""
+    count = min(len(sizes), max(TASKS_MIN, -(-sum(sizes) // TASK_BYTES)))
+    tasks: list[tuple[int, int, list[int]]] = [(0, number, []) for number in range(count)]
+    for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
+        size, number, indexes = tasks[0]
+        heapreplace(tasks, (size + sizes[index], number, [*indexes, index]))
+    return [indexes for _, _, indexes in sorted(tasks, key=lambda task: task[1])]
+
+
+def _task(
+    jobs: Sequence[Job], sizes: Sequence[int], tasks: Sequence[Sequence[int]], done: Any
+) -> Callable[[Iterator[Any]], Iterator[Any]]:
     def task(batches: Iterator[Any]) -> Iterator[Any]:
         freeze_once()
         for batch in batches:
-            for index in batch.column(0).to_pylist():
+            for index in chain.from_iterable(tasks[number] for number in batch.column(0).to_pylist()):
                 yield pa.RecordBatch.from_pylist([run(jobs[index])._asdict()])
                 if done is not None:
                     done.add(sizes[index])

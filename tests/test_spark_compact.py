@@ -12,6 +12,8 @@ from typing import Any, NoReturn
 
 import pytest
 from compaction_helpers import by_manifest
+from hypothesis import given
+from hypothesis import strategies as st
 from log_helpers import PATIENCE_S, LazyDisk, append, entry
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -27,7 +29,7 @@ from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.manifest import newest_manifest
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.spark import submit_compact
-from callboard.spark.compaction import compact
+from callboard.spark.compaction import TASK_BYTES, TASKS_MIN, compact, share_out
 
 START_MS = 1_700_000_000_000
 PARTITIONS = 4
@@ -91,6 +93,16 @@ def test_a_task_a_partition_and_no_shuffle(spark: SparkSession, tmp_path: Path) 
     assert info is not None
     stages = [tracker.getStageInfo(stage) for stage in info.stageIds]
     assert [stage.numTasks for stage in stages if stage is not None] == [PARTITIONS]
+
+
+@given(st.lists(st.integers(1, 3 * TASK_BYTES), min_size=1, max_size=200))
+def test_small_partitions_share_a_task(sizes: list[int]) -> None:
+    """Each is done once; tasks are as many as there is work for, and about as large as each other."""
+    tasks = share_out(sizes)
+    assert sorted(index for task in tasks for index in task) == list(range(len(sizes)))
+    assert len(tasks) == len(sizes) or all(len(tasks) >= least for least in (TASKS_MIN, sum(sizes) / TASK_BYTES))
+    loads = [sum(sizes[index] for index in task) for task in tasks]
+    assert max(loads) <= max(min(loads) + max(sizes), max(sizes))
 
 
 def test_damage_stops_its_partition_alone(spark: SparkSession, tmp_path: Path) -> None:
