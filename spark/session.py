@@ -21,12 +21,14 @@ from ..runtime.errors import StartError
 OLDEST_JAVA = 17
 LOCAL = "local[*]"
 
+LOGGING = Path(__file__).with_name("log4j2.properties")
+QUIET_DAEMON = f"{__package__}.quiet_daemon"
+
 _VERSION = re.compile(r'version "(\d+)')
 
 # A task of a Python worker waits 40 ms for each answer over TCP, and nothing over a socket of Unix.
 SETTINGS = {
     "spark.ui.enabled": "false",
-    "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "8",
     "spark.python.unix.domain.socket.enabled": "true",
@@ -78,6 +80,8 @@ def _builder(name: str, master: str | None, settings: Mapping[str, str]) -> Any:
         builder = builder.master(master or LOCAL)
         if (master or LOCAL).startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else it looks for an address, and warns of it
+            builder = builder.config("spark.python.daemon.module", QUIET_DAEMON)
+            builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={LOGGING.as_uri()}")
     progress = {"spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower()}
     for key, value in {**SETTINGS, **progress, **settings}.items():
         builder = builder.config(key, value)

@@ -1,0 +1,48 @@
+"""What a session of our commands says on a terminal: its result. Spark's own words are for those who ask for them."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from links import LINKS
+from test_logtools import plain, write
+
+from callboard.actors.records import OffsetRecord, OffsetValue
+from callboard.runtime.log.folder import DataFolder
+
+DEADLINE_S = 120.0
+JVM = "WARNING: Using incubator modules"  # said by Java itself, before anything of ours or Spark's is read
+
+
+def test_a_command_with_spark_says_its_result_and_no_more(java: None, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    DataFolder(data).close()
+    write(data, 3, [plain(0, OffsetRecord("g", "t", 0, OffsetValue(1, -1, "", 5)))])
+    done = subprocess.run(
+        [sys.executable, "-m", "callboard", "analyse", "commits", "--data", str(data)],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(LINKS.parent), os.environ.get("PYTHONPATH", "")])},
+    )
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["group", "g"]
+    assert [line for line in done.stderr.splitlines() if not line.startswith(JVM)] == []
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError, ConnectionResetError])
+def test_a_worker_whose_spark_has_gone_ends_without_a_word(error: type[OSError]) -> None:
+    quiet_daemon = pytest.importorskip("callboard.spark.quiet_daemon")
+
+    def worker(_sock: socket.socket, _authenticated: bool) -> int:
+        raise error
+
+    with socket.socket() as sock:
+        assert quiet_daemon.quiet(worker)(sock, True) == quiet_daemon.GONE
+        assert quiet_daemon.quiet(lambda *_: 0)(sock, True) == 0
