@@ -36,7 +36,7 @@ def test_the_wheel_holds_every_file_of_every_package(wheel: Path) -> None:
         f"{name.replace('.', '/')}/{path.name}"
         for name, folder in packages().items()
         for path in folder.iterdir()
-        if path.suffix in (".py", ".typed")
+        if path.suffix in (".py", ".typed", ".properties")
     }
     assert {name for name in ZipFile(wheel).namelist() if not name.startswith(INFO)} == expected
 
