@@ -427,7 +427,7 @@ def test_a_group_with_members_is_refused_and_the_others_are_done(
 
 
 def test_a_topic_that_is_not_there_is_seen_before_anything_is_written(
-    server: ServerProcess, into: Command, out: Command, tmp_path: Path
+    server: ServerProcess, groups: Any, into: Command, tmp_path: Path
 ) -> None:
     file = table(tmp_path, "some,orders,0,50,,", "some,orders,77,50,,", "some,nowhere,0,50,,")
     for way, done in ((["--dry-run"], "would be written"), ([], "written and read back")):
