@@ -213,6 +213,8 @@ def test_the_examples_in_the_documentation(
     written(tmp_path / "data", entry(0, 41), Entry(1, (offset("h", 1), offset("h", 2, partition=1))))
     text = (ROOT / "docs" / "spark.md").read_text().replace('"./', f'"{tmp_path}/').replace("'./", f"'{tmp_path}/")
     names: dict[str, Any] = {}
+    for view in spark.catalog.listTables():  # of other tests, since the session is one
+        spark.catalog.dropTempView(view.name)
     for example in re.findall("```python\n(.*?)```", text, re.DOTALL):
         exec(example, names)
     shown = [re.findall(r"[\w]+", line) for line in capsys.readouterr().out.splitlines()]
