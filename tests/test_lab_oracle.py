@@ -189,7 +189,7 @@ def verdict(engine: Engine, workload: str, groups: int = 4, members: int = 4) ->
         (ExpiresAll, "mixed", "they should be members and are not: "),
         (TwoForOne, "commits", "the last that was acknowledged is "),
         (TwoForOne, "heartbeats", "requests were handled, "),
-        (TwoForOne, "join-one", "was answered Joined(error=<ErrorCode.UNKNOWN_MEMBER_ID"),
+        (TwoForOne, "join-one", "(error=<ErrorCode.UNKNOWN_MEMBER_ID"),
     ],
 )
 def test_a_wrong_engine_is_found(engine: type[Engine], workload: str, finding: str) -> None:
