@@ -28,8 +28,9 @@ from .log.compaction.plan import MIN_CLEANABLE_DIRTY_RATIO, make_plan
 from .log.compaction.publish import GRACE_MS
 from .log.compaction.seen import KEYS_BYTES_MAX
 from .log.compaction.swap import DELETE_RETENTION_MS, SEGMENT_BYTES, Settings, wall_clock_ms
-from .log.disk import Disk, read_file
+from .log.disk import Disk, file_size, read_file
 from .log.folder import FORMAT, INFO_NAME, parse_info
+from .log.manifest import log_files
 from .log.partition import TOPIC, TRANSACTIONS_TOPIC
 
 FAILED_EXIT_CODE = 1
@@ -51,7 +52,8 @@ _PLANNED = (
     Column("partition", "partition"),
     Column("generation", "generation", True),
     Column("clean_bytes", "compacted bytes", True),
-    Column("dirty_bytes", "other bytes", True),
+    Column("dirty_bytes", "closed bytes", True),
+    Column("open_bytes", "open bytes", True),
     Column("dirty_ratio", "ratio"),
     Column("is_due", "to do"),
 )
@@ -229,12 +231,18 @@ def _show_plans(jobs: Sequence[Job], as_json: bool) -> None:
         due = "yes" if is_due(disk, job, plan) else "no"
         ratio = f"{plan.dirty_ratio:.3f}"
         name, generation = job.folder.name, plan.manifest.generation
-        rows.append((name, generation, plan.clean_bytes, plan.dirty_bytes, ratio, due))
+        sizes = plan.clean_bytes, plan.dirty_bytes, _open_bytes(disk, job)
+        rows.append((name, generation, *sizes, ratio, due))
     table = Table(_PLANNED, rows)
     if as_json:
         print_json(table.as_json())
     else:
         print_table(table)
+
+
+def _open_bytes(disk: Disk, job: Job) -> int:
+    """What is still written to and therefore stays as it is."""
+    return sum(file_size(disk, file.path) for file in log_files(disk, job.folder).files if not file.is_closed)
 
 
 def _run(jobs: Sequence[Job], runner: Runner, as_json: bool) -> int:

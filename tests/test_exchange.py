@@ -259,6 +259,11 @@ def test_all_that_is_read(tmp_path: Path, text: str) -> None:
     assert parsed(tmp_path, text) == {"g": {("t", 0): Offset(42, -1, "")}}
 
 
+def test_a_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"group,topic,partition,offset\ng,t,0,42\n")))
+    assert read_table(Path("-"), pytest.fail) == {"g": {("t", 0): Offset(42, -1, "")}}
+
+
 def test_kafkas_export_of_one_group(tmp_path: Path) -> None:
     assert parsed(tmp_path, '"t",0,42\nt,1,43\n', group="g") == {
         "g": {("t", 0): Offset(42, -1, ""), ("t", 1): Offset(43, -1, "")}

@@ -224,3 +224,19 @@ def test_a_second_close_does_nothing(tmp_path: Path) -> None:
     folder.close()
     folder.close()
     DataFolder(tmp_path).close()
+
+
+def test_a_folder_of_somebody_elses_files_is_refused_and_nothing_touched(tmp_path: Path) -> None:
+    """`--data docs` was hardly meant."""
+    for name in ("admin.md", "log.md"):
+        (tmp_path / name).write_text("hers")
+    with pytest.raises(StartError, match=r"found admin\.md and 1 more, expected an empty folder"):
+        DataFolder(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["admin.md", "log.md"]
+
+
+@pytest.mark.parametrize("name", ["lost+found", ".snapshot", "recovery-point-offset-checkpoint", "orders-3"])
+def test_what_a_file_system_or_kafka_has_left_is_no_reason_to_refuse(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    DataFolder(tmp_path).close()
+    assert (tmp_path / "callboard.json").exists()

@@ -39,7 +39,10 @@ app = make_app()
 def import_(
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="[FILE]", help="CSV or JSON of `callboard export`, or Kafka's CSV of offsets."),
+        typer.Argument(
+            metavar="[FILE]",
+            help="CSV or JSON of `callboard export`, or Kafka's CSV of offsets; - for standard input.",
+        ),
     ] = None,
     bootstrap_server: Annotated[
         str | None, typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A server of the cluster.")

@@ -11,6 +11,7 @@ import csv
 import io
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ TOLD = 10
 """So many bad lines are told; somebody who has more wants to see that it is the wrong file."""
 
 FORMATS = ("csv", "json")
+STDIN = Path("-")
 KAFKA_WITH_GROUP = ("group", "topic", "partition", "offset")
 KAFKA = KAFKA_WITH_GROUP[1:]
 NEEDED = frozenset(KAFKA)
@@ -96,7 +98,7 @@ def choose_groups(wanted: Wanted, names: Sequence[str]) -> Wanted:
 
 def _text(path: Path) -> str:
     try:
-        data = path.read_bytes()
+        data = sys.stdin.buffer.read() if path == STDIN else path.read_bytes()
     except OSError as error:
         raise StartError(f"{path}: cannot be read: {error.strerror or error}; check the path") from error
     try:

@@ -44,7 +44,7 @@ def member_table(members: Sequence[Member], lines: Iterable[Line]) -> Table:
         if line.member is not None and line.lag is not None:
             lag[line.member.member_id] = lag.get(line.member.member_id, 0) + line.lag
     columns = (
-        Column("member", "member"),
+        Column("member", "member", may_shorten=True),
         Column("client", "client"),
         Column("host", "host"),
         Column("instance", "instance"),
@@ -69,9 +69,12 @@ def member_table(members: Sequence[Member], lines: Iterable[Line]) -> Table:
 
 def offset_table(lines: Iterable[Line], *, with_members: bool) -> Table:
     """With the clients that read them, or with what was committed beside the offset."""
-    last = (Column("member", "member"), Column("client", "client"))
+    last = (Column("member", "member", may_shorten=True), Column("client", "client"))
     if not with_members:
-        last = (Column("leader_epoch", "leader epoch", is_number=True), Column("metadata", "metadata"))
+        last = (
+            Column("leader_epoch", "leader epoch", is_number=True),
+            Column("metadata", "metadata", may_shorten=True),
+        )
     columns = (
         Column("topic", "topic"),
         Column("partition", "partition", is_number=True),

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 Cell = str | int | None
 
 UNKNOWN = "-"
+SHORT_MAX = 40  # characters of what may be shortened, such as metadata, which may be 4096 bytes
 
 
 class Column(NamedTuple):
@@ -21,6 +22,7 @@ class Column(NamedTuple):
     key: str
     title: str
     is_number: bool = False
+    may_shorten: bool = False  # on a terminal that is too narrow; a pipe and JSON have all of it
 
 
 class Table(NamedTuple):
@@ -84,7 +86,20 @@ def _print_rich(table: Table) -> None:
 
     rich = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for column in table.columns:
-        rich.add_column(column.title, justify="right" if column.is_number else "left", overflow="fold")
+        overflow: Literal["ellipsis", "fold"] = "ellipsis" if column.may_shorten else "fold"
+        rich.add_column(
+            column.title, justify="right" if column.is_number else "left", overflow=overflow, no_wrap=column.is_number
+        )
     for row in table.rows:
-        rich.add_row(*(Text(grouped(cell) if isinstance(cell, int) else _text(cell)) for cell in row))
+        rich.add_row(*(Text(_shown(cell, column)) for cell, column in zip(row, table.columns, strict=True)))
     Console().print(rich)
+
+
+def _shown(cell: Cell, column: Column) -> str:
+    if isinstance(cell, int):
+        return grouped(cell)
+    text = _text(cell)
+    if not column.may_shorten:
+        return text
+    text = " ".join(text.split())
+    return text if len(text) <= SHORT_MAX else text[: SHORT_MAX - 1] + "…"

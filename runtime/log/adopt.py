@@ -31,6 +31,8 @@ LOOKED_AT = 20
 _TOPICS = ("__consumer_offsets", "__transaction_state")
 _FOLDER = re.compile(r"(.+)-([0-9]{1,9})")
 _OURS = frozenset({"journal", "topics.json", "settings.json", ".compaction"})
+_HARMLESS = re.compile(r"\..*|.*\.(?:tmp|new)|topics\.ends|lost\+found|.*[-.]checkpoint")
+"""What may lie in a folder that is to become ours: what a file system makes, and Kafka beside its partitions."""
 
 
 def refuse_kafkas(disk: Disk, path: Path) -> None:
@@ -42,6 +44,21 @@ def refuse_kafkas(disk: Disk, path: Path) -> None:
         raise StartError(
             f"{path}: found {KAFKAS_FILE}, which makes it a log folder of Kafka's; make a data folder of it with"
             f" callboard import --from-kafka-logs {path} --data DIR"
+        )
+
+
+def refuse_strangers(disk: Disk, path: Path) -> None:
+    """StartError for a folder with other people's files: it was hardly meant, and our files would lie among them."""
+    others = [
+        name
+        for name in sorted(disk.names(path))
+        if name not in _OURS and not _FOLDER.fullmatch(name) and not _HARMLESS.fullmatch(name)
+    ]
+    if others:
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        raise StartError(
+            f"{path}: found {others[0]}{more}, expected an empty folder or one that callboard has made; choose another"
+            " data folder"
         )
 
 
@@ -57,7 +74,7 @@ def counts_of(disk: Disk, path: Path, asked: Mapping[str, int], expected: str) -
             f"{path}: found {', '.join(ours)} and no callboard.json, expected it there: what lies in which partition"
             f" depends on it; put it back, or write it anew with the numbers that it had: {expected}"
         )
-    folders = [match for name in names if (match := _FOLDER.fullmatch(name)) and (path / name).is_dir()]
+    folders = [match for name in names if (match := _FOLDER.fullmatch(name)) and disk.kind(path / name) == "folder"]
     return tuple(
         _count(disk, path, topic, sorted(int(match[2]) for match in folders if match[1] == topic), number)
         for topic, number in zip(_TOPICS, asked.values(), strict=True)

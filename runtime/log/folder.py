@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from ..errors import StartError
-from .adopt import counts_of, refuse_kafkas
+from .adopt import counts_of, refuse_kafkas, refuse_strangers
 from .disk import Disk, read_file, replace_file, write_all
 
 FORMAT = 2
@@ -48,9 +48,9 @@ COUNTS = ("offsets_partitions", "transactions_partitions")
 """What is fixed when a folder is made: which partition something lies in depends on their number."""
 
 
-def random_cluster_id() -> str:
+def random_cluster_id(draw: Callable[[], uuid.UUID] = uuid.uuid4) -> str:
     """A UUID in 22 characters of base64url, as Kafka writes it; never with a dash first, for command lines."""
-    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()).startswith("-"):
+    while (text := base64.urlsafe_b64encode(draw().bytes)[:22].decode()).startswith("-"):
         pass
     return text
 
@@ -78,6 +78,7 @@ class DataFolder:
             self._refuse_file()
             if self._read_info() is None:
                 refuse_kafkas(self._disk, path)
+                refuse_strangers(self._disk, path)
             self._make()
             self._lock()
             asked = FolderInfo(new_cluster_id(), offsets_partitions, transactions_partitions)
@@ -122,9 +123,10 @@ class DataFolder:
         self.close()
 
     def _refuse_file(self) -> None:
-        if self.path.exists() and not self.path.is_dir():
+        kind = self._disk.kind(self.path)
+        if kind == "file":
             raise StartError(f"{self.path}: found a file, expected a folder; choose another data folder")
-        if self.path.is_symlink() and not self.path.exists():
+        if kind == "broken link":
             raise StartError(
                 f"{self.path}: found a link to {self.path.readlink()}, where nothing is, expected a folder; is its disk"
                 " mounted? Else make that folder"
@@ -133,7 +135,7 @@ class DataFolder:
     def _make(self) -> None:
         """The folder's own name must be as durable as what will be in it, and so must those of all above it."""
         path = self.path.absolute()
-        missing = [one for one in (path, *path.parents) if not one.exists()]
+        missing = [one for one in (path, *path.parents) if self._disk.kind(one) == "nothing"]
         if missing:
             self._disk.make_folder(path)
             for one in reversed(missing):
@@ -147,7 +149,9 @@ class DataFolder:
 
     def _read_info(self) -> FolderInfo | None:
         path = self.path / INFO_NAME
-        return parse_info(path, read_file(self._disk, path)) if path.exists() else None
+        if self._disk.kind(path) == "nothing":
+            return None
+        return parse_info(path, read_file(self._disk, path))
 
     def _write_info(self, info: FolderInfo) -> FolderInfo:
         fields = {name: value for name, value in info._asdict().items() if name != "format"}
