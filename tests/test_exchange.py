@@ -229,9 +229,6 @@ def test_what_cannot_be_exported(out: Command, arguments: list[str], expected: s
     assert expected in said.err
 
 
-# Files ---------------------------------------------------------------------------------------------------------------
-
-
 def parsed(tmp_path: Path, text: str | bytes, **options: Any) -> Any:
     path = tmp_path / "file"
     path.write_bytes(text.encode() if isinstance(text, str) else text)
