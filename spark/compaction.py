@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from functools import partial
 from heapq import heapreplace
 from itertools import chain
@@ -17,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
-from ..runtime.errors import StartError
 from ..runtime.log.compaction.job import Job, Report, run
-from .session import missing_java, session
+from .session import check, in_short, session
 from .source import freeze_once
 
 Advance = Callable[[int], None]
@@ -33,6 +34,9 @@ TASK_BYTES = 64 * 1024 * 1024
 
 TASKS_MIN = 16  # even then, so that all processors of a machine have some
 
+JAVA = ("-XX:TieredStopAtLevel=1",)
+"""The work is Python's. To compile the driver better than that costs Java a second of CPU, and its start two."""
+
 _KINDS = {str: "string", int: "bigint", float: "double"}
 _SCHEMA = ", ".join(
     f"{name} {_KINDS[type(value)]}" for name, value in zip(Report._fields, Report("", "nothing"), strict=True)
@@ -41,8 +45,7 @@ _SCHEMA = ", ".join(
 
 def compactor(master: str | None) -> Callable[[Sequence[Job], Mapping[Path, int], Advance], Iterator[Report]]:
     """What runs jobs. ``master`` as in ``session``; StartError without Java."""
-    if (reason := missing_java()) is not None:
-        raise StartError(reason)
+    check(master)
     return partial(compact, master)
 
 
@@ -59,13 +62,17 @@ def compact(
     if not due:
         return
     try:
-        with session(
-            "callboard compact", master, {"spark.ui.showConsoleProgress": "false"}
-        ) as spark:  # the bar is ours
+        with start(master) as spark:
             yield from _on_spark(spark, due, [sizes[job.folder] for job in jobs if sizes[job.folder]], advance)
-    except PySparkException as error:
-        reason = f"Spark has ended the work: {_in_a_line(error)}"
+    except (PySparkException, Py4JError) as error:
+        words = _in_a_line(error) if isinstance(error, PySparkException) else in_short(error)
+        reason = f"Spark has ended the work: {words}"
         yield from (Report(job.folder.name, "failed", reason=f"{job.folder}: {reason}") for job in due)
+
+
+def start(master: str | None) -> AbstractContextManager[SparkSession]:
+    """A session as compaction wants it: the bar is ours, and Java has little to do."""
+    return session("callboard compact", master, {"spark.ui.showConsoleProgress": "false"}, JAVA)
 
 
 def _on_spark(spark: SparkSession, jobs: Sequence[Job], sizes: Sequence[int], advance: Advance) -> Iterator[Report]:

@@ -107,6 +107,10 @@ class Decoder:
             offsets, others = _only(offsets, np.zeros(len(offsets.which), dtype=bool)), which
             plain = self._plain(_OffsetColumns(chunk, offsets, self.log_partition))
         rows = list(self._rows(chunk, others))
+        if not rows:  # nearly always; where files are small, an empty batch would be a fifth of the work
+            if plain.num_rows:
+                yield plain
+            return
         yield from _merged(plain, offsets.which, self.batch([row for _, row in rows]), [index for index, _ in rows])
 
     def batch(self, rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
@@ -272,8 +276,8 @@ def _merged(
     plain: pa.RecordBatch, plain_at: Array, others: pa.RecordBatch, others_at: Sequence[int]
 ) -> Iterator[pa.RecordBatch]:
     """Both in the order of the log."""
-    if not others.num_rows or not plain.num_rows:
-        yield from (batch for batch in (plain, others) if batch.num_rows)
+    if not plain.num_rows:
+        yield others
         return
     order = np.argsort(np.concatenate([plain_at, np.asarray(others_at, dtype=np.int64)]), kind="stable")
     both = pa.Table.from_batches([plain, others]).combine_chunks().take(pa.array(order))

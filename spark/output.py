@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import sys
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -16,6 +17,7 @@ from ..runtime.errors import StartError
 from ..runtime.groups.show import Cell, Column, Table, counted, print_json, print_table
 
 CSV, PARQUET = ".csv", ".parquet"
+DIGITS = 6  # of a number that is no whole one
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 AsCsv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
@@ -32,6 +34,8 @@ def check_output(output: Path | None, as_json: bool, as_csv: bool) -> None:
         raise StartError(f"bad --output '{output}': expected a name that ends in {CSV} or {PARQUET}")
     if output is not None and not output.absolute().parent.is_dir():
         raise StartError(f"bad --output '{output}': found no folder {output.absolute().parent}; make it first")
+    if output is not None and output.is_dir():
+        raise StartError(f"bad --output '{output}': found a folder, expected the name of a file")
 
 
 def show(frame: DataFrame, as_json: bool, as_csv: bool, output: Path | None, nothing: str) -> None:
@@ -71,17 +75,22 @@ def as_table(found: pa.Table) -> Table:
 
 
 def plain(cell: Any) -> Any:
-    """A value as JSON has it: times in ISO 8601 and UTC, numbers to six digits that count."""
+    """A value as JSON has it: times in ISO 8601 and UTC, fractions to six digits, whole numbers to all of them."""
     if isinstance(cell, datetime):
         aware = cell.astimezone(UTC) if cell.tzinfo else cell.replace(tzinfo=UTC)
         return aware.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     if isinstance(cell, date):
         return cell.isoformat()
     if isinstance(cell, float):
-        return float(f"{cell:.6g}")
+        return _rounded(cell) if math.isfinite(cell) else None
     if isinstance(cell, bytes):
         return cell.hex()
     return [plain(each) for each in cell] if isinstance(cell, list) else cell
+
+
+def _rounded(number: float) -> float:
+    size = math.floor(math.log10(abs(number))) + 1 if number else 0
+    return round(number, max(0, DIGITS - size))
 
 
 def _cell(cell: Any) -> Cell:
@@ -90,7 +99,9 @@ def _cell(cell: Any) -> Cell:
         return "yes" if value else "no"
     if isinstance(value, list):
         return " ".join(str(each) for each in value)
-    return value if isinstance(value, str | int | None) else f"{value:g}"
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else f"{value:g}"
+    return value if isinstance(value, str | int | None) else str(value)
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -70,15 +70,17 @@ class Scan:
             yield batch
         yield from self._notices()
 
-    def between(self, first: int, end: int, mark: Mark | None) -> Iterator[pa.RecordBatch]:
-        """The records with offsets from ``first`` up to ``end``; and a row of kind gap if some of those are gone."""
+    def between(self, first: int, end: int, mark: Mark | None, tells_gap: bool = True) -> Iterator[pa.RecordBatch]:
+        """The records with offsets from ``first`` up to ``end``; and if some of those are gone a row of kind gap, and a
+        warning, unless nobody is to be told."""
         counted = _Counted()
         for batch in self._records(first, end, mark, counted):
             yield from self._notices()
             yield batch
         is_damaged = bool(self._told)
         yield from self._notices()
-        if (missing := end - first - counted.records) > 0 and not (is_damaged or counted.damages):
+        missing = end - first - counted.records
+        if tells_gap and missing > 0 and not (is_damaged or counted.damages):
             yield from self._gap(first, end, missing)
 
     def _gap(self, first: int, end: int, missing: int) -> Iterator[pa.RecordBatch]:

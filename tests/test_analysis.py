@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,14 +13,16 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pytest
 from history_helpers import DAY_MS, START_MS, Written, commit, end, generation, spark_session
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from callboard.actors.ports import Entry
 from callboard.runtime.errors import StartError
 from callboard.runtime.groups.show import Column, Table
-from callboard.spark import analysis
+from callboard.spark import analysis, output
 from callboard.spark.analysis import page, plots, questions, report
 from callboard.spark.analysis.growth import Day
 from callboard.spark.history import keep
@@ -160,6 +163,9 @@ def test_skew(made: Made) -> None:
     assert (row["group"], row["topic"], row["partitions"]) == ("busy", "orders", 2)
     assert (row["slowest"], row["slowest_moved"], row["fastest"], row["fastest_moved"]) == (1, 0, 0, 600)
     assert row["ratio"] == 2.0
+    even = made.records.where("group = 'busy' and partition = 0")
+    both = even.unionByName(even.withColumn("partition", F.lit(7)))
+    assert rows(analysis.skew(both)) == []
 
 
 def test_what_expires_and_why(made: Made) -> None:
@@ -242,6 +248,18 @@ def test_a_question_as_a_table_json_csv_and_parquet(
     assert callboard(capsys, *asked, "--at-least", "9")[1:] == ("", "callboard: there was no storm\n")
 
 
+def test_no_digit_of_a_whole_number_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    """A median of offsets, a forecast of records: they are fractions by their type, and often whole and large."""
+    numbers = [12345678.0, 12345678.5, 0.123456789, 1234.56789, 0.0, -98765432.0, float("nan"), float("inf")]
+    found = pa.table({"n": numbers})
+    expected = [12345678.0, 12345678.0, 0.123457, 1234.57, 0.0, -98765432.0, None, None]
+    output.show_arrow(found, True, False, None, "")
+    assert [row["n"] for row in json.loads(capsys.readouterr().out)] == expected
+    output.show_arrow(found, False, False, None, "")
+    shown = ["12345678", "12345678", "0.123457", "1234.57", "0", "-98765432", "-", "-"]
+    assert capsys.readouterr().out.split() == ["n", *shown]
+
+
 @pytest.mark.parametrize("name", [question.name for question in questions.QUESTIONS])
 def test_every_question_has_a_command(made: Made, capsys: pytest.CaptureFixture[str], name: str) -> None:
     code, out, err = callboard(capsys, name, "--data", made.data, "--now", NOW.isoformat(), "--json")
@@ -265,6 +283,20 @@ def test_the_report_is_one_page_that_needs_nothing_else(
     assert len([one for one in ids if one]) == len({one for one in ids if one})
 
 
+def test_the_report_of_a_damaged_log_says_so(spark: SparkSession, made: Made, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(made.data, data)
+    file = next(data.glob("__consumer_offsets-*/*0.log"))
+    content = file.read_bytes()
+    file.write_bytes(content[:40] + bytes([content[40] ^ 1]) + content[41:])
+    wanted = questions.Asked(data, None, None, None, NOW)
+    found = wanted.records(spark)
+    facts = report._facts(found, wanted)
+    assert facts[-1] == "Not counted: 1 damaged place of the log."
+    assert facts[1].startswith(f"{found.where('timestamp is not null').count():,} records, ")
+    assert "Not counted" not in str(report._facts(made.records, wanted))
+
+
 def test_names_cannot_break_the_page() -> None:
     columns = (Column("group", "<b>"), Column("n", "n", is_number=True))
     shown = page.page("<t>", ["a < b"], [("x", "&")], page.table(Table(columns, [("<script>", 1234)]), "<rest>"))
@@ -281,6 +313,8 @@ def test_without_matplotlib_it_is_said_before_spark_starts(made: Made, monkeypat
     with pytest.raises(StartError, match="bad --output: found no folder"):
         monkeypatch.setattr(plots, "find_spec", lambda name: name)
         report.main(["--data", str(made.data), "-o", str(made.data / "absent" / "x.html")])
+    with pytest.raises(StartError, match="found a folder, expected the name of a file"):
+        report.main(["--data", str(made.data), "-o", str(made.data)])
 
 
 @pytest.mark.parametrize("command", ["history", "analyse", "report"])
@@ -297,4 +331,6 @@ def test_what_makes_no_sense_is_refused(made: Made, tmp_path: Path, capsys: pyte
     assert [code for code, _, _ in refused] == [2, 2, 2]
     assert "expected --data DIR" in refused[0][2] and "found neither callboard.json" in refused[1][2]
     assert "found no history" in refused[2][2]
+    (tmp_path / "x.csv").mkdir()
+    assert "found a folder" in callboard(capsys, "gaps", "--data", made.data, "-o", tmp_path / "x.csv")[2]
     assert "bad --now 'noon'" in callboard(capsys, "gaps", "--data", made.data, "--now", "noon")[2]

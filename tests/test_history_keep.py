@@ -91,6 +91,7 @@ def test_each_record_of_closed_segments_is_taken_once(spark: SparkSession, writt
     table = tmp_path / "table"
     first = keep(spark, written.data, table)
     expected = in_log(written.data)
+    assert first.missing == 0
     assert in_table(HistoryTable.open(table).rows(spark)) == expected
     assert (first.records, first.partitions, first.troubles) == (len(expected), 2, ())
     assert len({value[0] // DAY_MS for value in expected.values()}) == len(list(table.glob("day=*"))) > 2
@@ -117,6 +118,17 @@ def test_what_compaction_dropped_later_is_still_in_the_table(
     table = HistoryTable.open(tmp_path / "table")
     assert in_table(table.rows(spark)) == everything | later
     assert table.progress().complete_since_ms == 0
+
+
+@pytest.mark.parametrize("format", ["nonsense", "csv"])
+def test_a_format_that_spark_cannot_write_is_refused_before_compaction_waits_for_it(
+    spark: SparkSession, written: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str], format: str
+) -> None:
+    code, out, err = callboard(capsys, "keep", "--data", written.data, "--to", tmp_path / "table", "--format", format)
+    assert (code, out) == (2, "") and err.startswith(f"bad --format '{format}': ") and err.count("\n") == 1
+    assert format in err.lower().partition("with it: ")[2] and "at org." not in err
+    assert history.read_mark(Disk(), written.data) is None
+    assert [path.name for path in tmp_path.iterdir()] == [written.data.name]
 
 
 @pytest.mark.parametrize("format", ["orc", "json"])
@@ -266,6 +278,32 @@ def test_killed_while_spark_puts_files_in_their_places(
     assert not list(table.glob(".spark*"))
 
 
+def test_what_a_killed_run_left_goes_even_where_the_next_one_finds_less(
+    spark: SparkSession, written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The history was off meanwhile and compaction went on: days have no record any more that the killed run wrote."""
+    table, module = tmp_path / "table", sys.modules["callboard.spark.history.keep"]
+    keep(spark, written.data, table)
+    before = in_log(written.data)
+    written.write(*rounds(random.Random(5), 30, first=40))
+
+    def die(*_: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module.HistoryTable, "make_durable", die)
+        with pytest.raises(Killed):
+            keep(spark, written.data, table)
+    left = {path.name for path in table.glob("day=*/*/from_offset=*")} - {"from_offset=0"}
+    assert left
+    history.remove_mark(Disk(), written.data)
+    compact_all(written.data)
+    keep(spark, written.data, table)
+    assert in_table(HistoryTable.open(table).rows(spark)) == before | in_log(written.data)
+    raw = spark.read.parquet(str(table))
+    assert raw.count() == raw.select("log_partition", "log_offset").distinct().count()
+
+
 def test_kill_9_and_run_again(spark: SparkSession, tmp_path: Path) -> None:
     """The command, killed while Spark writes; however far it was, the next run ends with each record once."""
     data, table = tmp_path / "data", tmp_path / "table"
@@ -347,8 +385,11 @@ def test_what_was_compacted_before_history_came_is_said(
     spark: SparkSession, written: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert compact(Disk(), written.folder(0), ALWAYS, clock=lambda: LATE_MS) is not None
-    keep(spark, written.data, tmp_path / "table")
+    _, out, err = callboard(capsys, "keep", "--data", written.data, "--to", tmp_path / "table")
     table = HistoryTable.open(tmp_path / "table")
+    taken, rows = sum(table.progress().taken_to.values()), table.rows(spark).count()
+    assert f"{taken - rows:,} older records had been dropped by compaction before" in out and taken > rows
+    assert err == ""
     assert table.progress().complete_since_ms == LATE_MS
     assert in_table(table.rows(spark)) == in_log(written.data)
     assert (

@@ -27,7 +27,7 @@ from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.reading import live_offsets, partition_folders
 from callboard.spark.history import HistoryTable, commands, keep
 from callboard.spark.history.changes import Change, Written, begin, finish, read
-from callboard.spark.history.restore import plan_restore, plan_undo
+from callboard.spark.history.restore import last_to_undo, plan_restore, plan_undo
 
 importlib.import_module("hypothesis")  # which the command hides
 
@@ -104,11 +104,13 @@ def test_restore_and_undo(history: History) -> None:
     history.groups.commit("shop", orders_0=50, refunds_0=3)
 
     code, out, err = history("restore", "--group", "shop", "--at", moment, "--dry-run")
-    assert (code, err) == (0, "") and "dry run: 1 offset of group 'shop' would be written" in out
+    assert (code, err) == (0, "") and "dry run: of group 'shop' it would be 1 offset written" in out
     assert history.committed("shop") == {"orders_0": 50, "orders_1": 7, "refunds_0": 3} and history.notes() == []
 
     code, out, _ = history("restore", "--group", "shop", "--at", moment, "--reason", "a bad release")
-    assert code == 0 and "1 offset of group 'shop' written and read back" in out
+    assert code == 0 and "of group 'shop' 1 offset written, and read back" in out
+    undo = out.rpartition("callboard history ")[2].split()
+    assert undo[:3] == ["undo", "--table", str(history.table)]
     lines = {tuple(line.split()[:2]): line.split()[2:] for line in out.splitlines()[1:4]}
     assert lines["orders", "0"] == ["50", "5", "-"] and lines["orders", "1"] == ["7", "7", "unchanged"]
     assert lines["refunds", "0"][2] == "kept:"
@@ -198,13 +200,18 @@ def test_a_running_consumer_that_is_fenced_goes_on_at_the_restored_offset(histor
         consumer.close()
 
 
-def test_what_cannot_be_done_is_said_in_a_line(history: History) -> None:
+def test_what_cannot_be_done_is_said_in_a_line(
+    history: History, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, _, err = history("restore", "--group", "nobody", "--at", "1h")
     assert code == 1 and "group 'nobody' had no offsets at" in err
     assert history("restore", "--group", "shop", "--at", "noon")[0] == 2
     assert history("undo", "--bootstrap-server", "127.0.0.1:1")[2].startswith("callboard: there is no restore")
-    code, _, err = history("restore", "--group", "x", "--at", "1h", "--bootstrap-server", "127.0.0.1:1")
-    assert code in (1, 2) and "Traceback" not in err
+    monkeypatch.setattr(commands, "session", None)  # it is said before Spark is asked for anything
+    given = ("restore", "--table", str(history.table), "--group", "x", "--at", "1h", "-b", "127.0.0.1:1")
+    for more in ((), ("--dry-run",), ("--fence",)):
+        assert commands.main([*given, *more]) == 1
+        assert capsys.readouterr().err.startswith("callboard: cannot reach 127.0.0.1:1")
 
 
 # The plan and the notes, without a server ----------------------------------------------------------------------------
@@ -225,6 +232,18 @@ def test_the_plan_of_an_undo_after_a_crash_in_the_middle() -> None:
     assert [(step.written.after, step.is_written) for step in steps] == [(ONE, True), (None, False)]
     with pytest.raises(ClientError, match="t:0 is at 3, expected what restore abc has written"):
         plan_undo(change, {("t", 0): THREE}, force=False)
+
+
+def test_the_undo_of_an_undo_makes_a_restore_count_again() -> None:
+    undo = NOTE._replace(change_id="u1", what="undo", of="abc", ended="done")
+    again = undo._replace(change_id="u2", of="u1")
+    done = NOTE._replace(ended="done")
+    with pytest.raises(ClientError, match="no restore that could be undone"):
+        last_to_undo({"abc": done, "u1": undo}, None)
+    assert last_to_undo({"abc": done, "u1": undo, "u2": again}, None) == done
+    with pytest.raises(ClientError, match="'u1' was undone already"):
+        last_to_undo({"abc": done, "u1": undo, "u2": again}, "u1")
+    assert last_to_undo({"abc": done, "u1": undo._replace(ended="failed: x")}, None) == done
 
 
 def test_notes_survive_a_crash_at_any_byte(tmp_path: Path) -> None:

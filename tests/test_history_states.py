@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import random
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,9 +18,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from callboard.actors.ports import Entry
 from callboard.actors.records import GroupRecord, MarkerRecord, OffsetRecord, PendingOffsetRecord
-from callboard.runtime.log.reading import partition_folders, read_partition
+from callboard.runtime.errors import StartError
+from callboard.runtime.log.disk import Disk
+from callboard.runtime.log.manifest import log_files
+from callboard.runtime.log.reading import partition_folders, partition_of, read_partition
 from callboard.spark.history import HistoryTable, as_of, commands, diff, keep
-from callboard.spark.history.states import AS_OF
+from callboard.spark.history.states import AS_OF, damaged_files
 
 HOUR_MS = 3_600_000
 Key = tuple[str, str, int]
@@ -224,6 +228,26 @@ def test_the_diff_command(spark: SparkSession, story: Written, capsys: pytest.Ca
     assert [(row["change"], row["moved"]) for row in rows] == [("forward", 2), ("back", -5)]
     out, err = callboard(capsys, *asked, "--to", times[0])
     assert (out, err) == ("", "callboard: nothing is different\n")
+
+
+def test_damage_that_may_change_the_answer_is_named(
+    spark: SparkSession, story: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the log partitions of the groups that were asked for; and nothing is restored from such an answer."""
+    data = tmp_path / "data"
+    shutil.copytree(story.data, data)
+    table = HistoryTable.open(table_of(story))
+    here, elsewhere = (next(one for one in map(str, range(99)) if partition_of(one, 2) == number) for number in (0, 1))
+    file = log_files(Disk(), partition_folders(data)[0]).files[-1].path
+    content = file.read_bytes()
+    file.write_bytes(content[:40] + bytes([content[40] ^ 1]) + content[41:] + content)
+    assert damaged_files(spark, table, data) == damaged_files(spark, table, data, [here]) == [str(file)]
+    assert damaged_files(spark, table, data, [elsewhere]) == damaged_files(spark, table, story.data) == []
+    with pytest.raises(SystemExit) as ended:
+        commands.main(["as-of", "--table", str(table.path), "--data", str(data), "--at", "0s", "--group", here])
+    assert ended.value.code == 3 and f"callboard: {file}: damaged" in capsys.readouterr().err
+    with pytest.raises(StartError, match="found no callboard"):
+        commands.main(["as-of", "--table", str(table.path), "--data", str(tmp_path / "absent"), "--at", "0s"])
 
 
 def test_without_the_data_folder_it_says_what_is_missing(

@@ -54,3 +54,16 @@ def test_the_command_says_what_is_missing(tmp_path: Path, version: str | None) -
     (line,) = done.stderr.splitlines()
     assert line.startswith("callboard: Spark needs Java 17 or newer: ")
     assert (version or "found none") in line
+
+
+def test_a_master_that_spark_would_refuse_is_named_before_spark_starts(tmp_path: Path) -> None:
+    DataFolder(tmp_path / "data", 1).close()
+    script = "from callboard.runtime.cli import main; main()"
+    for command in (["compact", "--spark"], ["analyse", "commits"]):
+        arguments = [*command, "--data", str(tmp_path / "data"), "--master", "nonsense"]
+        done = subprocess.run(
+            [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False, timeout=60
+        )
+        assert done.returncode == 2
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("callboard: bad --master 'nonsense': expected yarn, or ")

@@ -36,6 +36,39 @@ def test_a_command_with_spark_says_its_result_and_no_more(java: None, tmp_path: 
     assert [line for line in done.stderr.splitlines() if not line.startswith(JVM)] == []
 
 
+FAILING_TASK = """
+from callboard.spark.session import in_short, session
+
+def fail(batches):
+    raise ValueError("what was wrong")
+    yield
+
+with session("test", "local[1]") as spark:
+    try:
+        spark.range(1).mapInArrow(fail, "id bigint").collect()
+    except Exception as error:
+        print(in_short(error))
+    try:
+        spark.range(1).write.format("nonsense").save("nowhere")
+    except Exception as error:
+        print(in_short(error))
+"""
+
+
+def test_what_fails_in_a_task_is_said_in_a_line_and_not_in_pages_of_java(java: None) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FAILING_TASK],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(LINKS.parent), os.environ.get("PYTHONPATH", "")])},
+    )
+    first, second = done.stdout.splitlines()
+    assert first == "ValueError: what was wrong" and "DATA_SOURCE_NOT_FOUND" in second and "nonsense" in second
+    assert [line for line in done.stderr.splitlines() if not line.startswith(JVM)] == []
+
+
 @pytest.mark.parametrize("error", [BrokenPipeError, ConnectionResetError])
 def test_a_worker_whose_spark_has_gone_ends_without_a_word(error: type[OSError]) -> None:
     quiet_daemon = pytest.importorskip("callboard.spark.quiet_daemon")

@@ -80,7 +80,7 @@ def rewinds(records: DataFrame) -> DataFrame:
 
 
 def skew(records: DataFrame) -> DataFrame:
-    """How unevenly a group goes forward in a topic: one row for each, the most uneven first.
+    """How unevenly a group goes forward in a topic: one row for each where it is uneven, the most uneven first.
 
     ``fastest_moved``, ``median_moved``, ``slowest_moved``: offsets from the first commit to the last, of a partition;
     what was rewound counts again. ``ratio``: the fastest to the median; empty when the median stood still.
@@ -95,8 +95,8 @@ def skew(records: DataFrame) -> DataFrame:
         F.max("moved").alias("fastest_moved"),
     )
     ratio = F.when(F.col("median_moved") > 0, F.col("fastest_moved") / F.col("median_moved")).alias("ratio")
-    several = found.where(F.col("partitions") > 1).select("*", ratio)
-    return several.orderBy(F.desc_nulls_last("ratio"), F.desc("fastest_moved"), "group", "topic")
+    uneven = found.where(F.col("fastest_moved") > F.col("slowest_moved")).select("*", ratio)
+    return uneven.orderBy(F.desc_nulls_last("ratio"), F.desc("fastest_moved"), "group", "topic")
 
 
 def _seconds(first: Column, last: Column) -> Column:

@@ -26,6 +26,7 @@ WIDTH_IN, LINE_IN = 10.0, 0.3
 MARGIN_IN = 1.0  # above and below what a plot of lines shows
 SHOWN = 15  # of groups; more nobody can read
 LABEL_CHARS = 38
+LEGEND_ROOM = 1.2  # of a bar's height, for a legend above it
 DPI = 110
 BLUE, ORANGE, GREY, TEXT = "#1450F5", "#D9480F", "#8A8F98", "#222222"
 
@@ -197,8 +198,9 @@ def expiring(rows: Rows) -> tuple[Draw, float] | None:
             places, ["overdue" if place < 0 else "today" if not place else f"{place} d" for place in places]
         )
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.set_ylim(top=max(bottom) * LEGEND_ROOM)
         axes.set_ylabel("offsets")
-        axes.legend()
+        axes.legend(ncols=len(kinds))
 
     return draw, 3.2
 

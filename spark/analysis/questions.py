@@ -16,6 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ...runtime.cli import make_app
 from ...runtime.errors import StartError
+from ...runtime.log.disk import Disk
+from ...runtime.log.manifest import log_files
 from ..history.commands import Master, call
 from ..history.table import HistoryTable
 from ..moments import parse_moment
@@ -112,7 +114,12 @@ QUESTIONS = (
         {"minutes": in_days("For longer than so many minutes.", GAP_MINUTES)},
     ),
     Question("rewinds", "Commits that went backwards.", rewinds, "no commit went backwards"),
-    Question("skew", "Groups some of whose partitions are ahead of the others.", skew, "no group has two partitions"),
+    Question(
+        "skew",
+        "Groups some of whose partitions are ahead of the others.",
+        skew,
+        "in no group is a partition ahead of another",
+    ),
     Question("growth", "How the log grew, day by day.", growth, "the log is empty"),
     Question(
         "forecast",
@@ -156,7 +163,8 @@ def asked(data: Path | None, history: Path | None, since: str | None, now: str |
     clock = datetime.now(UTC)
     moment = clock if now is None else parse_moment("--now", now, clock)
     if data is not None:
-        folders(data)
+        for folder in folders(data).values():
+            log_files(Disk(), folder)  # which refuses what a newer version has compacted
     if history is not None:
         HistoryTable.open(history)
     first = None if since is None else parse_moment("--since", since, moment)

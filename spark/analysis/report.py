@@ -44,7 +44,8 @@ PARTS = (
     Part(
         "forecast",
         "How the log grows",
-        "Records written on each day (UTC), and a straight line through the last four weeks of them.",
+        "Records written on each day (UTC), and a straight line through the last four weeks of them. A forecast needs "
+        "three whole days to learn from.",
         plots.growth,
         is_last_first=True,
     ),
@@ -107,6 +108,8 @@ def report(
 ) -> None:
     """Answer all questions about an offsets log in one page, which needs no network to be read."""
     plots.require()
+    if output.is_dir():
+        raise StartError(f"bad --output '{output}': found a folder, expected the name of a file")
     for folder, name in ((output.absolute().parent, "--output"), (pictures, "--pictures")):
         if folder is not None and not folder.is_dir():
             raise StartError(f"bad {name}: found no folder {folder}; make it first")
@@ -157,7 +160,8 @@ def _table(answer: pa.Table, is_last_first: bool) -> str:
 
 def _facts(records: DataFrame, wanted: Asked) -> list[str]:
     [row] = records.agg(
-        F.count("*").alias("records"),
+        F.count_if(F.col("kind") != "damage").alias("records"),
+        F.count_if(F.col("kind") == "damage").alias("damages"),
         F.count_distinct("group").alias("groups"),
         F.count_distinct("topic").alias("topics"),
         F.unix_millis(F.min("timestamp")).alias("first"),
@@ -172,6 +176,7 @@ def _facts(records: DataFrame, wanted: Asked) -> list[str]:
         f"From {' and '.join(given)}, as of {_instant(int(wanted.now.timestamp() * 1000))}.",
         f"{', '.join(counts)}{spans}{size}.",
         *([] if wanted.history else ["Without a history: what compaction has dropped is not in it."]),
+        *([f"Not counted: {counted(row.damages, 'damaged place')} of the log."] if row.damages else []),
     ]
 
 

@@ -7,14 +7,18 @@ and nothing was done; 3 a log partition is damaged, which was named, and taken u
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from shlex import join
 from typing import Annotated, Any
 from uuid import uuid4
 
 import typer
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from ...runtime.cli import make_app
 from ...runtime.client.cluster import Cluster, Offset
@@ -26,18 +30,17 @@ from ...runtime.log.disk import Disk
 from ...runtime.log.manifest import log_files
 from ..moments import parse_moment
 from ..output import AsCsv, AsJson, Output, check_output, show
-from ..session import session
+from ..session import in_short, session
 from .changes import ID_CHARS, RESTORE, UNDO, Change, who_am_i
 from .changes import read as read_changes
-from .keep import folders_of, keep
-from .restore import Step, carry_out, last_to_undo, plan_restore, plan_undo, refuse_live, step_table
-from .states import as_of, diff
+from .keep import folders_of, keep, refuse_table
+from .restore import Step, carry_out, describe, last_to_undo, plan_restore, plan_undo, refuse_live, step_table
+from .states import as_of, damaged_files, diff
 from .table import HistoryTable
 
 FAILED_EXIT_CODE = 1
 DAMAGED_EXIT_CODE = 3
 HERE = "127.0.0.1:9092"
-SPARKS_WORDS_CHARS = 400  # of an error of Spark's, which may go on for pages
 
 Data = Annotated[Path, typer.Option("--data", metavar="DIR", help="The data folder of a server, running or not.")]
 Fresh = Annotated[
@@ -58,7 +61,7 @@ Master = Annotated[
 app = make_app("Keep what compaction would drop, ask how offsets were, and write them back.")
 
 
-@app.command("keep")
+@app.command("keep", short_help="Take closed segments into a table; compaction waits.")
 def keep_history(
     data: Data,
     to: Annotated[Path, typer.Option("--to", metavar="TABLE", help="The table's folder; made if it is not there.")],
@@ -70,6 +73,7 @@ def keep_history(
 ) -> None:
     """Move the records of closed segments into a table, each exactly once. From then on compaction waits for it."""
     folders_of(data.absolute())  # before Spark starts, which takes seconds
+    refuse_table(data.absolute(), to, Disk())
     with session("callboard history keep", master) as spark:
         kept = keep(spark, data, to, format, tell=tell_on_terminal)
     if as_json:
@@ -79,6 +83,8 @@ def keep_history(
         print(
             f"{what} taken into {to} in {kept.seconds:.1f} s" if kept.partitions else "nothing new in closed segments"
         )
+        if kept.missing:
+            print(f"{counted(kept.missing, 'older record')} had been dropped by compaction before")
     for trouble in kept.troubles:
         print(f"callboard: {trouble}", file=sys.stderr)
     if kept.troubles:
@@ -98,7 +104,7 @@ def turn_off(data: Data) -> None:
     print(f"{data}: compacted without a history from now on" if was_on else f"{data}: there was no history")
 
 
-@app.command("status")
+@app.command("status", short_help="Show how far history has gone.")
 def show_status(data: Data, as_json: AsJson = False) -> None:
     """Show how far history has taken each log partition, and what it could take now."""
     disk, folders = Disk(), folders_of(data.absolute())
@@ -119,7 +125,7 @@ def show_status(data: Data, as_json: AsJson = False) -> None:
         print_table(table)
 
 
-@app.command("as-of")
+@app.command("as-of", short_help="Show all offsets as they were at a time.")
 def show_as_of(
     table: TablePath,
     at: Annotated[str, typer.Option("--at", metavar="ISO|7d", help="The time, or how long ago; UTC without a zone.")],
@@ -134,7 +140,7 @@ def show_as_of(
     check_output(output, as_json, as_csv)
     moment, made = parse_moment("--at", at, datetime.now(UTC)), HistoryTable.open(table)
     warn_of_limits(made, moment, data)
-    with session("callboard history as-of", master) as spark:
+    with session("callboard history as-of", master) as spark, telling_of_damage(spark, made, data, group):
         frame = as_of(spark, made, moment, groups=group, data=data).orderBy("group", "topic", "partition")
         show(frame, as_json, as_csv, output, f"nothing was committed at {moment.isoformat()}")
 
@@ -156,12 +162,12 @@ def show_diff(
     now, made = datetime.now(UTC), HistoryTable.open(table)
     before, after = parse_moment("--from", since, now), parse_moment("--to", until, now)
     warn_of_limits(made, before, data)
-    with session("callboard history diff", master) as spark:
+    with session("callboard history diff", master) as spark, telling_of_damage(spark, made, data, group):
         frame = diff(spark, made, before, after, groups=group, data=data)
         show(frame, as_json, as_csv, output, "nothing is different")
 
 
-@app.command("restore")
+@app.command("restore", short_help="Write a group's offsets back as they were.")
 def restore_offsets(
     table: TablePath,
     group: Annotated[str, typer.Option("--group", help="Whose offsets.")],
@@ -179,11 +185,14 @@ def restore_offsets(
     """Write a group's offsets back as they were at a time, through a running server."""
     moment, made, target = parse_moment("--at", at, datetime.now(UTC)), HistoryTable.open(table), to or group
     address = parse_address("--bootstrap-server", bootstrap_server, lowest_port=1)
-    with Cluster(address, timeout) as cluster:
-        if not (fence or dry_run):
-            refuse_live(cluster, target)  # before Spark starts, which takes seconds
+    with Cluster(address, timeout) as cluster:  # before Spark starts, which takes seconds
+        if fence or dry_run:
+            describe(cluster, target)  # only to see that there is a server
+        else:
+            refuse_live(cluster, target)
     warn_of_limits(made, moment, data)
-    with session("callboard history restore", master) as spark:
+    end = ", and nothing was written"
+    with session("callboard history restore", master) as spark, telling_of_damage(spark, made, data, [group], end):
         rows = as_of(spark, made, moment, groups=[group], data=data).collect()
     if not rows:
         raise ClientError(f"group '{group}' had no offsets at {moment.isoformat()}")
@@ -194,7 +203,7 @@ def restore_offsets(
         change_offsets(cluster, made, change, steps, fence, dry_run, as_json)
 
 
-@app.command("undo")
+@app.command("undo", short_help="Take a restore back.")
 def undo_change(
     table: TablePath,
     change_id: Annotated[str | None, typer.Option("--id", help="Which.  [default: the last restore]")] = None,
@@ -246,17 +255,40 @@ def change_offsets(
         print_json({"id": change.change_id if is_made else None, "group": change.group, "offsets": shown.as_json()})
         return
     print_table(shown)
-    what = f"{counted(len(change.offsets), 'offset')} of group '{change.group}'"
-    if dry_run:
-        print(f"dry run: {what} would be written")
-    elif is_made:
-        print(f"{what} written and read back; to take it back: callboard history undo --id {change.change_id}")
-    else:
-        print(f"group '{change.group}' has these offsets already")
+    print(in_words(table, change, is_made))
+
+
+def in_words(table: HistoryTable, change: Change, is_made: bool) -> str:
+    """What was done, or would be; and how it can be taken back, as it can be typed."""
+    deleted = sum(one.after is None for one in change.offsets)
+    parts = (len(change.offsets) - deleted, "written"), (deleted, "deleted")
+    what = " and ".join(f"{counted(count, 'offset')} {verb}" for count, verb in parts if count)
+    if not what:
+        return f"group '{change.group}' has these offsets already"
+    if not is_made:
+        return f"dry run: of group '{change.group}' it would be {what}"
+    undo = ("--table", str(table.path), "--id", change.change_id, "--bootstrap-server", change.server)
+    return f"of group '{change.group}' {what}, and read back; to take it back: callboard history undo {join(undo)}"
+
+
+@contextmanager
+def telling_of_damage(
+    spark: SparkSession, table: HistoryTable, data: Path | None, groups: Sequence[str] | None, end: str = ""
+) -> Iterator[None]:
+    """Behind the block, which answers, name what is damaged, and exit with the code for that."""
+    yield
+    files = damaged_files(spark, table, data, groups) if data is not None else []
+    for file in files:
+        print(f"callboard: {file}: damaged, so what it had may be missing{end}; see callboard log", file=sys.stderr)
+    if files:
+        raise typer.Exit(DAMAGED_EXIT_CODE)
 
 
 def warn_of_limits(table: HistoryTable, moment: datetime, data: Path | None) -> None:
-    """A line where the answer may not be whole."""
+    """A line where the answer may not be whole. StartError for a data folder that is none."""
+    if data is not None:
+        for folder in folders_of(data.absolute()).values():
+            log_files(Disk(), folder)  # which refuses what a newer version has compacted
     progress, at_ms = table.progress(), moment.timestamp() * 1000
     if at_ms < progress.complete_since_ms:
         complete = datetime.fromtimestamp(progress.complete_since_ms / 1000, UTC).isoformat(timespec="seconds")
@@ -278,20 +310,11 @@ def call(app: Any, argv: Sequence[str], name: str) -> int:
         app(list(argv), prog_name=name)
     except (ClientError, OSError) as error:
         print(f"callboard: {error}", file=sys.stderr)
-    except PySparkException as error:
-        print(f"callboard: Spark: {in_short(str(error))}", file=sys.stderr)
+    except (PySparkException, Py4JError) as error:
+        print(f"callboard: Spark: {in_short(error)}", file=sys.stderr)
     else:
         return 0
     return FAILED_EXIT_CODE
-
-
-def in_short(words: str) -> str:
-    """The line of an error of Spark's that says what is wrong."""
-    lines = [line.strip() for line in words.splitlines() if line.strip()]
-    found = [line for line in lines if "Error: " in line or "Exception: " in line or line.startswith("[")]
-    return (found or lines or ["it failed and did not say why"])[-1 if found[:1] != lines[:1] else 0][
-        :SPARKS_WORDS_CHARS
-    ]
 
 
 def main(argv: Sequence[str]) -> int:

@@ -8,6 +8,7 @@ and the next one, which begins at the same offset, writes over it. The records a
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from ...runtime.errors import StartError
@@ -30,8 +33,9 @@ from ...runtime.log.survey import survey
 from ..columns import ALL, ddl
 from ..options import Options
 from ..scan import Scan
+from ..session import in_short
 from ..source import TASK_BYTES, freeze_once, spread
-from .table import DAY, FOLDER, FROM_OFFSET, INFO_NAME, LAYOUT, HistoryTable, Progress, TableInfo
+from .table import DAY, FOLDER, FROM_OFFSET, INFO_NAME, LAYOUT, PLAIN_FORMATS, HistoryTable, Progress, TableInfo
 
 KINDS = frozenset({"offset", "group", "marker", "unknown", "damage"})
 """What has a row. Damage is a record that nothing can read though its checksum is right."""
@@ -40,6 +44,8 @@ _SEEN = {"log_partition": "int", "end": "bigint", "records": "bigint", "trouble"
 _SEEN_ARROW = pa.schema(
     [("log_partition", pa.int32()), ("end", pa.int64()), ("records", pa.int64()), ("trouble", pa.string())]
 )
+
+TABLE_SCHEMA = f"{ddl(list(ALL))}, {DAY} date, {FROM_OFFSET} bigint"
 
 Tell = Callable[[str], None]
 
@@ -71,13 +77,17 @@ class _Good(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What a run has taken. ``troubles``: what is damaged, one line a log partition; it was taken up to there."""
+    """What a run has taken. ``troubles``: what is damaged, one line a log partition; it was taken up to there.
+
+    ``missing``: how many offsets of what was taken have no record any more, because compaction had been there.
+    """
 
     partitions: int
     records: int
     commit: int
     troubles: tuple[str, ...]
     seconds: float
+    missing: int
 
 
 def keep(
@@ -97,10 +107,13 @@ def keep(
     """
     began, disk, data = time.perf_counter(), disk or Disk(), Path(data).absolute()
     folders = folders_of(data)
+    refuse_table(data, Path(table), disk)
+    if format not in PLAIN_FORMATS and not (Path(table) / FOLDER / INFO_NAME).exists():
+        try_format(spark, Path(table).absolute(), format)
     made = _table(disk, data, Path(table), format, clock_ms())
     with made.alone():
-        made.remove_leftovers()
         progress = made.progress()
+        made.remove_leftovers(progress)
         _begin(disk, data, made, progress, folders)
         takes, troubles = _takes(disk, folders, progress)
         seen = _look(spark, takes, tell) if takes else []
@@ -114,7 +127,8 @@ def keep(
         write_mark(disk, data, Mark(str(made.path), made.info.table_id, progress.taken_to))
     troubles += [one.trouble for one in seen if one.trouble]
     records = sum(one.records for one in good)
-    return Kept(len(good), records, progress.number, tuple(troubles), time.perf_counter() - began)
+    missing = sum(take.end - take.first for take, _ in good) - records
+    return Kept(len(good), records, progress.number, tuple(troubles), time.perf_counter() - began, missing)
 
 
 def folders_of(data: Path) -> dict[int, Path]:
@@ -126,15 +140,14 @@ def folders_of(data: Path) -> dict[int, Path]:
     return partition_folders(data)
 
 
-def _table(disk: Disk, data: Path, path: Path, format: str, now_ms: int) -> HistoryTable:
-    """The table of this data folder's history, made if there is none. StartError when it is another one's."""
-    cluster_id = parse_info(data / DATA_INFO_NAME, read_file(disk, data / DATA_INFO_NAME)).cluster_id
+def refuse_table(data: Path, path: Path, disk: Disk) -> None:
+    """Raise StartError for a table that the history of this data folder cannot go to."""
     mark = read_mark(disk, data)
-    if mark is None and not (path / FOLDER / INFO_NAME).exists():
-        return HistoryTable.create(path, TableInfo(str(uuid4()), cluster_id, format, now_ms), disk)
-    if mark is not None and path.absolute() != Path(mark.table) and not (path / FOLDER).exists():
-        raise StartError(_goes_to(data, mark))
-    table = HistoryTable.open(path, disk)
+    if not (path / FOLDER / INFO_NAME).exists():
+        if mark is not None and path.absolute() != Path(mark.table):
+            raise StartError(_goes_to(data, mark))
+        return
+    table, cluster_id = HistoryTable.open(path, disk), _cluster_id(disk, data)
     if table.info.cluster_id != cluster_id:
         raise StartError(
             f"{path}: found the history of cluster {table.info.cluster_id}, expected that of {cluster_id}, which"
@@ -142,7 +155,29 @@ def _table(disk: Disk, data: Path, path: Path, format: str, now_ms: int) -> Hist
         )
     if mark is not None and mark.table_id != table.info.table_id:
         raise StartError(_goes_to(data, mark))
-    return table
+
+
+def try_format(spark: SparkSession, path: Path, format: str) -> None:
+    """Write a table without rows beside ``path``, and remove it. StartError when Spark cannot: from the first run on
+    compaction waits for the table, so it must not be one that can never be written."""
+    trial = path.with_name(f".{path.name}.trial")
+    try:
+        _save(spark.createDataFrame([], TABLE_SCHEMA), format, trial)
+    except (PySparkException, Py4JError) as error:
+        raise StartError(f"bad --format '{format}': Spark cannot write a history with it: {in_short(error)}") from None
+    finally:
+        shutil.rmtree(trial, ignore_errors=True)
+
+
+def _table(disk: Disk, data: Path, path: Path, format: str, now_ms: int) -> HistoryTable:
+    """The table of this data folder's history, made if there is none."""
+    if read_mark(disk, data) is None and not (path / FOLDER / INFO_NAME).exists():
+        return HistoryTable.create(path, TableInfo(str(uuid4()), _cluster_id(disk, data), format, now_ms), disk)
+    return HistoryTable.open(path, disk)
+
+
+def _cluster_id(disk: Disk, data: Path) -> str:
+    return parse_info(data / DATA_INFO_NAME, read_file(disk, data / DATA_INFO_NAME)).cluster_id
 
 
 def _goes_to(data: Path, mark: Mark) -> str:
@@ -241,12 +276,16 @@ def write_rows(spark: SparkSession, table: HistoryTable, takes: Sequence[Take]) 
 
     def read(shares: list[list[Take]], index: int) -> Iterator[pa.RecordBatch]:
         for take in shares[index]:
-            for batch in Scan(Disk(), take.folder, take.log_partition, options).between(take.first, take.end, None):
+            scan = Scan(Disk(), take.folder, take.log_partition, options)
+            for batch in scan.between(take.first, take.end, None, tells_gap=False):
                 yield _placed(batch, take.first)
 
-    frame = _spread(spark, takes, read, f"{ddl(list(ALL))}, {DAY} date, {FROM_OFFSET} bigint")
-    writer = frame.write.format(table.info.format).mode("overwrite").option("partitionOverwriteMode", "dynamic")
-    writer.partitionBy(*LAYOUT).save(str(table.path))
+    _save(_spread(spark, takes, read, TABLE_SCHEMA), table.info.format, table.path)
+
+
+def _save(frame: DataFrame, format: str, path: Path) -> None:
+    writer = frame.write.format(format).mode("overwrite").option("partitionOverwriteMode", "dynamic")
+    writer.partitionBy(*LAYOUT).save(str(path))
 
 
 def _placed(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:

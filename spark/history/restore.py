@@ -59,7 +59,10 @@ def plan_undo(change: Change, committed: Mapping[Place, Offset], force: bool) ->
 
 def last_to_undo(found: Mapping[str, Change], change_id: str | None) -> Change:
     """The change of an id, or the last restore that was not undone. ClientError if there is none."""
-    undone = {change.of for change in found.values() if change.what == UNDO and change.ended == "done"}
+    undone: set[str] = set()
+    for change in reversed(list(found.values())):  # the undo of an undo makes a restore count again
+        if change.what == UNDO and change.ended == "done" and change.change_id not in undone:
+            undone.add(change.of)
     if change_id is None:
         rest = [one for one in found.values() if one.what != UNDO and one.change_id not in undone]
         if not rest:

@@ -17,13 +17,13 @@ from pyspark.sql import functions as F
 
 from ...runtime.errors import StartError
 from ...runtime.log.disk import Disk, read_file
-from ...runtime.log.folder import INFO_NAME, parse_info
-from ...runtime.log.reading import partition_folders
+from ...runtime.log.folder import INFO_NAME, FolderInfo, parse_info
+from ...runtime.log.reading import partition_of
 from ..columns import ALL, ddl
 from ..options import Options
 from ..scan import Scan
 from ..source import freeze_once
-from .keep import KINDS
+from .keep import KINDS, folders_of
 from .table import DAY, HistoryTable
 
 KEY = ("group", "topic", "partition")
@@ -85,6 +85,17 @@ def diff(
     )
     shown = (f"{side}_{name}" for name in names[:3] for side in ("before", "after"))
     return both.select(*KEY, change.alias("change"), moved.alias("moved"), *shown).orderBy(*KEY)
+
+
+def damaged_files(
+    spark: SparkSession, table: HistoryTable, data: str | Path, groups: Collection[str] | None = None
+) -> list[str]:
+    """The damaged files of what the table has not taken yet, where records of some groups, or of any, can be."""
+    rows = _fresh(spark, table, Path(data).absolute()).where(F.col("kind") == "damage")
+    if groups is not None:
+        total = _info(Path(data)).offsets_partitions
+        rows = rows.where(F.col("log_partition").isin(*{partition_of(group, total) for group in groups}))
+    return sorted({row.notice.partition(": ")[0] for row in rows.select("notice").collect()})
 
 
 def records(spark: SparkSession, table: HistoryTable, data: str | Path | None = None) -> DataFrame:
@@ -162,14 +173,18 @@ def owners(groups: DataFrame) -> DataFrame:
 
 def _fresh(spark: SparkSession, table: HistoryTable, data: Path) -> DataFrame:
     taken_to = table.progress().taken_to
-    found = partition_folders(data)
-    cluster_id = parse_info(data / INFO_NAME, read_file(Disk(), data / INFO_NAME)).cluster_id
+    found = folders_of(data)
+    cluster_id = _info(data).cluster_id
     if cluster_id != table.info.cluster_id:
         raise StartError(
             f"{data}: found the data of cluster {cluster_id}, expected that of {table.info.cluster_id}, whose history"
             f" {table.path} is"
         )
     return fresh(spark, {number: (folder, taken_to.get(number, 0)) for number, folder in found.items()})
+
+
+def _info(data: Path) -> FolderInfo:
+    return parse_info(data / INFO_NAME, read_file(Disk(), data / INFO_NAME))
 
 
 def fresh(spark: SparkSession, places: dict[int, tuple[Path, int]]) -> DataFrame:

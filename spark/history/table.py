@@ -43,6 +43,7 @@ PLAIN_FORMATS = ("parquet", "orc", "json")
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _STAGING = ".spark-staging-"
+_PLACES = "/".join(f"{name}=*" for name in LAYOUT)
 
 
 class TableInfo(NamedTuple):
@@ -190,15 +191,28 @@ class HistoryTable:
         for folder in sorted({each for path in new for each in path.parents if each.is_relative_to(self.path)}):
             self._disk.sync_folder(folder)
 
-    def remove_leftovers(self) -> None:
-        """What a run that was killed had not put in its place yet."""
-        for path in self.path.glob(f"{_STAGING}*"):
+    def remove_leftovers(self, progress: Progress) -> None:
+        """What a run that was killed has left: what no commit covers. The caller is ``alone``.
+
+        The next run would write over most of it, but not over all if it finds less: after damage, or when history was
+        off and compaction went on. Table formats that know transactions have files of their own, which are let be.
+        """
+        found = list(self.path.glob(f"{_STAGING}*"))
+        if self.info.format in PLAIN_FORMATS:
+            found += (path for path in self.path.glob(_PLACES) if not _is_covered(path, progress))
+        for path in found:
             with suppress(FileNotFoundError):
                 shutil.rmtree(path)
 
     @property
     def _commits(self) -> Path:
         return self.path / FOLDER / "commits"
+
+
+def _is_covered(path: Path, progress: Progress) -> bool:
+    """Whether some commit has gone on from the offset that a folder of rows begins at."""
+    number, first = (int(one.name.partition("=")[2]) for one in (path.parent, path))
+    return first < progress.taken_to.get(number, 0)
 
 
 def _read(disk: Disk, path: Path) -> dict[str, Any]:
