@@ -45,6 +45,11 @@ class OffsetWriterActor(SteadfastActor):
         self._flush_is_due = False
         self._draining: list[ReplyTo] = []
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is on its way to the log."""
+        return not (self._gathered or self._in_flight)
+
     def gather(self, message: Append) -> None:
         self._gathered.append(message)
         if not (self._in_flight or self._flush_is_due):
@@ -97,7 +102,7 @@ class OffsetWriterActor(SteadfastActor):
             return  # its group was deleted meanwhile; the records are in the log, in order
 
     def _answer_drained(self) -> None:
-        if not (self._in_flight or self._gathered):
+        if self.is_idle:
             for reply_to in self._draining:
                 reply_to.set(None)
             self._draining.clear()

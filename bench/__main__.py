@@ -14,10 +14,12 @@ from importlib import import_module
 BENCHES = {
     "door": "heartbeats and durable commits a second through TCP, beside a bare server",
     "commit": "what durability costs: group commit beside one sync a commit, and beside none",
+    "start": "until a coordinator is ready on an empty folder: a server's process, and embedded",
     "groups": "memory of a crowd of groups, asleep and awake",
     "members": "a group of many members joins, syncs and rebalances: seconds against members",
     "load": "one partition of the log is loaded, with numpy and without, beside a plain read of its file",
     "compact": "the log's compaction, in one process and in two, beside a copy of its files",
+    "embed": "durable commits of members in process beside those over TCP; thousands of members on one loop",
     "concurrency": "one coordinator serialised in eight ways: actors, locks, loops; writes a report",
     "actors": "actors beside asyncio tasks with queues, pykka's threads and a bare deque",
     "timers": "deadlines on the timing wheel, beside a heap, ordered buckets and asyncio",

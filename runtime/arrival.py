@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import structlog
-
 from ..actors.base import ActorRef
 from ..actors.coordinator import Directory
 from ..actors.messages import AllLoaded, GroupsLoaded, PartitionLoaded
 from ..actors.records import TransactionValue
 from ..actors.transaction_messages import TransactionsLoaded
-from .load_child import Asleep, Awake, Ends, Ids, Job, Piece, Report
+from .load_pieces import Asleep, Awake, Ends, Ids, Job, Piece, Report
 from .loading import newest_producer_id, open_transactions
+from .logs import get_logger
 
 if TYPE_CHECKING:
     from ..actors.ports import Clock
     from .kafka.topics.catalogue import TopicCatalogue
     from .log.offsets_log import OffsetsLog
 
-log = structlog.get_logger()
+log = get_logger("callboard.runtime")
 
 
 class Arrival:

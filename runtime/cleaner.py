@@ -15,24 +15,27 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import structlog
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .config import Settings as NodeSettings
 from .errors import StartError
-from .log.compaction.job import Job, is_due
-from .log.compaction.plan import Plan, make_plan
-from .log.compaction.publish import GRACE_MS
-from .log.compaction.swap import Settings, wall_clock_ms
 from .log.disk import Disk
 from .log.partition import TOPIC, TRANSACTIONS_TOPIC
+
+if TYPE_CHECKING:
+    from .log.compaction.job import Job
+    from .log.compaction.plan import Plan
+from .logs import get_logger
 
 NICENESS = 10
 RETRY_S = 600.0
 """What was due, and still is after a run, waits so long: a transaction is open, or something is wrong."""
 
-log = structlog.get_logger()
+log = get_logger("callboard.runtime")
+
+
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 class Tried(NamedTuple):
@@ -73,15 +76,19 @@ class Cleaner:
 
     async def stop(self) -> None:
         """End the child, too. What it was about is as it was before, or done."""
+        self.halt()
+        if self._task is not None:
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    def halt(self) -> None:
+        """The same without waiting."""
         self._stopping = True
-        if self._task is None:
-            return
-        self._task.cancel()
+        if self._task is not None:
+            self._task.cancel()
         child = self._child  # once: the thread that waits for it forgets it when it ends
         if child is not None:
             child.kill()
-        with suppress(asyncio.CancelledError):
-            await self._task
 
     async def _run(self) -> None:
         while True:
@@ -103,6 +110,9 @@ class Cleaner:
         return [job.folder.name for job in jobs if self._is_due(job)]
 
     def _is_due(self, job: Job) -> bool:
+        from .log.compaction.job import is_due  # which a server that has no log yet does not need
+        from .log.compaction.plan import make_plan
+
         name, now_s = job.folder.name, self._clock_s()
         before = self._tried.get(name)
         try:
@@ -120,6 +130,10 @@ class Cleaner:
         return plan is not None
 
     def _job(self, folder: Path) -> Job:
+        from .log.compaction.job import Job
+        from .log.compaction.publish import GRACE_MS
+        from .log.compaction.swap import Settings
+
         settings = self._settings
         ratio, retention_ms = settings.log_cleaner_min_cleanable_ratio, settings.log_cleaner_delete_retention_ms
         return Job(folder, Settings(self._clock_ms(), "", ratio, retention_ms), GRACE_MS)

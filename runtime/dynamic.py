@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from .config import BY_NAME, LONG_MAX, NUMBER, SETTINGS, Setting, Settings, shown
 from .errors import StartError
-from .kafka.topics.store import replace_file
+from .log.disk import Disk, read_file, replace_file
 
 FILE_NAME = "settings.json"
 VERSION = 1
@@ -76,15 +76,17 @@ class DynamicSettings:
     def __init__(self, static: Settings) -> None:
         self._static = static
         self._path = Path()
+        self._disk = Disk()
         self.broker: Table = {}
         self.all_brokers: Table = {}
         self.settings = LiveSettings(**_values(static))
 
-    def load(self, folder: Path) -> None:
+    def load(self, folder: Path, disk: Disk | None = None) -> None:
         """Read the changes that are kept in a data folder. Raises StartError when the file is damaged or too new."""
         self._path = folder / FILE_NAME
+        self._disk = disk or self._disk
         try:
-            found = json.loads(self._path.read_bytes())
+            found = json.loads(read_file(self._disk, self._path))
             self._check_version(found["version"])
             broker, all_brokers = _checked(found["broker"]), _checked(found[ALL_BROKERS])
             self._apply(broker, all_brokers)
@@ -139,7 +141,7 @@ class DynamicSettings:
 
     def _save(self, broker: Table, all_brokers: Table) -> None:
         whole = {"version": VERSION, "broker": broker, ALL_BROKERS: all_brokers}
-        replace_file(self._path, json.dumps(whole, indent=1).encode() + b"\n")
+        replace_file(self._disk, self._path, json.dumps(whole, indent=1).encode() + b"\n")
 
 
 def kafka_name(name: str) -> str:

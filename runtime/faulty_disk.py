@@ -24,8 +24,8 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
-from .log.disk import Disk
-from .page_cache import CachedFile, CachedFolder, CachedNames, Node, parts_of, system_error
+from .log.disk import Disk, Kind
+from .page_cache import CachedFile, CachedFolder, CachedNames, CachedSlots, Node, parts_of, system_error
 
 SECTOR_BYTES = 512
 """What a disk writes whole or not at all. Smaller ones find more in tests with small files."""
@@ -93,9 +93,13 @@ class FaultyDisk(Disk):
 
     ``wall_ms`` gives the time of a change, in ms since 1970.
 
-    ``watch`` is called with each change that was made: the method's name and the path. Safe in several threads, but
+    ``watch`` is called with each change that was made: the method's name and the path; ``struck`` the same with each
+    operation that a fault has met. Safe in several threads, but
     what happens is a function of the seed only when the operations come in a fixed order.
     """
+
+    is_real = False
+    ahead_bytes = 4096  # in memory there is nothing to gain
 
     def __init__(
         self,
@@ -108,6 +112,7 @@ class FaultyDisk(Disk):
         self.capacity_bytes = capacity_bytes
         self.changes = 0
         self.watch: Callable[[str, str], None] = lambda operation, path: None
+        self.struck: Callable[[str, str], None] = lambda operation, path: None
         self._sector_bytes = sector_bytes
         self._wall_ms = wall_ms
         self._random = random.Random(seed)
@@ -280,6 +285,21 @@ class FaultyDisk(Disk):
             except (FileNotFoundError, NotADirectoryError):
                 return []
 
+    def kind(self, path: Path) -> Kind:
+        with self._guard:
+            self._begin("kind", path, counts=False)
+            try:
+                is_root = not parts_of(path)
+                return "folder" if is_root or isinstance(self._names.node(path), CachedFolder) else "file"
+            except (FileNotFoundError, NotADirectoryError):
+                return "nothing"
+
+    def map(self, fd: int) -> CachedSlots:
+        with self._guard:
+            opened = self._opened(fd)
+            self._begin("map", opened.path, counts=False)
+            return CachedSlots(opened.file, lambda: self._is_off)
+
     def lock(self, fd: int) -> None:
         with self._guard:
             opened = self._opened(fd)
@@ -354,6 +374,7 @@ class FaultyDisk(Disk):
                 raise PowerLoss
         for planned in self._faults:
             if planned.strikes(operation, str(path), self._random):
+                self.struck(operation, str(path))
                 if planned.fault.error:
                     raise system_error(planned.fault.error, path)
                 return True

@@ -14,86 +14,36 @@ import gc
 import json
 import pickle
 import signal
-import struct
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TypeVar
+from typing import BinaryIO, TypeVar
 
-from ..actors.offsets import GroupData
-from ..actors.records import TransactionValue
 from .errors import StartError
-from .log.errors import Damage, UnsupportedCompression
+from .load_pieces import LENGTH, Asleep, Awake, Ends, Ids, Job, Piece, Report
+from .log.disk import Disk
+from .log.errors import UnsupportedCompression
 from .log.newest import load_partition
 from .log.newest_transactions import load_transactions_partition
 
 PIECE = 2000  # groups; to unpickle so many takes a millisecond
-LENGTH = struct.Struct(">I")
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-class Job(NamedTuple):
-    """A partition to load. ``fast``: with numpy if it is there, whose import pays from some size on."""
-
-    partition: int
-    folder: str
-    is_transactions: bool
-    log_bytes: int
-    fast: bool = False
-
-
-class Asleep(NamedTuple):
-    """Some groups of a partition, packed."""
-
-    groups: dict[str, bytes]
-
-
-class Awake(NamedTuple):
-    """Some groups that cannot sleep."""
-
-    groups: dict[str, GroupData]
-
-
-class Ends(NamedTuple):
-    """The largest offsets that are committed for some partitions of topics."""
-
-    offsets: dict[tuple[str, int], int]
-
-
-class Ids(NamedTuple):
-    """Some transactional ids."""
-
-    values: dict[str, TransactionValue]
-
-
-class Report(NamedTuple):
-    """The job is done. ``failure``: why it could not be; then nothing of it was found."""
-
-    records: int = 0
-    unknown_keys: int = 0
-    quarantined: dict[str, str] = {}
-    damages: tuple[Damage, ...] = ()
-    troubles: tuple[str, ...] = ()
-    failure: str = ""
-
-
-Piece = Asleep | Awake | Ends | Ids | Report
-
-
-def run(job: Job) -> Iterator[Piece]:
+def run(job: Job, disk: Disk | None = None) -> Iterator[Piece]:
     """Do a job, here. What cannot be read is in the report."""
     try:
-        yield from _transactions(job) if job.is_transactions else _groups(job)
+        yield from _transactions(job, disk) if job.is_transactions else _groups(job, disk)
     except (OSError, StartError, UnsupportedCompression) as error:
         yield Report(failure=str(error) or repr(error))
 
 
-def _groups(job: Job) -> Iterator[Piece]:
-    loaded = load_partition(Path(job.folder), fast=None if job.fast else False)
+def _groups(job: Job, disk: Disk | None) -> Iterator[Piece]:
+    loaded = load_partition(Path(job.folder), disk, fast=None if job.fast else False)
     yield from map(Ends, _pieces(loaded.ends))
     yield from map(Asleep, _pieces(loaded.asleep))
     yield from map(Awake, _pieces(loaded.awake))
@@ -101,8 +51,8 @@ def _groups(job: Job) -> Iterator[Piece]:
     yield Report(loaded.records, loaded.unknown_keys, loaded.quarantined, *told)
 
 
-def _transactions(job: Job) -> Iterator[Piece]:
-    loaded = load_transactions_partition(Path(job.folder))
+def _transactions(job: Job, disk: Disk | None) -> Iterator[Piece]:
+    loaded = load_transactions_partition(Path(job.folder), disk)
     yield from map(Ids, _pieces(loaded.values))
     yield Report(loaded.records, loaded.unknown_keys, {}, tuple(loaded.damages), tuple(loaded.troubles))
 
@@ -120,12 +70,6 @@ def serve(jobs: Iterable[bytes], out: BinaryIO) -> None:
             out.write(LENGTH.pack(len(data)))
             out.write(data)
         out.flush()
-
-
-def unpack(data: bytes) -> Piece:
-    """A piece, from our own child."""
-    piece: Piece = pickle.loads(data)
-    return piece
 
 
 def main() -> None:

@@ -13,11 +13,9 @@ import os
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-
-import structlog
 
 from ..actors.offsets import GroupData
 from ..actors.records import (
@@ -29,9 +27,10 @@ from ..actors.records import (
     UnknownRecord,
 )
 from .errors import StartError
-from .load_child import LENGTH, Job, Piece, Report, run, unpack
-from .log.disk import Disk
+from .load_pieces import LENGTH, Job, Piece, Report, unpack
+from .log.disk import Disk, file_size
 from .log.manifest import log_files
+from .logs import get_logger
 
 AT_ONCE_BYTES = 4 * 1024 * 1024
 """A log up to this size is read before the server listens: that takes less time than to start a process."""
@@ -43,7 +42,7 @@ COMMAND = "from {package}.load_child import main; main()"
 
 Take = Callable[[Job, Piece], None]
 
-log = structlog.get_logger()
+log = get_logger("callboard.runtime")
 
 
 class Loading:
@@ -66,19 +65,25 @@ class Loading:
                 self._open.setdefault(record.producer_id, set()).add(record.group_id)
 
 
-def make_job(partition: int, folder: Path, is_transactions: bool, disk: Disk | None = None) -> Job:
+def make_job(partition: int, folder: Path, is_transactions: bool, disk: Disk) -> Job:
     """A partition to load, with its size. What is wrong with its folder the job will say."""
     size = 0
     with suppress(OSError, StartError):
-        size = sum(file.path.stat().st_size for file in log_files(disk or Disk(), folder).files)
+        size = sum(file_size(disk, file.path) for file in log_files(disk, folder).files)
     return Job(partition, str(folder), is_transactions, size)
 
 
-def load_at_once(jobs: Iterable[Job], take: Take) -> None:
+def load_at_once(jobs: Iterable[Job], take: Take, disk: Disk | None = None) -> None:
     """Do all jobs here and now; ``take`` gets every piece."""
     for job in jobs:
-        for piece in run(job):
+        for piece in _run(job, disk):
             take(job, piece)
+
+
+def _run(job: Job, disk: Disk | None = None) -> Iterator[Piece]:
+    from .load_child import run  # which nobody needs whose log is empty
+
+    return run(job, disk)
 
 
 async def load_beside(jobs: Iterable[Job], take: Take) -> None:
@@ -95,7 +100,7 @@ async def load_beside(jobs: Iterable[Job], take: Take) -> None:
 
 
 def _done_here(job: Job) -> list[Piece]:
-    return list(run(job))
+    return list(_run(job))
 
 
 def _processors() -> int:

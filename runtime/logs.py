@@ -1,7 +1,10 @@
-"""Where log lines go: standard error, for a person on a terminal and as JSON lines anywhere else.
+"""Where log lines go.
 
-The lines of libraries that use ``logging`` (pykka, asyncio) take the same way, so that whoever reads the stream reads
-one format.
+Of a command: to standard error, for a person on a terminal and as JSON lines anywhere else. The lines of libraries that
+use ``logging`` (pykka, asyncio) take the same way, so that whoever reads the stream reads one format.
+
+In somebody else's program: where that program says. One that has configured structlog gets them there, with their
+fields, any other by ``logging``; nothing is configured for it, and structlog is not even imported.
 """
 
 from __future__ import annotations
@@ -9,11 +12,45 @@ from __future__ import annotations
 import importlib
 import logging
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from structlog.typing import Processor
+
+
+class Logger:
+    """Says what happened, with fields, as structlog's loggers do."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def info(self, event: str, **fields: object) -> None:
+        self._say("info", event, fields)
+
+    def warning(self, event: str, **fields: object) -> None:
+        self._say("warning", event, fields)
+
+    def error(self, event: str, **fields: object) -> None:
+        self._say("error", event, fields)
+
+    def exception(self, event: str, **fields: object) -> None:
+        """From within an ``except``: with the traceback."""
+        self._say("exception", event, fields)
+
+    def _say(self, method: str, event: str, fields: Mapping[str, object]) -> None:
+        structlog = sys.modules.get("structlog")
+        if structlog is not None and structlog.is_configured():
+            getattr(structlog.get_logger(), method)(event, **fields)
+            return
+        text = " ".join([event, *(f"{name}={value!r}" for name, value in fields.items())])
+        getattr(logging.getLogger(self._name), method)("%s", text)
+
+
+def get_logger(name: str) -> Logger:
+    """``name`` is that of the logger of ``logging``: "callboard.runtime"."""
+    return Logger(name)
 
 
 def import_structlog() -> Any:

@@ -9,24 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack, suppress
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pykka
-import structlog
 
 from ..actors.base import ActorRef
 from ..actors.coordinator import CoordinatorActor, Directory
 from ..actors.errors import CoordinatorError
-from ..actors.messages import Drain, Shutdown
+from ..actors.messages import Drain, GroupRequest, Shutdown, TxnOffsetCommit
+from ..actors.ports import ReplyTo
 from ..actors.transaction_coordinator import TransactionsActor, TransactionSurroundings
 from ..actors.transactions import Transaction
 from ..actors.writer import OffsetWriterActor
 from .arrival import Arrival
-from .cleaner import Cleaner
-from .clock import SystemClock, SystemRandom
 from .config import LISTEN_BACKLOG
 from .descriptors import Places, connections_max
 from .dynamic import DynamicSettings
@@ -34,17 +33,23 @@ from .errors import StartError
 from .kafka.connection import Connection
 from .kafka.idle import IdleWatch
 from .kafka.topics.catalogue import TopicCatalogue
-from .load_child import Job, Report
+from .load_pieces import Job, Report
 from .loading import AT_ONCE_BYTES, load_at_once, load_beside, make_job
-from .log.folder import DataFolder
+from .log.folder import DataFolder, random_cluster_id
 from .log.offsets_log import OffsetsLog
 from .log.partition import TRANSACTIONS_TOPIC, folder_name
+from .logs import get_logger
+from .surround import Around, Origin
 from .system import System
 
 if TYPE_CHECKING:
+    from .cleaner import Cleaner
     from .config import Options, Settings
+    from .member.channel import Channel
+    from .reply import Reply
+    from .tap import Tap
 
-log = structlog.get_logger()
+log = get_logger("callboard.runtime")
 
 NODE_ID = 1
 TOPICS_SYNC_INTERVAL_S = 1.0  # end offsets of topics survive a crash of the process at once, a power cut after this
@@ -52,21 +57,30 @@ STOP_TIMEOUT_S = 5.0  # to answer and sync what was decided; then the connection
 
 
 class Node:
-    """One coordinator that serves Kafka clients. ``start`` and ``stop`` once each, on the loop that it lives on."""
+    """One coordinator. ``start``, then ``stop`` or ``halt``, once each, on the loop that it lives on.
+
+    It serves Kafka's clients by a socket, and whoever is in this process by ``ask``. ``tap``: sees, and may change,
+    what is asked and answered, both ways.
+    """
 
     node_id = NODE_ID
 
-    def __init__(self, settings: Settings, options: Options) -> None:
+    def __init__(self, settings: Settings, options: Options, around: Around | None = None) -> None:
+        self.around = around or Around()
+        self.tap: Tap | None = None
         self.configs = DynamicSettings(settings)
         self.settings: Settings = self.configs.settings
         self.options = options
-        self.clock = SystemClock()
-        self.random = SystemRandom()
+        self.clock = self.around.clock
+        self.random = self.around.random
         self.connections: set[Connection] = set()
         self.places: Places
         self._idle_watch = IdleWatch(self.connections, settings.connections_max_idle_ms, self.later)
-        self._cleaner = Cleaner(options.data, self.settings)
+        self._cleaner: Cleaner | None = None
         self._unsent: list[Connection] = []
+        self._takes_requests = True
+        self._asked: set[Reply] = set()  # in this process, and not answered yet
+        self.channels: dict[Channel, None] = {}  # of members in this process: they are closed at the end
         self._loop: asyncio.AbstractEventLoop
         self.groups = Directory(self.settings)
         self.advertised_host = ""
@@ -79,44 +93,57 @@ class Node:
         self.transactions: ActorRef
         self.transaction_table: dict[str, Transaction]
         self._writer: ActorRef
-        self._server: asyncio.Server
-        self._topics_sync: asyncio.Task[None]
+        self._server: asyncio.Server | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._arrival: Arrival
         self._loading: asyncio.Task[None]
 
-    async def start(self, listening_socket: socket.socket) -> None:
+    async def start(self, listening_socket: socket.socket | None = None) -> None:
         """Recover, accept connections, load; a small log is loaded before. StartError where a person can mend it.
 
-        Groups and transactional ids that are not loaded yet are refused, see ``wait_until_loaded``.
+        Groups and transactional ids that are not loaded yet are refused, see ``wait_until_loaded``. Without a socket
+        nobody can connect.
         """
-        self._loop = loop = asyncio.get_running_loop()
-        host, port = listening_socket.getsockname()[:2]
-        self.advertised_host, self.advertised_port = self.options.advertised or (self.options.listen_host or host, port)
+        self._loop = asyncio.get_running_loop()
+        self._advertise(listening_socket)
         try:
-            offsets_log, folder = self._open_data(self.options.data)
+            offsets_log, folder = self._open_data()
             jobs = self._jobs(offsets_log)
             self._start_actors(offsets_log, folder)
             self._arrival = Arrival(self.groups, self.topics, offsets_log, self.clock)
-            loads_beside = sum(job.log_bytes for job in jobs) > AT_ONCE_BYTES
+            loads_beside = self._has_others and sum(job.log_bytes for job in jobs) > AT_ONCE_BYTES
             if not loads_beside:
-                load_at_once(jobs, self._arrival.take)
+                load_at_once(jobs, self._arrival.take, self.around.disk)
                 await self._arrival.finish(self.transactions)
+            if listening_socket is not None:
+                self._server = await self._loop.create_server(
+                    lambda: Connection(self), sock=listening_socket, backlog=LISTEN_BACKLOG
+                )
         except BaseException:
-            self._close_data()
+            self._give_up()
             raise
-        self._topics_sync = loop.create_task(self._sync_topics())
         self._idle_watch.start()
-        self._cleaner.start()
-        self._server = await loop.create_server(lambda: Connection(self), sock=listening_socket, backlog=LISTEN_BACKLOG)
-        self._loading = loop.create_task(self._load_beside(jobs) if loads_beside else asyncio.sleep(0))
+        self._start_cleaner()
+        self._loading = self._start_task(self._load_beside(jobs) if loads_beside else _nothing())
+        self._start_task(self._sync_topics())
+
+    def _give_up(self) -> None:
+        """The start has failed, or somebody has cancelled it."""
+        if hasattr(self, "system"):
+            self.system.halt()
+        self._close_data()
+
+    def _advertise(self, listening_socket: socket.socket | None) -> None:
+        """Where clients are told to go."""
+        if self.options.advertised:
+            self.advertised_host, self.advertised_port = self.options.advertised
+        elif listening_socket is not None:
+            host, self.advertised_port = listening_socket.getsockname()[:2]
+            self.advertised_host = self.options.listen_host or host
 
     async def stop(self) -> None:
         """Take nothing new, answer what was decided, sync, close."""
-        self._server.close()
-        self._loading.cancel()
-        await asyncio.wait({self._loading})  # what has failed there was told, and is no reason not to stop
-        for connection in self.connections:
-            connection.stop_reading()
+        await self._take_nothing_new()
         try:
             async with asyncio.timeout(STOP_TIMEOUT_S):
                 await self._settle()
@@ -124,11 +151,92 @@ class Node:
             log.error("not everything could be written in time", timeout_s=STOP_TIMEOUT_S, reason=repr(error))
         for connection in list(self.connections):
             connection.close()
-        self._topics_sync.cancel()
-        self._idle_watch.stop()
-        await self._cleaner.stop()
+        self._cancel_tasks()
+        if self._cleaner is not None:
+            await self._cleaner.stop()
         self.system.stop_all(block=False)
-        await asyncio.to_thread(self._close_data)
+        await self._beside(self._close_data)
+        self._disappoint()
+
+    async def _take_nothing_new(self) -> None:
+        self._takes_requests = False
+        if self._server is not None:
+            self._server.close()
+        self._loading.cancel()
+        await asyncio.wait({self._loading})  # what has failed there was told, and is no reason not to stop
+        for connection in self.connections:
+            connection.stop_reading()
+
+    def _cancel_tasks(self) -> None:
+        self._idle_watch.stop()
+        for task in self._tasks:
+            task.cancel()
+
+    def halt(self) -> None:
+        """End as a process does that is killed: nobody is answered, nothing is tidied, the disk stays as it is.
+
+        Another node on the same disk, or on what ``FaultyDisk.kill`` or ``crash`` left of it, is the next process.
+        """
+        self._takes_requests = False
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self.connections):
+            connection.abort()
+        self._cancel_tasks()
+        if self._cleaner is not None:
+            self._cleaner.halt()
+        with ExitStack() as ending:  # last first; all of them, whatever goes wrong with one
+            ending.callback(self._disappoint)
+            ending.callback(self.system.halt)
+            if self._folder is not None:
+                ending.callback(self._folder.close)
+            ending.callback(self.topics.halt)
+            if self._log is not None:
+                ending.callback(self._log.halt)
+
+    # In this process -------------------------------------------------------------------------------------------------
+
+    def ask(self, message: GroupRequest, origin: Origin) -> Reply:
+        """Ask a group as a client does, without a socket. The answer comes when it would leave for a client.
+
+        It is waited for as long as it takes. pykka.ActorDeadError when the node has stopped before it answered.
+        """
+        reply = self.system.dispatcher.new_reply()
+        reply.timeout_s = float("inf")
+        if not self._takes_requests:
+            reply.set_exception(_stopped())
+        elif self.tap is None:
+            self.post(message, reply)
+        else:
+            self.tap.ask(self, message, origin, reply)
+        if not reply.done():
+            self._asked.add(reply)
+            reply.on_done(self._asked.discard)
+        return reply
+
+    def _disappoint(self) -> None:
+        """Nobody will answer any more what was asked in this process."""
+        for channel in tuple(self.channels):
+            channel.close()
+        for reply in tuple(self._asked):
+            reply.set_exception(_stopped())
+
+    def post(self, message: GroupRequest, reply_to: ReplyTo) -> None:
+        """Send a request to where it belongs."""
+        if isinstance(message, TxnOffsetCommit):
+            self.transactions.post(message, reply_to)
+        else:
+            self.groups.post(message, reply_to)
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether something is on its way to the log. To be asked on the loop, between two turns of actors."""
+        writer: OffsetWriterActor | None = self._writer.actor_inbox.actor
+        return writer is not None and not writer.is_idle
+
+    async def drain(self) -> None:
+        """Until nothing is on its way to the log any more."""
+        await self._writer.ask(Drain(), block=False)
 
     @property
     def offsets_log(self) -> OffsetsLog | None:
@@ -138,7 +246,7 @@ class Node:
     @property
     def compactions(self) -> int:
         """How often this server has begun to compact its log."""
-        return self._cleaner.runs
+        return 0 if self._cleaner is None else self._cleaner.runs
 
     @property
     def log_failure(self) -> str:
@@ -158,7 +266,7 @@ class Node:
         await self.transactions.ask(Shutdown(), block=False)
         await self.groups.coordinator.ask(Shutdown(), block=False)
         await self._shut_groups()
-        await self._writer.ask(Drain(), block=False)
+        await self.drain()
         await self._shut_groups()
         await self.transactions.ask(Shutdown(), block=False)
 
@@ -189,31 +297,42 @@ class Node:
 
     # Data ------------------------------------------------------------------------------------------------------------
 
-    def _open_data(self, path: Path) -> tuple[OffsetsLog, DataFolder]:
-        settings = self.settings
-        self._folder = DataFolder(
-            path, settings.offsets_topic_num_partitions, settings.transaction_state_log_num_partitions
+    def _open_data(self) -> tuple[OffsetsLog, DataFolder]:
+        settings, path, around = self.settings, self.options.data, self.around
+        self._folder = folder = DataFolder(
+            path,
+            settings.offsets_topic_num_partitions,
+            settings.transaction_state_log_num_partitions,
+            disk=around.disk,
+            new_cluster_id=lambda: random_cluster_id(lambda: UUID(self.random.uuid())),
         )
-        self.cluster_id = self._folder.cluster_id
-        partitions = self._folder.offsets_partitions + self._folder.transactions_partitions
-        self.places = Places(connections_max(partitions), self.clock.monotonic_ms)
-        self.configs.load(path)
+        self.cluster_id = folder.cluster_id
+        self._count_places(folder.offsets_partitions + folder.transactions_partitions)
+        self.configs.load(path, around.disk)
         self._log = OffsetsLog(
             path,
-            self._folder.offsets_partitions,
-            transactions_partitions=self._folder.transactions_partitions,
+            folder.offsets_partitions,
+            transactions_partitions=folder.transactions_partitions,
             sync=self.options.sync,
             segment_bytes=settings.offsets_topic_segment_bytes,
             segment_ms=settings.log_roll_ms,
             max_message_bytes=settings.message_max_bytes,
             flush_interval_ms=settings.log_flush_interval_ms,
+            disk=around.disk,
+            clock=around.log_clock,
+            threads=around.threads(),
         )
         self._log.open()
-        own = self._folder.offsets_partitions, self._folder.transactions_partitions
-        self.topics = TopicCatalogue(path, settings, self.random, own)
+        own = folder.offsets_partitions, folder.transactions_partitions
+        self.topics = TopicCatalogue(path, settings, self.random, own, around.disk)
         for name, partitions in self.options.topics:
             self._make_topic(name, partitions)
-        return self._log, self._folder
+        return self._log, folder
+
+    def _count_places(self, partitions: int) -> None:
+        """The log's files take descriptors from the connections; those in memory take none."""
+        most = connections_max(partitions) if self.around.disk.is_real else sys.maxsize
+        self.places = Places(most, self.clock.monotonic_ms)
 
     def _make_topic(self, name: str, partitions: int) -> None:
         topic = self.topics.get(name)
@@ -238,14 +357,38 @@ class Node:
         while True:
             await asyncio.sleep(TOPICS_SYNC_INTERVAL_S)
             try:
-                await asyncio.to_thread(self.topics.sync)
+                await self._beside(self.topics.sync)
             except OSError as error:
                 log.error("the end offsets of topics could not be synced", reason=str(error))
+
+    async def _beside(self, call: Callable[[], object]) -> None:
+        """Do what blocks, in another thread if there may be one."""
+        if self.around.has_children:
+            await asyncio.to_thread(call)
+        else:
+            call()
+
+    @property
+    def _has_others(self) -> bool:
+        """Whether there may be other processes, and they find the files."""
+        return self.around.has_children and self.around.disk.is_real
+
+    def _start_cleaner(self) -> None:
+        if self._has_others and self.settings.log_cleaner_enable:
+            from .cleaner import Cleaner
+
+            self._cleaner = Cleaner(self.options.data, self.settings)
+            self._cleaner.start()
+
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(work)
+        self._tasks.append(task)
+        return task
 
     # Actors ----------------------------------------------------------------------------------------------------------
 
     def _start_actors(self, offsets_log: OffsetsLog, folder: DataFolder) -> None:
-        self.system = system = System.on_loop(self._loop, self.clock)
+        self.system = system = System(self.around.dispatcher(self._loop), self.clock)
         timer = system.start_timer()
         self._writer = system.spawn(OffsetWriterActor, offsets_log, self.clock)
         self.groups.unserved.loading.update(offsets_log.partitions_with_data())
@@ -281,10 +424,12 @@ class Node:
         return self._arrival
 
     def _jobs(self, offsets_log: OffsetsLog) -> list[Job]:
-        root, first = self.options.data, offsets_log.first_transactions_partition
-        groups = [make_job(number, root / folder_name(number), False) for number in offsets_log.partitions_with_data()]
+        root, first, disk = self.options.data, offsets_log.first_transactions_partition, self.around.disk
+        groups = [
+            make_job(number, root / folder_name(number), False, disk) for number in offsets_log.partitions_with_data()
+        ]
         transactions = [
-            make_job(number, root / folder_name(number - first, TRANSACTIONS_TOPIC), True)
+            make_job(number, root / folder_name(number - first, TRANSACTIONS_TOPIC), True, disk)
             for number in offsets_log.transactions_with_data()
         ]
         return [*transactions, *groups]
@@ -301,3 +446,12 @@ class Node:
             await self._arrival.finish(self.transactions)
         except Exception:
             log.exception("what was loaded could not be taken up")
+
+
+def _stopped() -> tuple[type[BaseException], BaseException, None]:
+    """As ``sys.exc_info()`` gives it: what is heard by who asks a node that does not answer any more."""
+    return pykka.ActorDeadError, pykka.ActorDeadError("the coordinator has stopped"), None
+
+
+async def _nothing() -> None:
+    """There is nothing to load."""

@@ -8,9 +8,7 @@ exit code 2.
 from __future__ import annotations
 
 import asyncio
-import errno
 import gc
-import ipaddress
 import os
 import signal
 import socket
@@ -26,7 +24,7 @@ from . import config, logs
 from .cli import make_app
 from .config import Address, Options, Settings
 from .descriptors import raise_limit
-from .errors import StartError
+from .listening import bind, bind_watch
 
 if TYPE_CHECKING:
     from .node import Node
@@ -97,59 +95,6 @@ def serve(
         listening_socket = sockets.enter_context(bind(options))
         watch_socket = None if options.metrics is None else sockets.enter_context(bind_watch(options.metrics))
         run_node(settings, options, listening_socket, watch_socket)
-
-
-def resolve(option: str, address: Address) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
-    """The family and address to bind; of a name with several addresses the IPv4 one, as Java (and so Kafka) does."""
-    try:
-        found = socket.getaddrinfo(address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (OSError, UnicodeError) as error:
-        raise StartError(
-            f"cannot find the host of {option} {address}: expected a name or address of this machine"
-        ) from error
-    family, _, _, _, bindable = min(found, key=lambda one: one[0] != socket.AF_INET)
-    return family, bindable
-
-
-def bind(options: Options) -> socket.socket:
-    """Bind and listen, so that the port is ours before the data folder is touched. Raises StartError."""
-    address = Address(options.listen_host, options.listen_port)
-    family, bindable = resolve("--listen", address)
-    if options.advertised is None and ipaddress.ip_address(bindable[0].partition("%")[0]).is_unspecified:
-        raise StartError(
-            f"--listen {address} listens on all addresses, and clients need one to come back to: "
-            f"give it with --advertised HOST:PORT"
-        )
-    return listen_on("--listen", address, family, bindable)
-
-
-def bind_watch(address: Address) -> socket.socket:
-    """The same for --metrics, which may listen on all addresses: nobody is sent there."""
-    return listen_on("--metrics", address, *resolve("--metrics", address))
-
-
-def listen_on(option: str, address: Address, family: socket.AddressFamily, bindable: tuple[Any, ...]) -> socket.socket:
-    listening_socket = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        # Connections of a process before us may linger for a minute in TIME_WAIT; they are no reason to refuse.
-        listening_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening_socket.bind(bindable)
-        listening_socket.listen(config.LISTEN_BACKLOG)
-    except OSError as error:
-        listening_socket.close()
-        raise StartError(why_not_bound(option, address, error)) from error
-    return listening_socket
-
-
-def why_not_bound(option: str, address: Address, error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return (
-            f"port {address.port} of {address.host or 'this machine'} is in use by another program: stop that one, "
-            f"or choose another port with {option} (port 0 takes a free one)"
-        )
-    if error.errno == errno.EACCES:
-        return f"may not listen on {address}: ports below 1024 need a privilege; choose another with {option}"
-    return f"cannot listen on {address}: {error.strerror}; choose an address of this machine with {option}"
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

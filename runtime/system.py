@@ -17,6 +17,7 @@ from typing import Any, Self
 from ..actors.base import Actor, ActorRef, running_on
 from ..actors.ports import Clock
 from ..actors.timer import TimerActor
+from .alarm import Alarm
 from .clock import SystemClock
 from .dispatcher import Dispatcher, LoopDispatcher
 from .registry import Registry
@@ -34,6 +35,7 @@ class System:
     def __init__(self, dispatcher: Dispatcher, clock: Clock | None = None) -> None:
         """``clock`` is what ``start_timer`` goes by; None means the machine's, or a simulation's own."""
         self.dispatcher = dispatcher
+        self._alarms: list[Alarm] = []
         self.clock: Clock = clock or (dispatcher.clock if isinstance(dispatcher, Simulation) else SystemClock())
 
     @classmethod
@@ -77,6 +79,7 @@ class System:
         ``due_ms`` is on ``system.clock.monotonic_ms()``, which is virtual in a simulation.
         """
         alarm = self.dispatcher.new_alarm(self.clock)
+        self._alarms.append(alarm)
         alarm.actor = timer = self.spawn(TimerActor, self.clock, alarm)
         return timer
 
@@ -92,6 +95,12 @@ class System:
         """The awaitable twin of ``stop_all()``."""
         results: list[bool] = await self.registry.stop_in_order()
         return results
+
+    def halt(self) -> None:
+        """End as a process does that is killed: no message is handled any more, and whoever asks is told so at once."""
+        for alarm in self._alarms:
+            alarm.clear()
+        self.dispatcher.abandon_all()
 
     def stats(self) -> Stats:
         """What lives, what waits, what was done; see ``runtime.stats``. Costs one walk through all actors."""

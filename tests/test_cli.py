@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from callboard import __version__
-from callboard.runtime import serve
 from callboard.runtime.config import SETTINGS, Options
+from callboard.runtime.listening import bind
 from callboard.runtime.log.folder import FORMAT, INFO_NAME
 
 DEADLINE_S = 60.0  # for a process that hangs; no test waits for it otherwise
@@ -245,17 +245,17 @@ def test_a_data_folder_in_use_is_refused_and_free_after_a_stop(tmp_path: Path) -
 
 def test_a_port_is_free_again_at_once_after_its_server_stopped() -> None:
     """A restart does not have to wait until the kernel has forgotten the connections of the process before."""
-    with serve.bind(Options("127.0.0.1", 0)) as listening, socket.create_connection(listening.getsockname()) as client:
+    with bind(Options("127.0.0.1", 0)) as listening, socket.create_connection(listening.getsockname()) as client:
         port = listening.getsockname()[1]
         accepted, _ = listening.accept()
         accepted.close()  # the server's side goes first, so the connection lingers on the server's port
         assert client.recv(1) == b""
-    with serve.bind(Options("127.0.0.1", port)) as again:
+    with bind(Options("127.0.0.1", port)) as again:
         assert again.getsockname()[1] == port
 
 
 def test_all_addresses_are_fine_when_clients_are_told_where_to_go() -> None:
-    with serve.bind(Options("0.0.0.0", 0, advertised=("host", 1))) as listening:
+    with bind(Options("0.0.0.0", 0, advertised=("host", 1))) as listening:
         assert listening.getsockname()[0] == "0.0.0.0"
 
 

@@ -67,7 +67,7 @@ def test_a_refused_change_changes_nothing(tmp_path: Path) -> None:
 
 def test_a_change_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
     configs = opened(tmp_path)
-    (tmp_path / f"{FILE_NAME}.tmp").mkdir()
+    (tmp_path / f"{FILE_NAME}.new").mkdir()
     with pytest.raises(OSError):
         configs.change({"group_max_size": 9}, {})
     assert configs.settings.group_max_size == MAX_SIZE.default
@@ -352,10 +352,10 @@ async def test_a_topic_whose_growth_cannot_be_kept_stays_as_it_was(tmp_path: Pat
     async with open_door(tmp_path) as door:
         client = await door.connect()
         raise_ends(door)
-        (tmp_path / "topics.json.tmp").mkdir()
+        (tmp_path / "topics.json.new").mkdir()
         assert await grow(client, "t", 5) == "KAFKA_STORAGE_ERROR"
         assert ends(door) == [7, 8, 9]
-        (tmp_path / "topics.json.tmp").rmdir()
+        (tmp_path / "topics.json.new").rmdir()
         await door.restart()
         assert ends(door) == [7, 8, 9]
         assert await grow(await door.connect(), "t", 5) == "NONE"

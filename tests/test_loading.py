@@ -20,11 +20,12 @@ from callboard.actors import coordinator
 from callboard.actors.group import GroupActor
 from callboard.actors.javahash import offsets_partition
 from callboard.actors.records import GroupRecord, GroupValue, OffsetRecord, OffsetValue
-from callboard.runtime import load_child, loading
+from callboard.runtime import load_child, load_pieces, loading
 from callboard.runtime import node as node_module
-from callboard.runtime.load_child import Job
+from callboard.runtime.load_pieces import Job
 from callboard.runtime.loading import Take, load_at_once
 from callboard.runtime.log.batch import encode_batch, frame_record
+from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.newest import Loaded, load_partition
 from callboard.runtime.log.partition import folder_name
 from callboard.runtime.log.records import encode
@@ -254,8 +255,8 @@ def test_a_signal_to_all_of_a_service_does_not_end_a_process_that_loads(tmp_path
                 child.send_signal(end_it)
             child.stdin.write(job)
             child.stdin.flush()
-            (size,) = load_child.LENGTH.unpack(child.stdout.read(load_child.LENGTH.size))
-            assert load_child.unpack(child.stdout.read(size)) == load_child.Report()
+            (size,) = load_pieces.LENGTH.unpack(child.stdout.read(load_pieces.LENGTH.size))
+            assert load_pieces.unpack(child.stdout.read(size)) == load_pieces.Report()
         child.stdin.close()
     assert child.returncode == 0
 
@@ -266,10 +267,10 @@ async def test_a_partition_that_cannot_be_read_costs_its_own_groups(
 ) -> None:
     write_log(tmp_path, [committed(group_id, 7) for group_id in GROUPS])
 
-    def broken(folder: Path, *, fast: bool | None) -> Loaded:
+    def broken(folder: Path, disk: Disk | None, *, fast: bool | None) -> Loaded:
         if folder.name == folder_name(SLOW):
             raise OSError(5, f"{folder}: the disk is gone")
-        return load_partition(folder, fast=fast)
+        return load_partition(folder, disk, fast=fast)
 
     monkeypatch.setattr(load_child, "load_partition", broken)
     async with open_door(tmp_path) as door:

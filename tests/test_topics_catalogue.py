@@ -30,8 +30,10 @@ from callboard.runtime.kafka.topics.catalogue import (
     TopicCatalogue,
     transactions_topic_id,
 )
-from callboard.runtime.kafka.topics.ends import GROW_SLOTS, SLOT_BYTES, free_run
+from callboard.runtime.kafka.topics.ends import GROW_SLOTS, free_run
 from callboard.runtime.kafka.topics.store import Table, TopicRow, id_text, save_table
+from callboard.runtime.log.disk import Disk
+from callboard.runtime.log.slots import SLOT_BYTES
 
 SETTINGS = Settings(offsets_topic_num_partitions=3)
 
@@ -174,7 +176,7 @@ def test_a_topic_of_that_name_from_before_is_still_there(tmp_path: Path) -> None
     """Once a client could make one."""
     row = TopicRow(TRANSACTIONS_TOPIC, UUID(int=5), 2, 1)
     opened(tmp_path).close()
-    save_table(tmp_path / "topics.json", Table(UUID(int=1), 0, (row,)))
+    save_table(tmp_path / "topics.json", Table(UUID(int=1), 0, (row,)), Disk())
     catalogue = opened(tmp_path)
     topic = catalogue.get(TRANSACTIONS_TOPIC)
     assert topic is not None
@@ -456,7 +458,7 @@ def test_damage_stops_the_start_with_one_clear_line(
 
 def test_a_first_start_that_was_cut_short_is_begun_again(tmp_path: Path) -> None:
     (tmp_path / "topics.ends").write_bytes(b"half")
-    (tmp_path / "topics.json.tmp").write_text("{")
+    (tmp_path / "topics.json.new").write_text("{")
     catalogue = opened(tmp_path)
     catalogue.create("plays", 1)
     catalogue.close()

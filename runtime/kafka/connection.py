@@ -169,14 +169,18 @@ class Connection(asyncio.Protocol):
         self, route: Route, correlation_id: int, data: bytes, position: int, id_length: int, behind: int
     ) -> None:
         request = self._read(route, data, position, id_length, behind)
-        call = Call(self, route.schema, correlation_id, request)
+        tap = self.node.tap
+        call = (Call if tap is None else tap.call)(self, route.schema, correlation_id, request)
         self._calls.append(call)
         if not route.overlaps:
             self._is_alone = True
         elif len(self._calls) >= MAX_CALLS_OPEN:
             self._pause()
         try:
-            route.handle(call)
+            if tap is None:
+                route.handle(call)
+            else:
+                tap.handle(call, route.handle)
         except Exception as error:
             self._calls.pop()
             log.exception("a bug in %s version %s", route.schema.name, route.schema.version)
@@ -316,6 +320,11 @@ class Connection(asyncio.Protocol):
         self._is_heard = bool(self._calls)  # its answer will be a sign of life, too
         return self._quiet_looks
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the client is there, as far as we know, and hears our answers."""
+        return not (self._is_gone or self._is_closed)
+
     def stop_reading(self) -> None:
         """The server is stopping: answers still go out, requests no longer come in."""
         self._is_stopping = True
@@ -327,6 +336,12 @@ class Connection(asyncio.Protocol):
             self._is_closed = True
             self._forget_waiting()
             self._transport.close()
+
+    def abort(self) -> None:
+        """The server dies: what was answered and not sent is lost too."""
+        self._is_closed = True
+        self._forget_waiting()
+        self._transport.abort()
 
 
 def _open_route(kind: int) -> Route:

@@ -14,14 +14,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import structlog
-
+from ..logs import get_logger
 from .disk import Disk
 from .partition import SyncJob
 from .partitions import Partitions
 from .threads import Call, Threads
 
-log = structlog.get_logger()
+log = get_logger("callboard.log")
 
 
 class OldJournal(NamedTuple):

@@ -13,14 +13,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import structlog
-
+from ..logs import get_logger
 from .disk import Disk, read_file, replace_file
 
 NAME = ".clean_shutdown"
 VERSION = 1
 
-log = structlog.get_logger()
+log = get_logger("callboard.log")
 
 
 class CleanEnd(NamedTuple):

@@ -10,8 +10,14 @@ import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
+
+from .slots import MappedSlots, Slots
 
 FILE_MODE = 0o644
+
+Kind = Literal["file", "folder", "broken link", "nothing"]
+"""What may be found where a path leads."""
 
 
 def _sync_data_call() -> Callable[[int], object]:
@@ -29,6 +35,12 @@ _sync_data = _sync_data_call()
 
 class Disk:
     """The real disk."""
+
+    is_real = True
+    """Whether others find the files too: another process, or a mapping of the system's."""
+
+    ahead_bytes = 1024 * 1024
+    """How far ahead of its content the journal is allocated: larger steps are no faster."""
 
     def open(self, path: Path, flags: int) -> int:
         """A file descriptor; ``flags`` are those of ``os.open``."""
@@ -74,6 +86,17 @@ class Disk:
     def names(self, path: Path) -> list[str]:
         """The names in a folder; none when there is no such folder."""
         return sorted(os.listdir(path)) if path.is_dir() else []
+
+    def kind(self, path: Path) -> Kind:
+        if path.is_dir():
+            return "folder"
+        if path.exists():
+            return "file"
+        return "broken link" if path.is_symlink() else "nothing"
+
+    def map(self, fd: int) -> Slots:
+        """A file's content as numbers; as many as it has now. The descriptor must be one to read and write."""
+        return MappedSlots(fd, self.size(fd))
 
     def lock(self, fd: int) -> None:
         """Lock an open file for this process until it is closed; BlockingIOError when another process has it."""

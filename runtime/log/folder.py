@@ -17,9 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-import structlog
-
 from ..errors import StartError
+from ..logs import get_logger
 from .adopt import counts_of, refuse_kafkas, refuse_strangers
 from .disk import Disk, read_file, replace_file, write_all
 
@@ -32,7 +31,7 @@ DEFAULT_PARTITIONS = 50  # Kafka's offsets.topic.num.partitions and transaction.
 
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 
-log = structlog.get_logger()
+log = get_logger("callboard.log")
 
 
 class FolderInfo(NamedTuple):
@@ -179,10 +178,11 @@ def lock_folder(disk: Disk, path: Path) -> int:
     except BlockingIOError:
         holder = disk.read(fd, 20, 0).decode(errors="replace").strip() or "unknown"
         disk.close(fd)
-        raise StartError(
-            f"{path}: in use by process {holder}, expected no other process; stop that one, or choose another data"
-            " folder"
-        ) from None
+        if holder == str(os.getpid()):
+            found = "this one; stop the other coordinator in it"
+        else:
+            found = "expected no other process; stop that one"
+        raise StartError(f"{path}: in use by process {holder}, {found}, or choose another data folder") from None
     except OSError:
         disk.close(fd)
         raise

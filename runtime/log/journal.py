@@ -41,7 +41,7 @@ A file of a version that knew one mark only is taken for one of "always": then w
 """
 
 MARK_BYTES = 4
-ZEROS = bytes(1024 * 1024)  # as good as larger steps, and a millisecond is all that a round ever waits for one
+ZEROS = bytes(Disk.ahead_bytes)  # a millisecond is all that a round ever waits for a step
 
 _FRAME = Struct(">II")
 _START = Struct(">iq")
@@ -283,11 +283,12 @@ class Journal:
         What then is left of the disk is for the partition files, and for the next journal file: with them a checkpoint
         can still be made, and that may make room.
         """
+        zeros = ZEROS[: self._disk.ahead_bytes]
         try:
-            write_all(self._disk, self._fd, ZEROS, self._allocated)
+            write_all(self._disk, self._fd, zeros, self._allocated)
         except OSError as error:
             self._cut(error, self._allocated)
-        self._allocated += len(ZEROS)
+        self._allocated += len(zeros)
 
     def _write(self, frame: bytes) -> None:
         try:

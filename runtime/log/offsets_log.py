@@ -150,3 +150,9 @@ class OffsetsLog:
         if self._is_open:
             self._is_open = False
             self._work.close()
+
+    def halt(self) -> None:
+        """As if the process died now: what was not answered yet may be lost, and the next start has to recover."""
+        if self._is_open:
+            self._is_open = False
+            self._work.halt()

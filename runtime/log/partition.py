@@ -17,9 +17,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-import structlog
-
 from ...actors.records import Record
+from ..logs import get_logger
 from .batch import HEADER_BYTES, Batch, offsets_of, timestamp_of
 from .clean_stop import CleanEnd
 from .disk import Disk, NoRoom, is_full, read_at, write_all
@@ -45,7 +44,7 @@ DECODERS: Mapping[str, Decode] = {TOPIC: decode_batch, TRANSACTIONS_TOPIC: decod
 PARTITION_FOLDER = re.compile(rf"({TOPIC}|{TRANSACTIONS_TOPIC})-([0-9]{{1,9}})")
 """What the folder of a partition is called: its topic, and its number there."""
 
-log = structlog.get_logger()
+log = get_logger("callboard.log")
 
 
 def folder_name(number: int, topic: str = TOPIC) -> str:

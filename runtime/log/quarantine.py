@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
-import structlog
-
+from ..logs import get_logger
 from .disk import Disk, read_at, write_all
 from .errors import Damage
 
@@ -25,7 +24,7 @@ KEPT_BYTES_TOLD = 64 * 1024 * 1024  # from so many bytes put aside on, a start m
 
 _CHUNK_BYTES = 1024 * 1024
 
-log = structlog.get_logger()
+log = get_logger("callboard.log")
 
 
 class Quarantine:

@@ -15,9 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import structlog
-
 from ..errors import StartError
+from ..logs import get_logger
 from .batch import CRC_FROM, offsets_of
 from .checkpoint import remove_journals, sync_partitions
 from .clean_stop import NAME as NOTE
@@ -34,7 +33,7 @@ from .threads import Threads
 
 CRC_BYTES = 4
 
-log = structlog.get_logger()
+log = get_logger("callboard.log")
 
 
 class _File(NamedTuple):

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-import structlog
-
 from ...actors.errors import ErrorCode
 from ...actors.ports import Appended, Entry
 from ...actors.records import MarkerRecord, PendingOffsetRecord, Record
+from ..logs import get_logger
 from .batch import HEADER_BYTES, Producer, encode_batch
 from .encoder import RecordEncoder
 from .errors import NeedsOwnBatch, UnwritableRecord
@@ -21,7 +20,7 @@ from .journal import encode_frame
 
 Done = Callable[[Sequence[Appended]], None]
 
-log = structlog.get_logger()
+log = get_logger("callboard.log")
 
 _NONE = ErrorCode.NONE
 _TOO_LARGE = Appended(ErrorCode.MESSAGE_TOO_LARGE, -1)

@@ -9,8 +9,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-import structlog
-
+from ..logs import get_logger
 from .disk import Disk, file_size
 from .journal import journal_number
 from .partition import Partition
@@ -25,7 +24,7 @@ _KNOWN = re.compile(
     r"|.*\.(deleted|cleaned|swap)"
 )
 
-log = structlog.get_logger()
+log = get_logger("callboard.log")
 
 
 def look_round(disk: Disk, journal: Path, partitions: Iterable[Partition], has_journal: bool) -> None:

@@ -56,6 +56,9 @@ class Threads(Protocol):
     def close(self) -> None:
         """Until the work is closed and all threads have ended. OffsetsLog calls it even if it never started."""
 
+    def halt(self) -> None:
+        """Until what is under way is over; nothing that waits is begun any more."""
+
 
 class OwnThreads:
     """A thread for the work and a pool for its jobs; the pool is started when it is needed first."""
@@ -66,6 +69,7 @@ class OwnThreads:
         self._work: Work
         self._clock: Callable[[], float]
         self._thread: threading.Thread | None = None
+        self._is_halted = False
 
     def start(self, work: Work, clock: Callable[[], float]) -> None:
         self._work, self._clock = work, clock
@@ -90,9 +94,16 @@ class OwnThreads:
             self._thread.join()
         self._pool.shutdown()
 
+    def halt(self) -> None:
+        self._is_halted = True
+        self._calls.put(_nothing)
+        if self._thread is not None:
+            self._thread.join()
+        self._pool.shutdown(cancel_futures=True)
+
     def _run(self) -> None:
         work = self._work
-        while not work.is_closed:
+        while not (work.is_closed or self._is_halted):
             work.turn(self._next(work.due))
 
     def _next(self, due: float) -> Call | None:
@@ -146,6 +157,10 @@ class Inline:
             if not self.step():
                 raise RuntimeError("the log has nothing left to do and is not closed")
 
+    def halt(self) -> None:
+        self._calls.clear()
+        self._jobs.clear()
+
     def step(self) -> bool:
         """Do one thing: a call, a job, or what is due by the clock. False when there is nothing."""
         work = self._work
@@ -173,6 +188,10 @@ class Inline:
                 self.step()
         finally:
             self._is_running = False
+
+
+def _nothing() -> None:
+    """Wakes a thread, so that it sees what has changed."""
 
 
 def _failure_of(call: Callable[[], object]) -> Exception | None:

@@ -22,10 +22,9 @@ from math import inf
 from pathlib import Path
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-import structlog
-
 from ...actors.errors import ErrorCode
 from ...actors.ports import Appended
+from ..logs import get_logger
 from .checkpoint import FileJob, FileReport, OldJournal
 from .clean_stop import leave_note
 from .disk import Disk, NoRoom, is_full
@@ -44,7 +43,7 @@ WAITING_BYTES = 64 * 1024 * 1024
 """What may wait in memory when the partition files cannot be written, or not fast enough; then commits are refused."""
 PROBE_SECONDS = 1.0  # between two looks at a full disk: a client that is refused tries again about as often
 
-log = structlog.get_logger()
+log = get_logger("callboard.log")
 
 
 class Settings(NamedTuple):
@@ -172,6 +171,13 @@ class RoundWork:
         """Finish what was put, make it durable in the partition files, remove the journal."""
         self._threads.put(self._close)
         self._threads.close()
+
+    def halt(self) -> None:
+        """Let go of everything as a process does that dies: what was put and not begun is lost, nothing is tidied."""
+        self._threads.halt()
+        self.is_closed = True
+        self._journal.close()
+        self._partitions.close()
 
     # In the log's thread ---------------------------------------------------------------------------------------------
 

@@ -18,7 +18,9 @@ from ....actors.ports import Random
 from ....actors.records import MarkerRecord
 from ...config import OFFSETS_TOPIC, PARTITIONS_MAX, TRANSACTIONS_TOPIC
 from ...errors import StartError
-from .ends import FIRST_SLOT, SLOT_BYTES, EndOffsets, free_run
+from ...log.disk import Disk, read_file
+from ...log.slots import SLOT_BYTES
+from .ends import FIRST_SLOT, EndOffsets, free_run
 from .names import METADATA_TOPIC, check_name, is_internal, metric_name
 from .partition_log import PartitionLog
 from .store import Table, TopicRow, id_text, load_table, save_table
@@ -47,12 +49,20 @@ class Limits(Protocol):
 class TopicCatalogue:
     """The topics by name and by id. Everything but ``sync`` belongs to one thread."""
 
-    def __init__(self, folder: Path, settings: Limits, random: Random, own: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Limits,
+        random: Random,
+        own: tuple[int, int] | None = None,
+        disk: Disk | None = None,
+    ) -> None:
         """Open what ``folder`` holds, or begin there. Raises StartError when a file is damaged or too new.
 
         ``own``: how many partitions the topics of offsets and of transactions have, if not what the settings say.
         """
         self._path = folder / "topics.json"
+        self._disk = disk or Disk()
         self._settings = settings
         self._random = random
         self._rows: dict[str, TopicRow] = {}
@@ -60,8 +70,8 @@ class TopicCatalogue:
         self._by_id: dict[UUID, Topic] = {}
         self._metric_names: dict[str, str] = {}
         ends_path = folder / "topics.ends"
-        table = load_table(self._path) or self._begin(ends_path)
-        self._ends = EndOffsets(ends_path)
+        table = load_table(self._path, self._disk) or self._begin(ends_path)
+        self._ends = EndOffsets(ends_path, self._disk)
         self._offsets_topic_id = table.offsets_topic_id
         self._reserved_producer_id = self._next_producer_id = table.next_producer_id
         counts = settings.offsets_topic_num_partitions, settings.transaction_state_log_num_partitions
@@ -74,11 +84,11 @@ class TopicCatalogue:
             raise
 
     def _begin(self, ends_path: Path) -> Table:
-        _refuse_lost_table(self._path, ends_path)
+        _refuse_lost_table(self._path, ends_path, self._disk)
         table = Table(self._new_id(), 0, ())
         try:
-            EndOffsets.create(ends_path)
-            save_table(self._path, table)
+            EndOffsets.create(ends_path, self._disk)
+            save_table(self._path, table, self._disk)
         except OSError as error:
             raise StartError(f"cannot write the topics '{self._path}': {error.strerror}") from error
         return table
@@ -248,6 +258,10 @@ class TopicCatalogue:
         finally:
             self._ends.close()
 
+    def halt(self) -> None:
+        """Let go of the files as a process does that dies."""
+        self._ends.close()
+
     def _make(self, name: str, partitions: int) -> Topic:
         first = free_run(((row.first_slot, row.partitions) for row in self._rows.values()), partitions)
         try:
@@ -291,7 +305,7 @@ class TopicCatalogue:
 
     def _save(self) -> None:
         rows = tuple(self._rows.values())
-        save_table(self._path, Table(self._offsets_topic_id, self._reserved_producer_id, rows))
+        save_table(self._path, Table(self._offsets_topic_id, self._reserved_producer_id, rows), self._disk)
 
     def _new_id(self) -> UUID:
         return next(topic_id for topic_id in self._random_ids() if _is_like_kafkas(topic_id))
@@ -312,10 +326,10 @@ def _is_like_kafkas(topic_id: UUID) -> bool:
     return not id_text(topic_id).startswith("-")
 
 
-def _refuse_lost_table(path: Path, ends_path: Path) -> None:
+def _refuse_lost_table(path: Path, ends_path: Path, disk: Disk) -> None:
     """Ends without topics are what a death while the files were made leaves, as long as all of them are 0."""
     try:
-        ends = ends_path.read_bytes()[FIRST_SLOT * SLOT_BYTES :]
+        ends = read_file(disk, ends_path)[FIRST_SLOT * SLOT_BYTES :]
     except FileNotFoundError:
         return
     except OSError as error:

@@ -10,16 +10,16 @@ thousand. Which slots are whose stands in ``topics.json``; slots that nobody nam
 
 from __future__ import annotations
 
-import mmap
 import os
+import sys
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
 
 from ...errors import StartError
+from ...log.disk import Disk, write_all
+from ...log.slots import SLOT_BYTES, Slots
 
-SLOT_BYTES = 8
 GROW_SLOTS = 512  # a page of 4096 bytes
 HEADER = int.from_bytes(b"CBENDS01", "big")  # in the first slot; the other byte order reads as another number
 FIRST_SLOT = 1
@@ -28,44 +28,36 @@ FIRST_SLOT = 1
 class EndOffsets:
     """The slots of a mapped file. Everything but ``sync`` belongs to one thread."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, disk: Disk) -> None:
         """Open ``path``. Raises StartError if it is missing or not such a file."""
         self._path = path
+        self._disk = disk
         self._dirty = False
         self._is_closed = False
         self._syncing = threading.Lock()  # close waits for a sync that another thread is in
         try:
-            self._file = os.open(path, os.O_RDWR)
+            self._file = disk.open(path, os.O_RDWR)
         except OSError as error:
             way_out = "change its owner" if isinstance(error, PermissionError) else _WAY_OUT
             raise StartError(f"cannot open the end offsets '{path}': {error.strerror}; {way_out}") from error
-        if os.fstat(self._file).st_size < SLOT_BYTES:
-            os.close(self._file)
+        if disk.size(self._file) < SLOT_BYTES:
+            disk.close(self._file)
             raise StartError(f"the end offsets '{path}' are cut off: expected at least {SLOT_BYTES} bytes; {_WAY_OUT}")
-        self._map()
-        if self._slots[0] != HEADER:
-            found = self._slots[0]
+        self._slots: Slots = disk.map(self._file)
+        [found] = self._slots.load(0, 1)
+        if found != HEADER:
             self.close()
             raise StartError(f"the end offsets '{path}' begin with {found:#x}: expected {HEADER:#x}; {_WAY_OUT}")
 
     @staticmethod
-    def create(path: Path) -> None:
+    def create(path: Path, disk: Disk) -> None:
         """Write an empty file, durable but for the folder's entry; what stood there is lost."""
-        with path.open("wb") as file:
-            file.write(HEADER.to_bytes(SLOT_BYTES, _byte_order()).ljust(GROW_SLOTS * SLOT_BYTES, b"\0"))
-            file.flush()
-            os.fsync(file.fileno())
-
-    def _map(self) -> None:
-        size = os.fstat(self._file).st_size // SLOT_BYTES * SLOT_BYTES
-        self._mapping = mmap.mmap(self._file, size)
-        self._view = memoryview(self._mapping)
-        self._slots = self._view.cast("q")
-
-    def _unmap(self) -> None:
-        self._slots.release()
-        self._view.release()
-        self._mapping.close()
+        fd = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            write_all(disk, fd, HEADER.to_bytes(SLOT_BYTES, sys.byteorder).ljust(GROW_SLOTS * SLOT_BYTES, b"\0"), 0)
+            disk.sync(fd)
+        finally:
+            disk.close(fd)
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -76,13 +68,13 @@ class EndOffsets:
             raise StartError(
                 f"the end offsets '{self._path}' have {len(self._slots)} slots: expected {first + count}; {_WAY_OUT}"
             )
-        offsets = self._slots[first : first + count].tolist()
+        offsets = self._slots.load(first, count)
         if min(offsets) < 0:
             raise StartError(f"the end offsets '{self._path}' hold {min(offsets)}: expected 0 or more; {_WAY_OUT}")
         return offsets
 
     def store(self, slot: int, offset: int) -> None:
-        self._slots[slot] = offset
+        self._slots.store(slot, offset)
         self._dirty = True
 
     def reserve(self, first: int, count: int) -> None:
@@ -95,13 +87,9 @@ class EndOffsets:
 
     def _grow(self, slots: int) -> None:
         # Real zeros, not a hole: a store into a hole on a full disk would kill the process.
-        size = len(self._slots) * SLOT_BYTES
-        zeros = bytes(slots * SLOT_BYTES)
-        while zeros:
-            written = os.pwrite(self._file, zeros, size)
-            size, zeros = size + written, zeros[written:]
-        self._unmap()
-        self._map()
+        write_all(self._disk, self._file, bytes(slots * SLOT_BYTES), len(self._slots) * SLOT_BYTES)
+        self._slots.close()
+        self._slots = self._disk.map(self._file)
 
     def sync(self) -> None:
         """Make what was stored survive a power loss, if anything was. Blocks; any thread may call it.
@@ -111,13 +99,13 @@ class EndOffsets:
         with self._syncing:
             if self._dirty and not self._is_closed:
                 self._dirty = False  # first: what is stored meanwhile is for the next sync
-                os.fsync(self._file)
+                self._disk.sync(self._file)
 
     def close(self) -> None:
         with self._syncing:
             self._is_closed = True
-            self._unmap()
-            os.close(self._file)
+            self._slots.close()
+            self._disk.close(self._file)
 
 
 def free_run(spans: Iterable[tuple[int, int]], count: int) -> int:
@@ -131,7 +119,3 @@ def free_run(spans: Iterable[tuple[int, int]], count: int) -> int:
 
 
 _WAY_OUT = "restore it from a copy, or delete it and topics.json beside it to start without topics"
-
-
-def _byte_order() -> Literal["little", "big"]:
-    return "little" if memoryview(b"\1\0").cast("H")[0] == 1 else "big"

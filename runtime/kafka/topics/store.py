@@ -6,7 +6,6 @@ The file is small and replaced as a whole at each change: temporary file, sync, 
 from __future__ import annotations
 
 import json
-import os
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from itertools import pairwise
@@ -17,6 +16,7 @@ from uuid import UUID
 from ....actors.errors import CoordinatorError
 from ...config import PARTITIONS_MAX
 from ...errors import StartError
+from ...log.disk import Disk, read_file, replace_file
 from .names import check_name
 
 VERSION = 1
@@ -39,10 +39,10 @@ class Table(NamedTuple):
     topics: tuple[TopicRow, ...]
 
 
-def load_table(path: Path) -> Table | None:
+def load_table(path: Path, disk: Disk) -> Table | None:
     """Read the file; None when there is none. Raises StartError when it is damaged or of a later version."""
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(read_file(disk, path))
         version = _whole(found["version"], 1)
         if version > VERSION:
             raise StartError(
@@ -60,7 +60,7 @@ def load_table(path: Path) -> Table | None:
         ) from error
 
 
-def save_table(path: Path, table: Table) -> None:
+def save_table(path: Path, table: Table, disk: Disk) -> None:
     """Replace the file, durably. Raises OSError; then the old one is still there."""
     rows = [
         {"name": row.name, "id": id_text(row.topic_id), "partitions": row.partitions, "first_slot": row.first_slot}
@@ -72,22 +72,7 @@ def save_table(path: Path, table: Table) -> None:
         "next_producer_id": table.next_producer_id,
         "topics": rows,
     }
-    replace_file(path, json.dumps(whole, indent=1).encode())
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Put a whole file in another's place, so that after a crash either of them is there."""
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    replace_file(disk, path, json.dumps(whole, indent=1).encode())
 
 
 def id_text(topic_id: UUID) -> str:

@@ -1,0 +1,345 @@
+"""What Kafka's admin clients can ask of a coordinator, as typed methods: in process, without a socket or bytes.
+
+A refusal is a ``CoordinatorError`` with Kafka's code. Whatever changes something returns when the change is durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Sequence
+from heapq import nsmallest
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from ...actors.errors import CoordinatorError, ErrorCode
+from ...actors.messages import (
+    Commit,
+    Committed,
+    DeleteGroup,
+    Described,
+    DescribedMember,
+    DescribeGroup,
+    Fetched,
+    GroupRequest,
+    LeaveGroup,
+    Leaving,
+    Left,
+    ListGroups,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    OffsetsDeleted,
+    SettingsChanged,
+    TopicsDeleted,
+)
+from ...actors.offsets import GroupData
+from ...actors.states import State
+from ...actors.subscription import subscribed_topics
+from ..client.assignment import read_assignment
+from ..config import check_range, find_setting
+from ..dynamic import BadValue
+from ..errors import StartError
+from ..surround import Origin
+from .results import (
+    CommittedOffset,
+    GroupDescription,
+    GroupMember,
+    GroupPage,
+    ListedGroup,
+    Place,
+    Targets,
+    TopicDescription,
+    TopicPartition,
+)
+
+if TYPE_CHECKING:
+    from ..kafka.topics.partition_log import PartitionLog
+    from ..kafka.topics.topic import Topic
+    from ..node import Node
+
+ORIGIN = Origin("callboard-admin", "/127.0.0.1", 0)
+
+ASKED_AT_ONCE = 100
+"""Groups that are asked together where many are: others must have their turns."""
+
+TIMESTAMP_UNKNOWN = -1  # of a commit without a leader epoch, as the protocol has it
+
+ADVICE = {
+    ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
+    ErrorCode.NON_EMPTY_GROUP: "it has members: stop them, or use remove_members() first",
+    ErrorCode.UNKNOWN_MEMBER_ID: "there is no such member, or it has members whose offsets are theirs to commit",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "its members subscribe to the topic, so the offsets are theirs",
+    ErrorCode.INVALID_GROUP_ID: "a group has a name",
+    ErrorCode.OFFSET_METADATA_TOO_LARGE: "the metadata is longer than offset_metadata_max_bytes",
+}
+
+
+class Admin:
+    """The admin methods of a coordinator. They belong to its event loop, and wait until its log is loaded."""
+
+    def _present(self) -> Node:
+        """The node that runs. RuntimeError, which says what to do, when there is none, or from elsewhere."""
+        raise NotImplementedError
+
+    # Groups ----------------------------------------------------------------------------------------------------------
+
+    async def describe(self, group: str) -> GroupDescription:
+        """A group with its members. Raises CoordinatorError GROUP_ID_NOT_FOUND when there is none."""
+        answer: Described = await self._ask(DescribeGroup(group))
+        _check(answer.error, f"group {group!r}", answer.message)
+        if answer.state == State.DEAD.value:
+            raise _error(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group!r}", answer.message)
+        members = tuple(map(_member, answer.members))
+        return GroupDescription(group, answer.state, answer.protocol_type, answer.protocol, members)
+
+    async def groups(
+        self,
+        *,
+        states: Iterable[str] = (),
+        types: Iterable[str] = (),
+        prefix: str = "",
+        limit: int | None = None,
+        after: str = "",
+    ) -> GroupPage:
+        """Groups by id: of these states ("Stable", "Empty", ...) and types ("classic"), all if none is given.
+
+        At most ``limit`` of them, from behind ``after`` on, which the page before says.
+        """
+        if limit is not None and limit < 1:
+            raise ValueError(f"limit={limit}: expected 1 or more, or None for all")
+        found = await self._list(_lower(states), _lower(types))
+        fits = (group for group in found if group.group_id.startswith(prefix) and group.group_id > after)
+        by_id = attrgetter("group_id")
+        if limit is None:
+            return GroupPage(tuple(sorted(fits, key=by_id)), None)
+        groups = nsmallest(limit + 1, fits, key=by_id)
+        is_last = len(groups) <= limit
+        return GroupPage(tuple(groups[:limit]), None if is_last else groups[limit - 1].group_id)
+
+    async def groups_of_topic(self, topic: str) -> tuple[str, ...]:
+        """The groups that have offsets of a topic, or members that subscribe to it; sorted."""
+        node = await self._loaded()
+        names = [group.group_id for group in await self._list()]
+        asleep = node.groups.asleep
+        found = {name for name in names if name in asleep and _packed_has(asleep[name], topic)}
+        awake = [name for name in names if name not in asleep]
+        for first in range(0, len(awake), ASKED_AT_ONCE):
+            some = awake[first : first + ASKED_AT_ONCE]
+            answers = await asyncio.gather(*(self._uses(name, topic) for name in some))
+            found.update(name for name, uses in zip(some, answers, strict=True) if uses)
+        return tuple(sorted(found))
+
+    async def delete(self, group: str) -> None:
+        """Delete a group without members, with its offsets."""
+        error: ErrorCode = await self._ask(DeleteGroup(group))
+        _check(error, f"group {group!r}")
+
+    async def remove_members(
+        self,
+        group: str,
+        *,
+        member_ids: Iterable[str] = (),
+        instance_ids: Iterable[str] = (),
+        reason: str | None = None,
+    ) -> tuple[str, ...]:
+        """Put members out of their group; without any id all of them. Returns the ids of those that are out.
+
+        A consumer that lives joins again.
+        """
+        members = (await self.describe(group)).members
+        ids = {one.instance_id: one.member_id for one in members if one.instance_id is not None}
+        leaving = [Leaving(one, None, reason) for one in member_ids]
+        leaving += [Leaving("", one, reason) for one in instance_ids]
+        if not leaving:
+            leaving = [Leaving(one.member_id, one.instance_id, reason) for one in members]
+        answer: Left = await self._ask(LeaveGroup(group, tuple(leaving)))
+        _check(answer.error, f"group {group!r}")
+        for left in answer.members:
+            _check(left.error, f"member {left.group_instance_id or left.member_id!r} of group {group!r}")
+        return tuple(left.member_id or ids.get(left.group_instance_id or "", "") for left in answer.members)
+
+    # Offsets ---------------------------------------------------------------------------------------------------------
+
+    async def offsets(self, group: str) -> dict[Place, CommittedOffset]:
+        """Everything that a group has committed, by topic and partition; nothing for a group that is not there."""
+        answer: Fetched = await self._ask(OffsetFetch(group, None))
+        _check(answer.error, f"group {group!r}")
+        return {
+            (topic, one.partition): CommittedOffset(one.offset, one.metadata, one.leader_epoch)
+            for topic, found in answer.topics
+            for one in found
+        }
+
+    async def reset(self, group: str, targets: Targets) -> dict[Place, int]:
+        """Set offsets of a group that has no members; a group that is not there is made. Returns what was set."""
+        wanted = _wanted(await self._loaded(), targets)
+        commits = tuple(Commit(*place, offset, TIMESTAMP_UNKNOWN, "") for place, offset in wanted.items())
+        if commits:
+            answer: Committed = await self._ask(OffsetCommit(group, "", None, -1, commits))
+            for place, error in zip(wanted, answer.errors, strict=True):
+                _check(error, f"{place[0]}-{place[1]} of group {group!r}")
+        return wanted
+
+    async def delete_offsets(self, group: str, places: Iterable[Place]) -> None:
+        """Let a group forget offsets; those that it does not have are forgotten already."""
+        topics: dict[str, list[int]] = {}
+        for topic, partition in places:
+            topics.setdefault(topic, []).append(partition)
+        asked = tuple((topic, tuple(partitions)) for topic, partitions in topics.items())
+        answer: OffsetsDeleted = await self._ask(OffsetDelete(group, asked))
+        _check(answer.error, f"group {group!r}")
+        for topic, error in zip(topics, answer.topics, strict=True):
+            _check(error, f"topic {topic!r} of group {group!r}")
+
+    # Topics ----------------------------------------------------------------------------------------------------------
+
+    async def topics(self, *, with_internal: bool = False) -> tuple[TopicDescription, ...]:
+        """All topics, by name."""
+        topics = (await self._loaded()).topics
+        found = (_described(_known(topics.get(name), name)) for name in sorted(topics.names()))
+        return tuple(one for one in found if with_internal or not one.is_internal)
+
+    async def create_topic(self, name: str, partitions: int = 1) -> TopicDescription:
+        """Make a topic; its records live in memory, its name and where it ends outlive the process."""
+        return _described((await self._loaded()).topics.create(name, partitions))
+
+    async def grow_topic(self, name: str, partitions: int) -> TopicDescription:
+        """Give a topic more partitions, so that it has so many."""
+        topics = (await self._loaded()).topics
+        topic = _known(topics.get(name), name)
+        has = len(topic.partitions)
+        if partitions <= has:
+            raise CoordinatorError(ErrorCode.INVALID_PARTITIONS, f"topic {name!r} has {has} partitions: expected more")
+        topics.check_growable(topic, partitions)
+        topics.grow(topic, partitions)
+        return _described(topic)
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic; groups forget their offsets of it soon after."""
+        node = await self._loaded()
+        node.topics.delete(name)
+        node.groups.coordinator.tell(TopicsDeleted(frozenset((name,))))
+
+    # Settings --------------------------------------------------------------------------------------------------------
+
+    async def set(self, **settings: float | bool | None) -> None:
+        """Change settings that may change while the coordinator runs; None takes a change back. They are kept.
+
+        Raises StartError for a name or value that makes no sense.
+        """
+        node = await self._loaded()
+        broker: dict[str, Any] = dict(node.configs.broker)
+        for name, value in settings.items():
+            setting = find_setting(name)
+            if not setting.is_dynamic:
+                raise StartError(f"setting '{name}' does not change while the coordinator runs: give it when it starts")
+            if value is None:
+                broker.pop(name, None)
+            else:
+                check_range(setting, value)
+                broker[name] = value
+        try:
+            node.configs.change(broker, node.configs.all_brokers)
+        except BadValue as error:
+            raise StartError(str(error)) from error
+        except OSError as error:
+            raise CoordinatorError(ErrorCode.KAFKA_STORAGE_ERROR, f"settings: {error.strerror}") from error
+        node.groups.coordinator.tell(SettingsChanged())
+
+    # How it is done --------------------------------------------------------------------------------------------------
+
+    async def _loaded(self) -> Node:
+        node = self._present()
+        if node.is_loading:
+            await node.wait_until_loaded()
+        return node
+
+    async def _ask(self, message: GroupRequest) -> Any:
+        return await (await self._loaded()).ask(message, ORIGIN)
+
+    async def _list(
+        self, states: frozenset[str] = frozenset(), types: frozenset[str] = frozenset()
+    ) -> Sequence[ListedGroup]:
+        node = await self._loaded()
+        asked: Awaitable[Any] = node.groups.coordinator.ask(ListGroups(states, types), block=False)
+        listed = await asked
+        if isinstance(listed, ErrorCode):
+            raise _error(listed, "the groups")
+        return [ListedGroup(one.group_id, one.state, one.protocol_type, one.group_type) for one in listed]
+
+    async def _uses(self, group: str, topic: str) -> bool:
+        fetched: Fetched = await self._ask(OffsetFetch(group, None))
+        if any(name == topic for name, _ in fetched.topics):
+            return True
+        described: Described = await self._ask(DescribeGroup(group))
+        return topic in (subscribed_topics(one.metadata for one in described.members) or ())
+
+
+def _lower(words: Iterable[str]) -> frozenset[str]:
+    if isinstance(words, str):
+        raise TypeError(f"{words!r}: expected several words, as in [{words!r}]")
+    return frozenset(word.lower() for word in words)
+
+
+def _error(code: ErrorCode, what: str, message: str | None = None) -> CoordinatorError:
+    return CoordinatorError(code, f"{what}: {code.name}, {message or ADVICE.get(code, 'see the code')}")
+
+
+def _check(code: ErrorCode, what: str, message: str | None = None) -> None:
+    if code is not ErrorCode.NONE:
+        raise _error(code, what, message)
+
+
+def _member(member: DescribedMember) -> GroupMember:
+    topics = subscribed_topics([member.metadata]) if member.metadata else frozenset()
+    return GroupMember(
+        member.member_id,
+        member.group_instance_id,
+        member.client_id,
+        member.client_host,
+        None if topics is None else tuple(sorted(topics)),
+        read_assignment(member.assignment),
+        member.metadata,
+        member.assignment,
+    )
+
+
+def _packed_has(packed: bytes, topic: str) -> bool:
+    """Looked at as bytes first: to unpack a group costs a hundred times as much."""
+    return topic.encode() in packed and bool(list(GroupData.unpack(packed).offsets.partitions(topic)))
+
+
+def _known(topic: Topic | None, name: str) -> Topic:
+    if topic is None:
+        raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}: create_topic() it")
+    return topic
+
+
+def _described(topic: Topic) -> TopicDescription:
+    partitions = tuple(TopicPartition(log.start_offset, log.end_offset) for log in topic.partitions)
+    return TopicDescription(topic.name, topic.topic_id, partitions, topic.is_internal)
+
+
+def _wanted(node: Node, targets: Targets) -> dict[Place, int]:
+    """The offset of each place; a partition's own target wins over its topic's."""
+    wanted: dict[Place, int] = {}
+    for where in sorted(targets, key=lambda one: not isinstance(one, str)):
+        name, index = (where, None) if isinstance(where, str) else where
+        logs = _known(node.topics.get(name), name).partitions
+        if index is not None and not 0 <= index < len(logs):
+            raise CoordinatorError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} has partitions 0 to {len(logs) - 1}, not {index}"
+            )
+        for number in range(len(logs)) if index is None else (index,):
+            wanted[name, number] = _offset(targets[where], logs[number])
+    return wanted
+
+
+def _offset(target: object, log: PartitionLog) -> int:
+    if target == "earliest":
+        return log.start_offset
+    if target == "latest":
+        return log.end_offset
+    if type(target) is not int or target < 0:
+        raise ValueError(f"offset {target!r}: expected a whole number from 0 on, 'earliest' or 'latest'")
+    return target

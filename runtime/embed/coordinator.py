@@ -1,0 +1,288 @@
+"""Coordinator: a node in somebody else's program, on the event loop that the program runs.
+
+    async with Coordinator(data="state", listen="127.0.0.1:0") as coordinator:
+        ...                                             # Kafka's clients connect to coordinator.bootstrap
+        async with coordinator.member("resize-images", resources={"jobs": 12}) as member: ...
+
+Options and settings are those of ``callboard serve``, and are checked as there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+from weakref import WeakSet
+
+from .. import config
+from ..config import Address, Options, Settings
+from ..errors import StartError
+from ..surround import MEMORY, Around, in_memory
+from .admin import Admin
+
+if TYPE_CHECKING:
+    from socket import socket
+
+    from ..faulty_disk import FaultyDisk
+    from ..member.local import LocalDoor
+    from ..member.member import Member
+    from ..node import Node
+    from ..tap import Tap
+    from .thread import ThreadCoordinator
+
+log = logging.getLogger("callboard.runtime")
+
+End = Literal["stopped", "killed", "power lost"]
+"""How a process ends, before the next one takes its place."""
+
+
+class Coordinator(Admin):
+    """One coordinator, used once: ``async with``, or ``start`` and ``stop``.
+
+    ``data``: its folder, made if missing; None keeps everything in memory, and nothing outlives the object, which is
+    meant for tests: such a log is never compacted. ``listen``: "host:port" for Kafka's clients, port 0 takes a free
+    one; None for nobody. ``advertised``: where clients find it if not there. ``sync``: as ``--sync``. ``topics``:
+    partitions by name, made where missing. ``around``: what a test gives instead of the machine. Everything else is a
+    setting (``callboard settings`` lists them). Raises StartError for what makes no sense.
+    """
+
+    def __init__(
+        self,
+        data: str | Path | None = None,
+        listen: str | None = None,
+        *,
+        advertised: str | None = None,
+        sync: str = "always",
+        topics: Mapping[str, int] | None = None,
+        around: Around | None = None,
+        **settings: float | bool,
+    ) -> None:
+        self._settings: Settings = config.load_settings(settings)
+        self._options = _options(data, listen, advertised, sync, topics or {})
+        self._listens = listen is not None
+        self._around = around or (in_memory() if data is None else Around())
+        self._tap: Tap | None = None
+        self._node: Node | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._door: LocalDoor | None = None
+        self._members: WeakSet[Member] = WeakSet()
+
+    @staticmethod
+    def in_thread(
+        data: str | Path | None = None,
+        listen: str | None = None,
+        *,
+        advertised: str | None = None,
+        sync: str = "always",
+        topics: Mapping[str, int] | None = None,
+        around: Around | None = None,
+        **settings: float | bool,
+    ) -> ThreadCoordinator:
+        """The same on a thread of its own, for a program without an event loop: ``with Coordinator.in_thread(...)``."""
+        from .thread import ThreadCoordinator
+
+        options: dict[str, Any] = {"advertised": advertised, "sync": sync, "topics": topics, "around": around}
+        return ThreadCoordinator(Coordinator(data, listen, **options | settings))
+
+    # Start and stop --------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Recover what the folder holds, and serve. Raises StartError where a person can mend it."""
+        if self._loop is not None:
+            raise RuntimeError("this Coordinator was started before: make another one")
+        self._loop = asyncio.get_running_loop()
+        await self._begin()
+
+    async def stop(self) -> None:
+        """Let the members that were made here leave, take nothing new, answer what was decided, sync, close.
+
+        What the members work on is cancelled and awaited. It goes on to its end even if whoever waits for it is
+        cancelled. Does nothing where nothing runs.
+        """
+        if self._node is not None:
+            self._present()
+            await self._to_the_end(self._stop())
+
+    async def _stop(self) -> None:
+        outcomes = await asyncio.gather(*(member.leave() for member in self._members), return_exceptions=True)
+        for error in filter(None, outcomes):
+            log.warning("a member could not leave: %r", error)
+        await self._end()
+
+    async def _end(self) -> None:
+        """Of the node alone."""
+        node, self._node = self._present(), None
+        try:
+            await node.stop()
+        finally:
+            self._lead_to(None)  # now: members hear before what became of their requests
+
+    async def _to_the_end(self, work: Coroutine[Any, Any, None]) -> None:
+        stopping = asyncio.ensure_future(work)
+        try:
+            await asyncio.shield(stopping)
+        except asyncio.CancelledError:
+            await asyncio.wait({stopping})
+            raise
+
+    async def restart(self, end: End = "stopped") -> None:
+        """Let the coordinator end, and another one begin with what it left, at the same address: for tests.
+
+        ``killed``: as by ``kill -9``, so nobody is answered any more. ``power lost``, in memory only: what was not
+        synced may be gone too.
+        """
+        node = self._present()
+        if end == "power lost" and self._around.disk.is_real:
+            raise ValueError("power lost: expected a Coordinator in memory (data=None), not on a real disk")
+        if end == "stopped":
+            await self._to_the_end(self._end())
+        else:
+            self._node = None
+            node.halt()
+            self._lead_to(None)
+            self._around = replace(self._around, disk=_disk_after(self._around, end))
+        await self._begin()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def _begin(self) -> None:
+        from ..node import Node
+
+        listening = self._listen()
+        node = Node(self._settings, self._options, self._around)
+        node.tap = self._tap
+        try:
+            await node.start(listening)
+        except BaseException:
+            if listening is not None:
+                listening.close()
+            raise
+        self._node = node
+        self._lead_to(node)
+
+    def _listen(self) -> socket | None:
+        if not self._listens:
+            return None
+        from ..listening import bind
+
+        listening = bind(self._options, "listen", "advertised")
+        self._options = replace(self._options, listen_port=listening.getsockname()[1])  # for a restart
+        return listening
+
+    def _lead_to(self, node: Node | None) -> None:
+        """For members in this process."""
+        if self._door is not None:
+            self._door.node = node
+
+    # While it runs ---------------------------------------------------------------------------------------------------
+
+    @property
+    def node(self) -> Node:
+        """What runs inside, for tests and tools; its methods are no promise."""
+        return self._present()
+
+    @property
+    def tap(self) -> Tap | None:
+        """What sees and may change every request and answer; it stays over a restart."""
+        return self._tap
+
+    @tap.setter
+    def tap(self, tap: Tap | None) -> None:
+        self._tap = tap
+        if self._node is not None:
+            self._node.tap = tap
+
+    @property
+    def bootstrap(self) -> str:
+        """Where Kafka's clients connect to: "host:port". RuntimeError when it does not listen."""
+        if not self._listens:
+            raise RuntimeError("this Coordinator does not listen: make it with listen='127.0.0.1:0'")
+        return str(self._address())
+
+    def _address(self) -> Address:
+        if self._node is None:
+            raise RuntimeError(self._why_absent())
+        return Address(self._node.advertised_host, self._node.advertised_port)
+
+    async def loaded(self) -> None:
+        """Until all of the log is there. A large one is read while the coordinator serves those groups that it has."""
+        await self._loaded()
+
+    @property
+    def settings(self) -> Settings:
+        """What holds now."""
+        return self._settings if self._node is None else self._node.settings
+
+    @property
+    def door(self) -> LocalDoor:
+        """The way of members in this process to their coordinator; it leads to the next one after a restart."""
+        if self._door is None:
+            from ..member.local import LocalDoor
+
+            self._door = LocalDoor(self._node)
+        return self._door
+
+    def member(self, group: str, **options: Any) -> Member:
+        """A member of a group, in this process. See ``Member`` for its options."""
+        from ..member.member import Member
+
+        self._present()
+        member = Member(self.door, group, **options)
+        self._members.add(member)
+        return member
+
+    def _present(self) -> Node:
+        if self._node is None:
+            raise RuntimeError(self._why_absent())
+        running = None
+        with suppress(RuntimeError):
+            running = asyncio.get_running_loop()
+        if running is not self._loop:
+            raise RuntimeError(
+                "this Coordinator lives on another event loop: call it there, or make it with Coordinator.in_thread(),"
+                " which any thread may call"
+            )
+        return self._node
+
+    def _why_absent(self) -> str:
+        if self._loop is None:
+            return "this Coordinator does not run yet: use it inside of `async with`, or await start() first"
+        return "this Coordinator has stopped: make another one"
+
+
+def _options(
+    data: str | Path | None, listen: str | None, advertised: str | None, sync: str, topics: Mapping[str, int]
+) -> Options:
+    """As ``config.load`` makes them of a command line. Raises StartError."""
+    if data == "":
+        raise StartError("bad data '': expected the path of a folder, '.' for this one, or None to keep all in memory")
+    address = config.DEFAULT_LISTEN if listen is None else config.parse_address("listen", listen)
+    return Options(
+        listen_host=address.host,
+        listen_port=address.port,
+        advertised=None if advertised is None else config.parse_advertised(advertised),
+        data=MEMORY if data is None else Path(data),
+        sync=config.parse_sync(sync),
+        topics=tuple(config.check_topic(name, partitions) for name, partitions in topics.items()),
+    )
+
+
+def _disk_after(around: Around, end: End) -> Any:
+    """What a process that ended so has left."""
+    disk: Any = around.disk
+    if disk.is_real:
+        return disk
+    left: FaultyDisk = disk.kill() if end == "killed" else disk.crash()
+    return left

@@ -1,0 +1,203 @@
+"""A coordinator on a thread and an event loop of its own, for programs that have no loop; any thread may call it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterable
+from concurrent.futures import Future
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from ..config import Settings
+from .coordinator import Coordinator, End
+from .results import CommittedOffset, GroupDescription, GroupPage, Place, Targets, TopicDescription
+
+if TYPE_CHECKING:
+    from ..member.blocking import BlockingMember
+
+T = TypeVar("T")
+
+
+class ThreadCoordinator:
+    """``Coordinator.in_thread(...)``: the methods of ``Coordinator``, each of which blocks until it is done.
+
+    Used once, as ``with Coordinator.in_thread(...) as coordinator``, or ``start`` and ``stop``.
+    """
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._started: Future[None] = Future()
+        self._ended: Future[None] = Future()
+        self._stopping: asyncio.Event
+
+    def start(self) -> None:
+        """See ``Coordinator.start``. Raises StartError."""
+        if self._thread is not None:
+            raise RuntimeError("this Coordinator was started before: make another one")
+        self._thread = threading.Thread(target=self._serve, name="callboard-coordinator", daemon=True)
+        self._thread.start()
+        self._started.result()
+
+    def stop(self) -> None:
+        """See ``Coordinator.stop``. From any thread but the coordinator's own."""
+        if self._thread is None or self._loop is None:
+            return
+        self._refuse_own_thread()
+        if not self._ended.done():
+            self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join()
+        self._ended.result()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine of yours on the coordinator's loop, and wait for its result."""
+        try:
+            loop = self._present()
+        except RuntimeError:
+            work.close()
+            raise
+        return asyncio.run_coroutine_threadsafe(work, loop).result()
+
+    # On the coordinator's thread -------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        try:
+            asyncio.run(self._live())
+        except BaseException as error:
+            if self._started.done():
+                self._ended.set_exception(error)
+            else:
+                self._ended.set_result(None)
+                self._started.set_exception(error)
+        else:
+            self._ended.set_result(None)
+
+    async def _live(self) -> None:
+        self._stopping = asyncio.Event()
+        async with self._coordinator:
+            self._loop = asyncio.get_running_loop()
+            self._started.set_result(None)
+            await self._stopping.wait()
+
+    def _present(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            raise RuntimeError("this Coordinator does not run yet: use it inside of `with`, or call start() first")
+        if self._stopping.is_set() or self._ended.done():
+            raise RuntimeError("this Coordinator has stopped: make another one")
+        self._refuse_own_thread()
+        return self._loop
+
+    def _refuse_own_thread(self) -> None:
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("a blocking call on the coordinator's own thread waits for itself: use `asynchronous`")
+
+    # As Coordinator has them -----------------------------------------------------------------------------------------
+
+    @property
+    def asynchronous(self) -> Coordinator:
+        """The coordinator itself, for coroutines that ``run`` runs."""
+        return self._coordinator
+
+    @property
+    def bootstrap(self) -> str:
+        """Where Kafka's clients connect to: "host:port"."""
+        return self._coordinator.bootstrap
+
+    @property
+    def settings(self) -> Settings:
+        """What holds now."""
+        return self._coordinator.settings
+
+    def restart(self, end: End = "stopped") -> None:
+        """See ``Coordinator.restart``."""
+        self.run(self._coordinator.restart(end))
+
+    def loaded(self) -> None:
+        """See ``Coordinator.loaded``."""
+        self.run(self._coordinator.loaded())
+
+    def member(self, group: str, **options: Any) -> BlockingMember:
+        """A member of a group, in this process; its work is done on the caller's thread. Options as ``Member``'s."""
+        from ..member.blocking import BlockingMember
+
+        return BlockingMember(self._coordinator.door, group, loop=self._present(), **options)
+
+    def describe(self, group: str) -> GroupDescription:
+        """See ``Coordinator.describe``."""
+        return self.run(self._coordinator.describe(group))
+
+    def groups(
+        self,
+        *,
+        states: Iterable[str] = (),
+        types: Iterable[str] = (),
+        prefix: str = "",
+        limit: int | None = None,
+        after: str = "",
+    ) -> GroupPage:
+        """See ``Coordinator.groups``."""
+        asked = self._coordinator.groups(states=states, types=types, prefix=prefix, limit=limit, after=after)
+        return self.run(asked)
+
+    def groups_of_topic(self, topic: str) -> tuple[str, ...]:
+        """See ``Coordinator.groups_of_topic``."""
+        return self.run(self._coordinator.groups_of_topic(topic))
+
+    def delete(self, group: str) -> None:
+        """See ``Coordinator.delete``."""
+        self.run(self._coordinator.delete(group))
+
+    def remove_members(
+        self,
+        group: str,
+        *,
+        member_ids: Iterable[str] = (),
+        instance_ids: Iterable[str] = (),
+        reason: str | None = None,
+    ) -> tuple[str, ...]:
+        """See ``Coordinator.remove_members``."""
+        asked = self._coordinator.remove_members(group, member_ids=member_ids, instance_ids=instance_ids, reason=reason)
+        return self.run(asked)
+
+    def offsets(self, group: str) -> dict[Place, CommittedOffset]:
+        """See ``Coordinator.offsets``."""
+        return self.run(self._coordinator.offsets(group))
+
+    def reset(self, group: str, targets: Targets) -> dict[Place, int]:
+        """See ``Coordinator.reset``."""
+        return self.run(self._coordinator.reset(group, targets))
+
+    def delete_offsets(self, group: str, places: Iterable[Place]) -> None:
+        """See ``Coordinator.delete_offsets``."""
+        self.run(self._coordinator.delete_offsets(group, places))
+
+    def topics(self, *, with_internal: bool = False) -> tuple[TopicDescription, ...]:
+        """See ``Coordinator.topics``."""
+        return self.run(self._coordinator.topics(with_internal=with_internal))
+
+    def create_topic(self, name: str, partitions: int = 1) -> TopicDescription:
+        """See ``Coordinator.create_topic``."""
+        return self.run(self._coordinator.create_topic(name, partitions))
+
+    def grow_topic(self, name: str, partitions: int) -> TopicDescription:
+        """See ``Coordinator.grow_topic``."""
+        return self.run(self._coordinator.grow_topic(name, partitions))
+
+    def delete_topic(self, name: str) -> None:
+        """See ``Coordinator.delete_topic``."""
+        self.run(self._coordinator.delete_topic(name))
+
+    def set(self, **settings: float | bool | None) -> None:
+        """See ``Coordinator.set``."""
+        self.run(self._coordinator.set(**settings))

@@ -1,0 +1,56 @@
+"""What a node has around it: a disk, a clock, chance, threads, and what runs its actors.
+
+A server's are the defaults. A test or a simulation gives others: the node reaches the outside by these alone, and by
+the event loop that it lives on.
+"""
+
+from __future__ import annotations
+
+import time
+from asyncio import AbstractEventLoop
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from ..actors.ports import Clock, Random
+from .clock import SystemClock, SystemRandom
+from .dispatcher import Dispatcher, LoopDispatcher
+from .log.disk import Disk
+from .log.threads import Inline, OwnThreads, Threads
+
+MEMORY = Path("/memory")
+"""The data folder of a node whose disk is in memory."""
+
+
+class Origin(NamedTuple):
+    """Who asks in this process. ``client_host`` as Kafka writes it, "/127.0.0.1"; ``id`` tells channels apart."""
+
+    client_id: str
+    client_host: str
+    id: int
+
+
+@dataclass(frozen=True)
+class Around:
+    """``threads``: makes what the log's work runs on. ``dispatcher``: makes what runs actors, for a loop.
+
+    ``log_clock``: monotonic seconds, for what the log does now and then. ``has_children``: whether there may be other
+    processes and threads, to load what is large, to compact, and for what blocks; else all of that is done on the loop,
+    and nothing is compacted.
+    """
+
+    disk: Disk = field(default_factory=Disk)
+    clock: Clock = field(default_factory=SystemClock)
+    random: Random = field(default_factory=SystemRandom)
+    threads: Callable[[], Threads] = OwnThreads
+    log_clock: Callable[[], float] = time.monotonic
+    dispatcher: Callable[[AbstractEventLoop], Dispatcher] = LoopDispatcher
+    has_children: bool = True
+
+
+def in_memory(disk: Disk | None = None) -> Around:
+    """Everything in memory and on one thread; give ``Options(data=MEMORY)`` with it."""
+    from .faulty_disk import FaultyDisk
+
+    return Around(disk=disk or FaultyDisk(), threads=Inline, has_children=False)

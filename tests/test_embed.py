@@ -1,0 +1,359 @@
+"""A coordinator in somebody else's program: it begins, ends, comes back, minds its manners, and says what is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+from confluent_kafka.admin import AdminClient
+
+import callboard
+from callboard import Coordinator, StartError
+from callboard.runtime.config import load
+
+DEADLINE_S = 30.0
+
+Loop = Callable[[], asyncio.AbstractEventLoop]
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def on_loop(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, None]], None]:
+    """Runs a coroutine on a loop of either kind."""
+
+    def run(work: Coroutine[Any, Any, None]) -> None:
+        async def in_time() -> None:
+            async with asyncio.timeout(DEADLINE_S):
+                await work
+
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            runner.run(in_time())
+
+    return run
+
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+def topics_seen(bootstrap: str) -> set[str]:
+    """Blocks: by a client of somebody else's."""
+    return set(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=10).topics)
+
+
+# Begin and end --------------------------------------------------------------------------------------------------------
+
+
+def test_a_client_finds_what_the_program_has_made(on_loop: Run, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Coordinator(tmp_path / "data", "127.0.0.1:0", topics={"jobs": 3}) as coordinator:
+            await coordinator.create_topic("more")
+            assert {"jobs", "more"} <= await asyncio.to_thread(topics_seen, coordinator.bootstrap)
+
+    on_loop(scenario())
+
+
+def test_what_was_set_is_there_after_a_restart_on_the_same_folder(on_loop: Run, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Coordinator(tmp_path, topics={"jobs": 2}) as coordinator:
+            await coordinator.reset("g", {("jobs", 1): 7})
+            before = await coordinator.topics()
+        async with Coordinator(tmp_path) as coordinator:
+            offsets = await coordinator.offsets("g")
+            assert {place: one.offset for place, one in offsets.items()} == {("jobs", 1): 7}
+            [topic] = await coordinator.topics()
+            assert (topic.name, topic.topic_id) == (before[0].name, before[0].topic_id)
+
+    on_loop(scenario())
+
+
+def test_without_a_folder_nothing_outlives_the_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async def scenario() -> None:
+        for _ in range(2):
+            async with Coordinator(topics={"jobs": 1}) as coordinator:
+                assert await coordinator.offsets("g") == {}
+                await coordinator.reset("g", {"jobs": 7})
+                assert (await coordinator.offsets("g"))["jobs", 0].offset == 7
+
+    asyncio.run(scenario())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("end", ["stopped", "killed", "power lost"])
+def test_a_coordinator_in_memory_comes_back_at_its_address(end: Any) -> None:
+    """What was acknowledged is there; clients that are connected connect again."""
+
+    async def scenario() -> None:
+        async with Coordinator(listen="127.0.0.1:0", topics={"jobs": 1}) as coordinator:
+            bootstrap = coordinator.bootstrap
+            await coordinator.reset("g", {"jobs": 7})
+            assert "jobs" in await asyncio.to_thread(topics_seen, bootstrap)
+            await coordinator.restart(end)
+            assert coordinator.bootstrap == bootstrap
+            assert (await coordinator.offsets("g"))["jobs", 0].offset == 7
+            assert "jobs" in await asyncio.to_thread(topics_seen, bootstrap)
+
+    asyncio.run(scenario())
+
+
+def test_a_killed_coordinator_comes_back_on_a_real_folder(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Coordinator(tmp_path, topics={"jobs": 1}) as coordinator:
+            await coordinator.reset("g", {"jobs": 7})
+            await coordinator.restart("killed")
+            assert (await coordinator.offsets("g"))["jobs", 0].offset == 7
+            with pytest.raises(ValueError, match="not on a real disk"):
+                await coordinator.restart("power lost")
+
+    asyncio.run(scenario())
+
+
+def test_ten_live_side_by_side() -> None:
+    """Each with its own groups and its own end."""
+
+    async def scenario() -> None:
+        many = [Coordinator(listen="127.0.0.1:0", topics={"jobs": 1}) for _ in range(10)]
+        for number, one in enumerate(many):
+            await one.start()
+            await one.reset("g", {"jobs": number})
+        assert len({one.bootstrap for one in many}) == 10
+        for number, one in enumerate(many):
+            assert (await one.offsets("g"))["jobs", 0].offset == number
+            await one.stop()
+
+    asyncio.run(scenario())
+
+
+def test_a_body_that_raises_is_followed_by_a_stop(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        with pytest.raises(ZeroDivisionError):
+            async with Coordinator(tmp_path):
+                raise ZeroDivisionError
+        async with Coordinator(tmp_path):
+            pass
+
+    asyncio.run(scenario())
+
+
+def test_a_cancelled_stop_goes_on_to_its_end(tmp_path: Path) -> None:
+    """Else the folder would stay locked, and the log's thread would live."""
+
+    async def scenario() -> None:
+        coordinator = Coordinator(tmp_path)
+        await coordinator.start()
+        stopping = asyncio.create_task(coordinator.stop())
+        await asyncio.sleep(0)
+        stopping.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await stopping
+        assert (tmp_path / ".clean_shutdown").exists()
+        async with Coordinator(tmp_path):
+            pass
+
+    asyncio.run(scenario())
+
+
+def test_a_cancelled_start_leaves_the_folder_free(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        for turns in range(4):
+            starting = asyncio.create_task(Coordinator(tmp_path, "127.0.0.1:0").start())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            if starting.cancel():
+                with pytest.raises(asyncio.CancelledError):
+                    await starting
+            else:
+                break
+        assert turns > 1
+        async with Coordinator(tmp_path, "127.0.0.1:0"):
+            pass
+
+    asyncio.run(scenario())
+
+
+# Manners --------------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_that_the_program_shares_is_changed(tmp_path: Path) -> None:
+    """Switches of the interpreter, signals, logging, the working folder; and no thread is left."""
+
+    def shared() -> list[Any]:
+        root = logging.getLogger()
+        signals = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)]
+        counts = gc.get_threshold(), gc.get_freeze_count(), sys.getswitchinterval()
+        return [*counts, signals, root.level, list(root.handlers), logging.lastResort, Path.cwd(), sys.excepthook]
+
+    async def scenario() -> None:
+        before = shared()  # with what asyncio.run itself has changed
+        async with Coordinator(tmp_path, "127.0.0.1:0", topics={"jobs": 1}) as coordinator:
+            await coordinator.reset("g", {"jobs": 7})
+            assert shared() == before
+        assert shared() == before
+
+    before, threads = shared(), set(threading.enumerate())
+    asyncio.run(scenario())
+    with Coordinator.in_thread(tmp_path):
+        assert shared() == before
+    assert shared() == before
+    assert set(threading.enumerate()) <= threads
+
+
+QUIET = """
+import asyncio, sys
+from callboard import Coordinator
+
+async def main():
+    async with Coordinator(sys.argv[1], "127.0.0.1:0", topics={"jobs": 1}) as coordinator:
+        await coordinator.reset("g", {"jobs": 7})
+        await coordinator.restart("killed")
+
+asyncio.run(main())
+assert "structlog" not in sys.modules
+print("done")
+"""
+
+
+def test_a_program_without_logging_hears_nothing(tmp_path: Path) -> None:
+    """Not on standard output, where its own words are; and what it does not use is not imported."""
+    done = subprocess.run([sys.executable, "-c", QUIET, tmp_path], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+def test_what_goes_on_is_heard_by_logging(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "callboard")
+
+    async def scenario() -> None:
+        async with Coordinator(tmp_path, topics={"jobs": 1}) as coordinator:
+            await coordinator.reset("g", {"jobs": 7})
+            await coordinator.restart("killed")
+
+    asyncio.run(scenario())
+    assert any("everything is loaded records=1" in line for line in caplog.messages)
+
+
+def test_the_name_callboard_imports_nothing_by_itself() -> None:
+    program = "import sys, callboard; print(sorted(name for name in sys.modules if name.startswith('callboard')))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "['callboard']\n"
+
+
+def test_the_public_names_are_there() -> None:
+    """What a type checker sees, and what there is."""
+    seen = re.findall(r"import (\w+) as \1$", Path(callboard.__file__).read_text(encoding="utf-8"), re.MULTILINE)
+    assert {"Coordinator", "ErrorCode", "Member", "connect"} <= set(seen) <= set(dir(callboard))
+    for name in seen:
+        assert getattr(callboard, name).__name__ == name
+    assert {name for name in dir(callboard) if name[0] != "_"} - set(seen) <= {
+        "TYPE_CHECKING", "annotations", "import_module", "actors", "bench", "runtime", "spark", "testing",
+    }  # fmt: skip
+    with pytest.raises(AttributeError, match="has no attribute 'Coordinater'"):
+        callboard.Coordinater  # type: ignore[attr-defined]  # noqa: B018
+
+
+# What is wrong --------------------------------------------------------------------------------------------------------
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"group_max_sizes": 3}, "unknown setting 'group_max_sizes': did you mean 'group_max_size'?"),
+    ({"group_max_size": 0}, "bad value 0 for setting 'group_max_size': expected a whole number from 1"),
+    ({"group_max_size": "3"}, "bad value '3' for setting 'group_max_size'"),
+    ({"listen": "nowhere"}, "bad listen 'nowhere': expected HOST:PORT"),
+    ({"listen": "127.0.0.1:70000"}, "expected a port from 0 to 65535, not 70000"),
+    ({"advertised": ":9092"}, "bad advertised ':9092': expected a host"),
+    ({"sync": "often"}, "bad sync 'often': expected one of always, interval, none"),
+    ({"topics": {"a b": 1}}, "bad topic name 'a b'"),
+    ({"topics": {"a": 0}}, "bad topic 'a': expected 1 to"),
+    ({"data": ""}, "bad data '': expected the path of a folder"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), BAD, ids=lambda one: str(one)[:30])
+def test_what_makes_no_sense_is_refused_at_once(options: dict[str, Any], message: str) -> None:
+    for make in (Coordinator, Coordinator.in_thread):
+        with pytest.raises(StartError) as caught:
+            make(**options)
+        assert message in str(caught.value)
+
+
+def test_it_says_what_serve_says() -> None:
+    for name, value in (("group_max_size", 0), ("group_maxsize", 1)):
+        given: dict[str, Any] = {name: value}
+        with pytest.raises(StartError) as ours:
+            Coordinator(**given)
+        with pytest.raises(StartError) as theirs:
+            load(overrides=[f"{name}={value}"])
+        assert str(ours.value) == str(theirs.value)
+
+
+def test_a_folder_in_use_names_who_uses_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Coordinator(tmp_path) as first:
+            with pytest.raises(StartError, match=f"in use by process {os.getpid()}, this one; stop the other"):
+                await Coordinator(tmp_path).start()
+            assert await first.offsets("g") == {}
+
+    asyncio.run(scenario())
+
+
+def test_a_port_in_use_leaves_the_folder_untouched(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Coordinator(listen="127.0.0.1:0") as first:
+            with pytest.raises(StartError, match=r"in use by another program.*choose another port with listen "):
+                await Coordinator(tmp_path / "data", first.bootstrap).start()
+
+    asyncio.run(scenario())
+    assert not (tmp_path / "data").exists()
+
+
+def test_all_addresses_need_one_to_come_back_to() -> None:
+    async def scenario() -> None:
+        with pytest.raises(StartError, match="give it with advertised HOST:PORT"):
+            await Coordinator(listen="0.0.0.0:0").start()
+        async with Coordinator(listen="0.0.0.0:0", advertised="stage.example:9") as coordinator:
+            assert coordinator.bootstrap == "stage.example:9"
+
+    asyncio.run(scenario())
+
+
+def test_use_at_the_wrong_time_says_what_to_do() -> None:
+    async def scenario() -> None:
+        coordinator = Coordinator()
+        with pytest.raises(RuntimeError, match="does not run yet"):
+            await coordinator.offsets("g")
+        with pytest.raises(RuntimeError, match="does not listen"):
+            _ = coordinator.bootstrap
+        await coordinator.stop()  # nothing to stop is no error
+        async with coordinator:
+            with pytest.raises(RuntimeError, match="started before: make another one"):
+                await coordinator.start()
+        await coordinator.stop()
+        with pytest.raises(RuntimeError, match="has stopped: make another one"):
+            await coordinator.offsets("g")
+        with pytest.raises(RuntimeError, match="started before"):
+            await coordinator.start()
+
+    asyncio.run(scenario())
+
+
+def test_use_from_another_loop_says_what_to_do() -> None:
+    async def scenario() -> None:
+        async with Coordinator() as coordinator:
+
+            def elsewhere() -> None:
+                with pytest.raises(RuntimeError, match=r"lives on another event loop.*in_thread"):
+                    asyncio.run(coordinator.offsets("g"))
+
+            await asyncio.to_thread(elsewhere)
+
+    asyncio.run(scenario())

@@ -1,0 +1,247 @@
+"""The typed admin methods: what they say of Kafka's own clients, and what they change for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Place
+
+from callboard import Coordinator, CoordinatorError, ErrorCode, StartError
+
+SETTINGS: dict[str, Any] = {"group_initial_rebalance_delay_ms": 0}
+
+
+@asynccontextmanager
+async def running(**options: Any) -> AsyncIterator[Coordinator]:
+    async with asyncio.timeout(60), Coordinator(None, "127.0.0.1:0", **SETTINGS | options) as coordinator:
+        yield coordinator
+
+
+@contextmanager
+def consuming(bootstrap: str, group: str, topic: str, instance_id: str | None = None) -> Iterator[Consumer]:
+    """A consumer that has joined. Blocks, so for another thread than the coordinator's."""
+    config: dict[str, Any] = {"bootstrap.servers": bootstrap, "group.id": group, "client.id": "ann"}
+    if instance_id is not None:
+        config["group.instance.id"] = instance_id
+    consumer = Consumer(config)
+    consumer.subscribe([topic])
+    while not consumer.assignment():
+        consumer.poll(0.05)
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+async def refused(work: Any) -> ErrorCode:
+    with pytest.raises(CoordinatorError) as caught:
+        await work
+    assert caught.value.code.name in str(caught.value) or "topic" in str(caught.value)
+    return caught.value.code
+
+
+async def with_consumer(
+    coordinator: Coordinator, look: Callable[[Consumer, Callable[[Any], Any]], None], *names: str
+) -> None:
+    """Run ``look(consumer, ask)`` on another thread; ``ask`` runs a coroutine here."""
+    loop = asyncio.get_running_loop()
+    bootstrap = coordinator.bootstrap
+
+    def ask(work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, loop).result(30)
+
+    def run() -> None:
+        with consuming(bootstrap, *names) as consumer:
+            look(consumer, ask)
+
+    await asyncio.to_thread(run)
+
+
+# Groups ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_consumers_group_is_described_as_the_consumer_sees_it() -> None:
+    async def scenario() -> None:
+        async with running(topics={"jobs": 3}) as coordinator:
+
+            def look(consumer: Consumer, ask: Callable[[Any], Any]) -> None:
+                consumer.commit(offsets=[Place("jobs", 1, 7, "half")], asynchronous=False)
+                group = ask(coordinator.describe("g"))
+                assert (group.group_id, group.state, group.protocol_type) == ("g", "Stable", "consumer")
+                assert group.protocol in ("range", "roundrobin")
+                [member] = group.members
+                assert member.member_id == consumer.memberid()
+                assert (member.instance_id, member.client_id, member.client_host) == ("i", "ann", "/127.0.0.1")
+                assert member.topics == ("jobs",)
+                assert member.assigned == tuple((one.topic, one.partition) for one in consumer.assignment())
+                committed = ask(coordinator.offsets("g"))
+                assert set(committed) == {("jobs", 1)}
+                assert committed["jobs", 1].offset == 7
+                assert committed["jobs", 1].metadata.rstrip("\0") == "half"  # that client sends a C string's end too
+                assert ask(coordinator.groups_of_topic("jobs")) == ("g",)
+                assert ask(coordinator.groups(states=["stable"])).groups[0].group_id == "g"
+                assert ask(refused(coordinator.delete("g"))) is ErrorCode.NON_EMPTY_GROUP
+                assert ask(refused(coordinator.reset("g", {"jobs": 0}))) is ErrorCode.UNKNOWN_MEMBER_ID
+                place = [("jobs", 1)]
+                assert ask(refused(coordinator.delete_offsets("g", place))) is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+
+            await with_consumer(coordinator, look, "g", "jobs", "i")
+            [static] = (await coordinator.describe("g")).members  # a static member does not leave
+            assert await coordinator.remove_members("g", instance_ids=["i"]) == (static.member_id,)
+            assert (await coordinator.describe("g")).state == "Empty"
+
+    asyncio.run(scenario())
+
+
+def test_a_member_that_is_removed_joins_again_under_another_id() -> None:
+    async def scenario() -> None:
+        async with running(topics={"jobs": 1}) as coordinator:
+
+            def look(consumer: Consumer, ask: Callable[[Any], Any]) -> None:
+                before = consumer.memberid()
+                assert ask(coordinator.remove_members("g", reason="maintenance")) == (before,)
+                while consumer.memberid() == before or not consumer.assignment():
+                    consumer.poll(0.05)
+                [member] = ask(coordinator.describe("g")).members
+                assert member.member_id == consumer.memberid() != before
+
+            await with_consumer(coordinator, look, "g", "jobs")
+            assert await refused(coordinator.remove_members("g", member_ids=["nobody"])) is ErrorCode.UNKNOWN_MEMBER_ID
+
+    asyncio.run(scenario())
+
+
+def test_a_consumer_begins_where_a_reset_says() -> None:
+    async def scenario() -> None:
+        async with running(topics={"jobs": 3}) as coordinator:
+            assert await coordinator.reset("g", {"jobs": "latest", ("jobs", 1): 41}) == {
+                ("jobs", 0): 0,
+                ("jobs", 1): 41,
+                ("jobs", 2): 0,
+            }
+
+            def look(consumer: Consumer, ask: Callable[[Any], Any]) -> None:
+                [one] = consumer.committed([Place("jobs", 1)])
+                assert one.offset == 41
+
+            await with_consumer(coordinator, look, "g", "jobs")
+
+    asyncio.run(scenario())
+
+
+def test_groups_come_in_pages() -> None:
+    async def scenario() -> None:
+        async with running(topics={"jobs": 1}) as coordinator:
+            names = sorted(f"{prefix}{number}" for prefix in "ab" for number in range(12))
+            for name in reversed(names):
+                await coordinator.reset(name, {"jobs": 1})
+            assert [one.group_id for one in (await coordinator.groups()).groups] == names
+            pages, after = [], ""
+            while True:
+                page = await coordinator.groups(limit=5, after=after)
+                pages.append([one.group_id for one in page.groups])
+                if page.after is None:
+                    break
+                after = page.after
+            assert [len(page) for page in pages] == [5, 5, 5, 5, 4]
+            assert [name for page in pages for name in page] == names
+            assert [one.group_id for one in (await coordinator.groups(prefix="b", limit=1)).groups] == ["b0"]
+            assert (await coordinator.groups(prefix="b", limit=12)).after is None  # exactly a page is the last
+            assert (await coordinator.groups(states=["Stable"])).groups == ()
+            assert (await coordinator.groups(types=["consumer"])).groups == ()
+            assert len((await coordinator.groups(types=["Classic"], states=["EMPTY"])).groups) == len(names)
+            with pytest.raises(ValueError, match="limit=0: expected 1 or more"):
+                await coordinator.groups(limit=0)
+            with pytest.raises(TypeError, match="expected several words"):
+                await coordinator.groups(states="Stable")
+
+    asyncio.run(scenario())
+
+
+def test_groups_of_a_topic_are_found_awake_and_asleep() -> None:
+    """After a restart all groups sleep; a name that only occurs in another's is no match."""
+
+    async def scenario() -> None:
+        async with running(topics={"jobs": 1, "jobs-more": 1}) as coordinator:
+            for number in range(150):
+                await coordinator.reset(f"g{number:03}", {("jobs", "jobs-more")[number % 2]: 1})
+            expected = tuple(f"g{number:03}" for number in range(0, 150, 2))
+            assert await coordinator.groups_of_topic("jobs") == expected
+            await coordinator.restart()
+            assert len(coordinator.node.groups.asleep) == 150
+            assert await coordinator.groups_of_topic("jobs") == expected
+            assert len(coordinator.node.groups.asleep) == 150
+            assert await coordinator.groups_of_topic("nobodys") == ()
+
+    asyncio.run(scenario())
+
+
+def test_what_is_not_there_is_an_error_with_kafkas_code() -> None:
+    async def scenario() -> None:
+        async with running(topics={"jobs": 2}) as coordinator:
+            assert await refused(coordinator.describe("g")) is ErrorCode.GROUP_ID_NOT_FOUND
+            assert await refused(coordinator.delete("g")) is ErrorCode.GROUP_ID_NOT_FOUND
+            assert await refused(coordinator.delete_offsets("g", [("jobs", 0)])) is ErrorCode.GROUP_ID_NOT_FOUND
+            assert await refused(coordinator.remove_members("g", member_ids=["m"])) is ErrorCode.GROUP_ID_NOT_FOUND
+            assert await refused(coordinator.reset("g", {"nobodys": 1})) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert await refused(coordinator.reset("g", {("jobs", 2): 1})) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert await coordinator.offsets("g") == {}
+            for offset in (-1, 1.5, True, "newest"):
+                bad: Any = {"jobs": offset}
+                with pytest.raises(ValueError, match="expected a whole number from 0 on, 'earliest' or 'latest'"):
+                    await coordinator.reset("g", bad)
+            assert await coordinator.reset("g", {}) == {}
+            assert (await coordinator.groups()).groups == ()
+
+    asyncio.run(scenario())
+
+
+# Topics and settings --------------------------------------------------------------------------------------------------
+
+
+def test_topics_are_made_grown_and_deleted_with_what_was_committed() -> None:
+    async def scenario() -> None:
+        async with running() as coordinator:
+            made = await coordinator.create_topic("jobs", 2)
+            assert (made.name, len(made.partitions), made.is_internal) == ("jobs", 2, False)
+            assert len((await coordinator.grow_topic("jobs", 3)).partitions) == 3
+            assert await refused(coordinator.create_topic("jobs")) is ErrorCode.TOPIC_ALREADY_EXISTS
+            assert await refused(coordinator.grow_topic("jobs", 3)) is ErrorCode.INVALID_PARTITIONS
+            assert await refused(coordinator.create_topic("a b")) is ErrorCode.INVALID_TOPIC_EXCEPTION
+            assert [one.name for one in await coordinator.topics()] == ["jobs"]
+            assert "__consumer_offsets" in {one.name for one in await coordinator.topics(with_internal=True)}
+            await coordinator.reset("g", {"jobs": 5})
+            await coordinator.delete_topic("jobs")
+            assert await coordinator.topics() == ()
+            while await coordinator.offsets("g"):
+                await asyncio.sleep(0)
+            assert await refused(coordinator.delete_topic("jobs")) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert await refused(coordinator.grow_topic("jobs", 9)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    asyncio.run(scenario())
+
+
+def test_settings_change_while_it_runs_and_stay_over_a_restart() -> None:
+    async def scenario() -> None:
+        async with running(offset_metadata_max_bytes=100) as coordinator:
+            await coordinator.set(group_max_size=5, offset_metadata_max_bytes=50)
+            await coordinator.restart("killed")
+            assert (coordinator.settings.group_max_size, coordinator.settings.offset_metadata_max_bytes) == (5, 50)
+            await coordinator.set(offset_metadata_max_bytes=None)
+            assert coordinator.settings.offset_metadata_max_bytes == 100
+            for bad, message in (
+                ({"group_max_sizes": 1}, "did you mean 'group_max_size'"),
+                ({"group_max_size": 0}, "bad value 0 for setting 'group_max_size': expected a whole number from 1"),
+                ({"num_partitions": 3}, "does not change while the coordinator runs"),
+                ({"group_min_session_timeout_ms": 2_000_000}, "group_max_session_timeout_ms"),
+            ):
+                with pytest.raises(StartError, match=message):
+                    await coordinator.set(**bad)
+            assert coordinator.settings.group_max_size == 5
+
+    asyncio.run(scenario())

@@ -1,0 +1,276 @@
+"""A node with nothing real around it: disk, log, actors on one thread; it dies and comes back as often as one likes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pykka
+import pytest
+
+from callboard.actors.errors import ErrorCode
+from callboard.actors.messages import Commit, Fetched, JoinGroup, OffsetCommit, OffsetFetch, Protocol
+from callboard.runtime.config import Options, Settings
+from callboard.runtime.dispatcher import LoopDispatcher
+from callboard.runtime.faulty_disk import FaultyDisk
+from callboard.runtime.log.disk import Disk
+from callboard.runtime.log.slots import SLOT_BYTES
+from callboard.runtime.log.threads import Inline, OwnThreads, Threads
+from callboard.runtime.node import Node
+from callboard.runtime.surround import MEMORY, Around, Origin, in_memory
+
+HERE = Origin("test", "/127.0.0.1", 1)
+SETTINGS = Settings(group_initial_rebalance_delay_ms=0, offsets_topic_num_partitions=4)
+OPTIONS = Options(data=MEMORY, topics=(("jobs", 2),))
+
+
+class SeededRandom:
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def uuid(self) -> str:
+        return str(UUID(int=self._random.getrandbits(128), version=4))
+
+
+async def started(around: Around, settings: Settings = SETTINGS) -> Node:
+    node = Node(settings, OPTIONS, around)
+    await node.start()
+    return node
+
+
+async def commit(node: Node, offset: int, group: str = "g") -> None:
+    answer = await node.ask(OffsetCommit(group, "", None, -1, (Commit("jobs", 0, offset, -1, ""),)), HERE)
+    assert answer.errors == (ErrorCode.NONE,)
+
+
+async def committed(node: Node, group: str = "g") -> int:
+    answer: Fetched = await node.ask(OffsetFetch(group, None), HERE)
+    [(_, [found])] = answer.topics
+    return found.offset
+
+
+@pytest.mark.parametrize("end", ["kill", "crash"])
+def test_what_was_answered_is_there_after_each_of_many_deaths(end: str) -> None:
+    """Offsets, topics with their ids and ends, producer ids, the cluster's id, changed settings."""
+
+    async def scenario() -> None:
+        around, producer_id, before = in_memory(FaultyDisk(seed=7)), -1, None
+        for life in range(20):
+            node = await started(around)
+            topic = node.topics.get("jobs")
+            assert topic is not None
+            known = node.cluster_id, topic.topic_id
+            assert before in (None, known)
+            before = known
+            if life:
+                assert await committed(node) == life - 1
+                assert node.settings.group_max_size == life
+            assert node.topics.new_producer_id() > producer_id
+            producer_id = node.topics.new_producer_id()
+            await commit(node, life)
+            node.configs.change({"group_max_size": life + 1}, {})
+            node.halt()
+            around = replace(around, disk=getattr(around.disk, end)())
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("threads", [OwnThreads, Inline], ids=lambda one: one.__name__)
+def test_a_node_on_a_real_folder_dies_and_the_next_one_has_it_all(
+    tmp_path: Path, threads: Callable[[], Threads]
+) -> None:
+    """Its log's threads end, its files are closed, its lock is free; what was not tidied is recovered."""
+
+    async def scenario() -> None:
+        living = set(threading.enumerate())
+        for life in range(3):
+            node = Node(SETTINGS, Options(data=tmp_path, topics=(("jobs", 2),)), Around(threads=threads))
+            await node.start()
+            if life:
+                assert await committed(node) == life - 1
+            await commit(node, life)
+            node.halt()
+            assert not (tmp_path / ".clean_shutdown").exists()
+            assert not [one for one in set(threading.enumerate()) - living if "log" in one.name]
+
+    asyncio.run(scenario())
+
+
+def test_a_clean_stop_leaves_a_disk_that_can_be_used_again() -> None:
+    async def scenario() -> None:
+        around = in_memory()
+        for life in range(3):
+            node = await started(around)
+            if life:
+                assert await committed(node) == life - 1
+            await commit(node, life)
+            await node.stop()
+            assert around.disk.kind(MEMORY / ".clean_shutdown") == "file"
+
+    asyncio.run(scenario())
+
+
+def test_no_thread_and_no_process_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is a real file opened: all of it runs on the loop."""
+
+    def forbidden(*_args: Any, **_kwargs: Any) -> Any:
+        raise AssertionError("this is to stay in memory, on one thread")
+
+    async def scenario() -> None:
+        for name in ("open", "make_folder", "rename", "sync_folder"):
+            monkeypatch.setattr(Disk, name, forbidden)
+        monkeypatch.setattr(threading.Thread, "start", forbidden)
+        around = in_memory()
+        for _ in range(2):
+            node = await started(around, replace(SETTINGS, log_cleaner_backoff_ms=1))
+            await commit(node, 3)
+            await node.stop()
+        assert node.compactions == 0
+
+    asyncio.run(scenario())
+    assert not MEMORY.exists()
+
+
+def test_the_same_chance_gives_the_same_ids() -> None:
+    async def life(seed: int) -> list[Any]:
+        node = await started(replace(in_memory(), random=SeededRandom(seed)))
+        topic = node.topics.get("jobs")
+        assert topic is not None
+        join = JoinGroup("g", "", None, "c", "/h", 10_000, 10_000, "consumer", (Protocol("range", b""),), False, False)
+        joined = await node.ask(join, HERE)
+        await node.stop()
+        return [node.cluster_id, topic.topic_id, joined.member_id]
+
+    first, again, other = (asyncio.run(life(seed)) for seed in (1, 1, 2))
+    assert first == again
+    assert all(one != another for one, another in zip(first, other, strict=True))
+
+
+def test_actors_run_where_the_caller_says() -> None:
+    made: list[LoopDispatcher] = []
+
+    def make(loop: asyncio.AbstractEventLoop) -> LoopDispatcher:
+        made.append(LoopDispatcher(loop))
+        return made[-1]
+
+    async def scenario() -> None:
+        node = await started(replace(in_memory(), dispatcher=make))
+        assert [node.system.dispatcher] == made
+        await commit(node, 1)
+        await node.stop()
+
+    asyncio.run(scenario())
+
+
+def test_the_dead_do_nothing_more() -> None:
+    """No alarm rings, no answer comes, nothing is written: the disk is as it was at the death."""
+
+    async def scenario() -> None:
+        around = in_memory()
+        node = await started(around)
+        join = JoinGroup("g", "", None, "c", "/h", 6_000, 10_000, "consumer", (Protocol("range", b""),), True, False)
+        await node.ask(join, HERE)  # a session that would end: an alarm
+        asked = node.ask(OffsetCommit("g", "", None, -1, (Commit("jobs", 0, 1, -1, ""),)), HERE)
+        disk: Any = around.disk
+        node.halt()
+        changes = disk.changes
+        with pytest.raises(pykka.ActorDeadError):
+            await asked
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert disk.changes == changes
+        assert node.system.actors() == []
+        assert not [one for one in asyncio.all_tasks() if one is not asyncio.current_task()]
+
+    asyncio.run(scenario())
+
+
+def test_a_log_that_is_loaded_at_once_however_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other process could read a disk in memory."""
+
+    async def scenario() -> None:
+        monkeypatch.setattr("callboard.runtime.node.AT_ONCE_BYTES", -1)
+        around = in_memory()
+        node = await started(around)
+        for number in range(50):
+            await commit(node, number, f"g{number}")
+        node.halt()
+        node = await started(replace(around, disk=disk_of(around).kill()))
+        assert not node.is_loading
+        assert [await committed(node, f"g{number}") for number in range(50)] == list(range(50))
+        await node.stop()
+
+    asyncio.run(scenario())
+
+
+def disk_of(around: Around) -> FaultyDisk:
+    assert isinstance(around.disk, FaultyDisk)
+    return around.disk
+
+
+# What the disk in memory has for it -----------------------------------------------------------------------------------
+
+
+def made_slots(disk: Disk, folder: Path) -> tuple[int, Path]:
+    disk.make_folder(folder)
+    fd = disk.open(folder / "slots", os.O_RDWR | os.O_CREAT)
+    disk.write(fd, bytes(4 * SLOT_BYTES + 3), 0)
+    disk.sync(fd)
+    disk.sync_folder(folder)
+    disk.sync_folder(folder.parent)
+    return fd, folder / "slots"
+
+
+@pytest.mark.parametrize("is_real", [True, False], ids=["real", "memory"])
+def test_slots_are_stored_into_the_file(tmp_path: Path, is_real: bool) -> None:
+    disk = Disk() if is_real else FaultyDisk()
+    fd, _ = made_slots(disk, tmp_path if is_real else MEMORY)
+    slots = disk.map(fd)
+    assert len(slots) == 4
+    slots.store(1, 7)
+    slots.store(3, -(2**62))
+    assert slots.load(0, 4) == [0, 7, 0, -(2**62)]
+    slots.close()
+    again = disk.map(fd)
+    assert again.load(1, 3) == [7, 0, -(2**62)]
+    again.close()
+    disk.close(fd)
+
+
+def test_slots_outlive_the_process_and_what_was_synced_a_loss_of_power() -> None:
+    disk = FaultyDisk(seed=3)
+    fd, path = made_slots(disk, MEMORY)
+    slots = disk.map(fd)
+    slots.store(0, 1)
+    disk.sync(fd)
+    slots.store(0, 2)
+
+    def first_of(found: FaultyDisk) -> int:
+        fd = found.open(path, os.O_RDWR)
+        [number] = found.map(fd).load(0, 1)
+        return number
+
+    assert {first_of(disk.crash()) for _ in range(50)} == {1, 2}
+    left = disk.kill()
+    assert first_of(left) == 2
+    slots.store(0, 3)  # by the dead
+    assert first_of(left) == 2
+
+
+@pytest.mark.parametrize("is_real", [True, False], ids=["real", "memory"])
+def test_what_is_where(tmp_path: Path, is_real: bool) -> None:
+    disk, folder = (Disk(), tmp_path) if is_real else (FaultyDisk(), MEMORY)
+    fd, path = made_slots(disk, folder)
+    disk.close(fd)
+    kinds = [disk.kind(one) for one in (Path("/"), folder, path, folder / "none", path / "below")]
+    assert kinds == ["folder", "folder", "file", "nothing", "nothing"]
+    if is_real:
+        (folder / "link").symlink_to(folder / "none")
+        assert disk.kind(folder / "link") == "broken link"

@@ -1,0 +1,112 @@
+"""A coordinator on a thread of its own: the same methods, from any thread, and none that waits for itself."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callboard import Coordinator, CoordinatorError, ErrorCode, StartError, ThreadCoordinator
+
+NOT_TWINNED = {"in_thread", "node", "tap", "door"}
+"""What belongs to the coordinator's own thread: ``asynchronous`` leads to it."""
+
+
+def test_every_method_has_its_twin() -> None:
+    """With the same parameters, and the same result."""
+    theirs = {name: one for name, one in vars(ThreadCoordinator).items() if not name.startswith("_")}
+    ours = {name: one for kind in Coordinator.__mro__[:-1] for name, one in vars(kind).items() if name[0] != "_"}
+    assert set(ours) - NOT_TWINNED == set(theirs) - {"run", "asynchronous"}
+    for name in set(ours) - NOT_TWINNED:
+        if inspect.isfunction(ours[name]):
+            here, there = inspect.signature(theirs[name]), inspect.signature(ours[name])
+            assert here.parameters == there.parameters, name
+            assert name == "member" or here.return_annotation == there.return_annotation, name
+
+
+def test_it_does_what_the_coordinator_does(tmp_path: Path) -> None:
+    with Coordinator.in_thread(tmp_path, "127.0.0.1:0", topics={"jobs": 2}, group_max_size=9) as coordinator:
+        bootstrap = coordinator.bootstrap
+        assert coordinator.reset("g", {"jobs": 7}) == {("jobs", 0): 7, ("jobs", 1): 7}
+        assert coordinator.offsets("g")["jobs", 1].offset == 7
+        assert [one.group_id for one in coordinator.groups(states=["Empty"], prefix="g").groups] == ["g"]
+        assert coordinator.describe("g").state == "Empty"
+        assert coordinator.groups_of_topic("jobs") == ("g",)
+        coordinator.restart("killed")
+        coordinator.loaded()
+        assert coordinator.bootstrap == bootstrap
+        coordinator.delete_offsets("g", [("jobs", 0)])
+        assert set(coordinator.offsets("g")) == {("jobs", 1)}
+        assert coordinator.remove_members("g") == ()
+        coordinator.delete("g")
+        coordinator.create_topic("more", 1)
+        assert len(coordinator.grow_topic("more", 3).partitions) == 3
+        coordinator.delete_topic("jobs")
+        assert [one.name for one in coordinator.topics()] == ["more"]
+        coordinator.set(group_max_size=5)
+        assert coordinator.settings.group_max_size == 5
+        with pytest.raises(CoordinatorError) as caught:
+            coordinator.describe("g")
+        assert caught.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_many_threads_may_call_it() -> None:
+    with Coordinator.in_thread(topics={"jobs": 1}) as coordinator, ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: coordinator.reset(f"g{number}", {"jobs": number}), range(100)))
+        found = pool.map(lambda number: coordinator.offsets(f"g{number}")["jobs", 0].offset, range(100))
+        assert list(found) == list(range(100))
+
+
+def test_coroutines_of_the_caller_run_beside_it() -> None:
+    with Coordinator.in_thread(topics={"jobs": 1}) as coordinator:
+
+        async def mine() -> Any:
+            with pytest.raises(RuntimeError, match="coordinator's own thread"):
+                coordinator.offsets("g")
+            with pytest.raises(RuntimeError, match="coordinator's own thread"):
+                coordinator.stop()
+            return await coordinator.asynchronous.reset("g", {"jobs": 3}), threading.current_thread().name
+
+        assert coordinator.run(mine()) == ({("jobs", 0): 3}, "callboard-coordinator")
+
+
+def test_a_start_that_fails_says_so_to_who_called(tmp_path: Path) -> None:
+    with Coordinator.in_thread(tmp_path):
+        second = Coordinator.in_thread(tmp_path)
+        with pytest.raises(StartError, match="in use by process"):
+            second.start()
+        second.stop()
+        with pytest.raises(RuntimeError, match="does not run"):
+            second.offsets("g")
+    with Coordinator.in_thread(tmp_path):
+        pass
+
+
+def test_use_at_the_wrong_time_says_what_to_do() -> None:
+    coordinator = Coordinator.in_thread()
+    with pytest.raises(RuntimeError, match="does not run yet"):
+        coordinator.offsets("g")
+    coordinator.stop()
+    with coordinator:
+        with pytest.raises(RuntimeError, match="started before"):
+            coordinator.start()
+        thread = coordinator.run(_this_thread())
+    assert not thread.is_alive()
+    coordinator.stop()
+    with pytest.raises(RuntimeError, match="has stopped"):
+        coordinator.offsets("g")
+
+
+def test_a_body_that_raises_is_followed_by_a_stop(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), Coordinator.in_thread(tmp_path):
+        raise ZeroDivisionError
+    with Coordinator.in_thread(tmp_path):
+        pass
+
+
+async def _this_thread() -> threading.Thread:
+    return threading.current_thread()
