@@ -21,14 +21,17 @@ def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
     topics: set[str] = set()
     try:
         for subscription in set(subscriptions):
-            topics.update(_topics_of(subscription))
+            topics.update(read_beginning(subscription)[0])
     except (struct.error, ValueError):
         return None
     return frozenset(topics)
 
 
-def _topics_of(subscription: bytes) -> list[str]:
-    """Raises struct.error or ValueError for what is no subscription."""
+def read_beginning(subscription: bytes) -> tuple[list[str], bytes | None, int]:
+    """Topics, user data, and where what later versions have begins: what all versions have in common.
+
+    Raises struct.error or ValueError for what is no subscription.
+    """
     (count,) = _INT32.unpack_from(subscription, _INT16.size)
     position = _INT16.size + _INT32.size
     if not 0 <= count <= len(subscription):
@@ -41,6 +44,7 @@ def _topics_of(subscription: bytes) -> list[str]:
             raise ValueError(f"a topic of {size} bytes")
         topics.append(subscription[start:position].decode("utf-8"))
     (size,) = _INT32.unpack_from(subscription, position)
-    if position + _INT32.size + max(size, 0) > len(subscription):
+    start, position = position + _INT32.size, position + _INT32.size + max(size, 0)
+    if position > len(subscription):
         raise ValueError("the user data are cut off")
-    return topics
+    return topics, None if size < 0 else subscription[start:position], position

@@ -16,14 +16,18 @@ def read_assignment(data: bytes) -> tuple[tuple[str, int], ...] | None:
     if not data:
         return ()
     try:
-        return tuple(sorted(_places(data)))
+        return tuple(sorted(read_places(data, _INT16.size)[0]))
     except (struct.error, ValueError):
         return None
 
 
-def _places(data: bytes) -> list[tuple[str, int]]:
+def read_places(data: bytes, position: int) -> tuple[list[tuple[str, int]], int]:
+    """Topics with their partitions, as they stand in several of Kafka's messages, and where they end.
+
+    Raises struct.error or ValueError for bytes that are nothing of the kind.
+    """
     places: list[tuple[str, int]] = []
-    topics, position = _count(data, _INT16.size)
+    topics, position = _count(data, position)
     for _ in range(topics):
         (size,) = _INT16.unpack_from(data, position)
         start, position = position + _INT16.size, position + _INT16.size + size
@@ -34,7 +38,7 @@ def _places(data: bytes) -> list[tuple[str, int]]:
         for _ in range(partitions):
             places.append((topic, _INT32.unpack_from(data, position)[0]))
             position += _INT32.size
-    return places
+    return places, position
 
 
 def _count(data: bytes, position: int) -> tuple[int, int]:

@@ -6,34 +6,15 @@ both sides know does not have is left out. Answers are kio's entities of that ve
 
 from __future__ import annotations
 
-import io
 import socket
-import struct
-import typing
-from collections.abc import Mapping
-from dataclasses import fields
-from functools import cache
-from importlib import import_module
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..config import Address
 from .errors import ClientError
+from .frames import ANSWER_BYTES_MAX, SIZE, BadAnswer, Known, common_versions, decode, encode
 
 CLIENT_ID = "callboard"
-ANSWER_BYTES_MAX = 100 * 1024 * 1024
-"""A larger answer is none of Kafka's: something else listens there."""
-
-_SIZE = struct.Struct(">i")
-
-
-class Known(NamedTuple):
-    """An API that this client knows, by kio's name for it, and the versions that it can write."""
-
-    key: int
-    min_version: int
-    max_version: int
-
 
 APIS = {
     "list_offsets": Known(2, 1, 7),
@@ -80,11 +61,14 @@ class Wire:
         """
         version = self.version_of(name)
         try:
-            self._socket.sendall(self._encoded(name, version, values))
-            (size,) = _SIZE.unpack(self._exactly(_SIZE.size))
+            self._correlation_id += 1
+            self._socket.sendall(encode(name, APIS[name].key, version, self._correlation_id, CLIENT_ID, values))
+            (size,) = SIZE.unpack(self._exactly(SIZE.size))
             if not 0 < size <= ANSWER_BYTES_MAX:
                 raise ClientError(f"{self.address} does not speak Kafka's protocol: a frame of {size} bytes")
-            return self._decoded(name, version, self._exactly(size))
+            return decode(name, version, self._correlation_id, self._exactly(size))
+        except BadAnswer as error:
+            raise ClientError(f"{self.address} answers {name} with {error}") from error
         except OSError as error:
             raise ClientError(f"{self.address} did not answer {name}: {_reason(error, self._timeout_s)}") from error
 
@@ -110,39 +94,7 @@ class Wire:
         self.close()
 
     def _negotiate(self) -> None:
-        served = {one.api_key: one for one in self.ask("api_versions").api_keys}
-        for name, known in APIS.items():
-            theirs = served.get(known.key)
-            if theirs is None:
-                continue
-            version = min(known.max_version, theirs.max_version)
-            if version >= max(known.min_version, theirs.min_version):
-                self._versions[name] = version
-
-    def _encoded(self, name: str, version: int, values: Mapping[str, Any]) -> bytes:
-        request_type = _message_type(name, version, "request")
-        self._correlation_id += 1
-        header = {
-            "request_api_key": APIS[name].key,
-            "request_api_version": version,
-            "correlation_id": self._correlation_id,
-            "client_id": CLIENT_ID,
-        }
-        buffer = io.BytesIO()
-        for entity_type, content in ((request_type.__header_schema__, header), (request_type, values)):
-            _writer(entity_type)(buffer, _build(entity_type, content))
-        return _SIZE.pack(buffer.tell()) + buffer.getvalue()
-
-    def _decoded(self, name: str, version: int, payload: bytes) -> Any:
-        response_type = _message_type(name, version, "response")
-        serial_error: type[Exception] = import_module("kio.serial.errors").SerialError
-        try:
-            header, start = _reader(response_type.__header_schema__)(payload, 0)
-            if header.correlation_id != self._correlation_id:
-                raise ValueError(f"an answer to request {header.correlation_id}, not {self._correlation_id}")
-            return _reader(response_type)(payload, start)[0]
-        except (ValueError, KeyError, IndexError, OverflowError, serial_error) as error:
-            raise ClientError(f"{self.address} answers {name} with what cannot be read: {error!r}") from error
+        self._versions |= common_versions(self.ask("api_versions"), APIS)
 
     def _exactly(self, size: int) -> bytes:
         data = bytearray()
@@ -158,43 +110,3 @@ def _reason(error: Exception, timeout_s: float) -> str:
     if isinstance(error, TimeoutError):
         return f"no answer within {timeout_s:g} s"
     return (getattr(error, "strerror", None) or str(error)).lower()
-
-
-@cache
-def _message_type(name: str, version: int, kind: str) -> Any:
-    module = import_module(f"kio.schema.{name}.v{version}.{kind}")
-    return getattr(module, "".join(word.capitalize() for word in name.split("_")) + kind.capitalize())
-
-
-@cache
-def _reader(entity_type: Any) -> Any:
-    return import_module("kio.serial").entity_reader(entity_type)
-
-
-@cache
-def _writer(entity_type: Any) -> Any:
-    return import_module("kio.serial").entity_writer(entity_type)
-
-
-def _build(entity_type: Any, values: Mapping[str, Any]) -> Any:
-    """kio's entity from plain values: mappings for entities, sequences for arrays."""
-    hints = _hints(entity_type)
-    return entity_type(**{name: _value(hints[name], value) for name, value in values.items() if name in hints})
-
-
-def _value(hint: Any, value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return tuple(_value(_item_type(hint), item) for item in value)
-    return _build(hint, value) if isinstance(value, Mapping) else value
-
-
-def _item_type(hint: Any) -> Any:
-    """``X`` of ``tuple[X, ...]``, which may also be None."""
-    choices = [hint, *typing.get_args(hint)]
-    return next(typing.get_args(choice)[0] for choice in choices if typing.get_origin(choice) is tuple)
-
-
-@cache
-def _hints(entity_type: Any) -> dict[str, Any]:
-    hints = typing.get_type_hints(entity_type)
-    return {field.name: hints[field.name] for field in fields(entity_type)}

@@ -1,0 +1,208 @@
+"""Range and round robin give what Kafka's give: cases by hand from its rules, and other clients' results."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, NamedTuple
+
+import pytest
+from assignor_helpers import all_of, given, member
+from client_assignors import (
+    AiokafkaRange,
+    AiokafkaRoundRobin,
+    AiokafkaSubscription,
+    KafkaPythonRange,
+    KafkaPythonRoundRobin,
+    KafkaPythonSubscription,
+)
+from hypothesis import given as given_examples
+from hypothesis import strategies as st
+
+from callboard.runtime.member.assignors.base import Assignment, Assignor, Partition, Subscribed
+from callboard.runtime.member.assignors.range_ import Range
+from callboard.runtime.member.assignors.round_robin import RoundRobin
+from callboard.runtime.member.assignors.table import ASSIGNORS, find_assignor
+
+
+class Case(NamedTuple):
+    """``members`` as "id" or "id@instance" to topics; ``expected`` as "t0p0 t0p1" by member id."""
+
+    assignor: str
+    partitions: dict[str, int]
+    members: dict[str, str]
+    expected: dict[str, str]
+
+
+CASES = {
+    "documentation of RangeAssignor": Case(
+        "range", {"t0": 3, "t1": 3}, {"C0": "t0 t1", "C1": "t0 t1"}, {"C0": "t0p0 t0p1 t1p0 t1p1", "C1": "t0p2 t1p2"}
+    ),
+    "range, static members come first and by instance id": Case(
+        "range", {"t": 4}, {"a": "t", "b@i2": "t", "c@i1": "t"}, {"c": "tp0 tp1", "b": "tp2", "a": "tp3"}
+    ),
+    "range, instance ids keep shares through a restart with new member ids": Case(
+        "range", {"t": 3}, {"z@i1": "t", "a@i2": "t"}, {"z": "tp0 tp1", "a": "tp2"}
+    ),
+    "range, each topic among its own subscribers": Case(
+        "range",
+        {"t0": 3, "t1": 2, "t2": 1},
+        {"C0": "t0", "C1": "t0 t1", "C2": "t1 t2"},
+        {"C0": "t0p0 t0p1", "C1": "t0p2 t1p0", "C2": "t1p1 t2p0"},
+    ),
+    "range, more members than partitions": Case(
+        "range", {"t": 2}, {"C0": "t", "C1": "t", "C2": "t"}, {"C0": "tp0", "C1": "tp1", "C2": ""}
+    ),
+    "range, many topics of one partition all go to the first": Case(
+        "range", {"n.a": 1, "n.b": 1, "n.c": 1}, {"C0": "n.a n.b n.c", "C1": "n.a n.b n.c"}, {"C0": "n.ap0 n.bp0 n.cp0"}
+    ),
+    "documentation of RoundRobinAssignor": Case(
+        "roundrobin",
+        {"t0": 3, "t1": 3},
+        {"C0": "t0 t1", "C1": "t0 t1"},
+        {"C0": "t0p0 t0p2 t1p1", "C1": "t0p1 t1p0 t1p2"},
+    ),
+    "documentation of RoundRobinAssignor, different subscriptions": Case(
+        "roundrobin",
+        {"t0": 1, "t1": 2, "t2": 3},
+        {"C0": "t0", "C1": "t0 t1", "C2": "t0 t1 t2"},
+        {"C0": "t0p0", "C1": "t1p0", "C2": "t1p1 t2p0 t2p1 t2p2"},
+    ),
+    "round robin, static members come first": Case(
+        "roundrobin", {"t": 4}, {"a": "t", "b": "t", "z@i": "t"}, {"z": "tp0 tp3", "a": "tp1", "b": "tp2"}
+    ),
+    "round robin, the turn goes on behind whoever was found": Case(
+        "roundrobin",
+        {"t0": 1, "t1": 3},
+        {"C0": "t1", "C1": "t0", "C2": "t1"},
+        {"C0": "t1p1", "C1": "t0p0", "C2": "t1p0 t1p2"},
+    ),
+    "round robin, many topics of one partition are shared": Case(
+        "roundrobin",
+        {"n.a": 1, "n.b": 1, "n.c": 1},
+        {"C0": "n.a n.b n.c", "C1": "n.b n.c"},
+        {"C0": "n.ap0 n.cp0", "C1": "n.bp0"},
+    ),
+}
+
+
+def parsed(text: str) -> list[Partition]:
+    found = (one.rpartition("p") for one in text.split())
+    return [(topic, int(number)) for topic, _, number in found]
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
+def test_kafkas_rules(case: Case) -> None:
+    members = []
+    for name, topics in case.members.items():
+        member_id, _, instance = name.partition("@")
+        members.append(member(member_id, topics.split(), instance=instance or None))
+    expected = {one.member_id: parsed(case.expected.get(one.member_id, "")) for one in members}
+    assert ASSIGNORS[case.assignor].assign(case.partitions, members) == expected
+
+
+@pytest.mark.parametrize("assignor", ASSIGNORS.values(), ids=list(ASSIGNORS))
+def test_topics_that_are_not_there_are_passed_over(assignor: Assignor) -> None:
+    members = [member("a", ["t", "gone"]), member("b", ["gone", "empty"]), member("c", [])]
+    assert assignor.assign({"t": 2, "empty": 0, "nobodys": 5}, members) == {"a": [("t", 0), ("t", 1)], "b": [], "c": []}
+    assert assignor.assign({}, members) == {"a": [], "b": [], "c": []}
+    assert assignor.assign({"t": 1}, []) == {}
+
+
+topics = st.sampled_from(["a", "b", "c", "d", "e"])
+partition_counts = st.dictionaries(topics, st.integers(1, 7), max_size=5)
+wanted = st.frozensets(topics, max_size=5)
+groups = st.dictionaries(st.text("abcxyz", min_size=1, max_size=3), wanted, min_size=1, max_size=7)
+
+
+def members_of(group: dict[str, frozenset[str]]) -> list[Subscribed]:
+    return [member(name, wants) for name, wants in group.items()]
+
+
+class Cluster:
+    """As much of the clients' picture of a cluster as their assignors look at."""
+
+    def __init__(self, partitions: dict[str, int]) -> None:
+        self._partitions = partitions
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        return set(range(self._partitions[topic])) if topic in self._partitions else None
+
+
+def by_aiokafka(assignor: Any, partitions: dict[str, int], group: dict[str, frozenset[str]]) -> Assignment:
+    said = {name: AiokafkaSubscription(0, sorted(wants), b"") for name, wants in group.items()}
+    result = assignor.assign(Cluster(partitions), said)
+    return {name: sorted(tuple(one) for one in assigned.partitions()) for name, assigned in result.items()}
+
+
+class KafkaPythonMember(NamedTuple):
+    member_id: str
+    group_instance_id: str | None
+    metadata: Any
+
+
+def by_kafka_python(assignor: Any, partitions: dict[str, int], members: list[Subscribed]) -> Assignment:
+    """Static members must stand together: the client groups neighbours."""
+    said = [
+        KafkaPythonMember(
+            one.member_id,
+            one.group_instance_id,
+            KafkaPythonSubscription(version=0, topics=sorted(one.topics), user_data=b""),
+        )
+        for one in sorted(members, key=lambda one: one.group_instance_id is None)
+    ]
+    result = assignor.assign(Cluster(partitions), said)
+    return {name: sorted(tuple(one) for one in assigned.partitions()) for name, assigned in result.items()}
+
+
+@given_examples(partition_counts, groups)
+def test_the_same_as_aiokafka(partitions: dict[str, int], group: dict[str, frozenset[str]]) -> None:
+    members = members_of(group)
+    assert Range().assign(partitions, members) == by_aiokafka(AiokafkaRange, partitions, group)
+    assert RoundRobin().assign(partitions, members) == by_aiokafka(AiokafkaRoundRobin, partitions, group)
+
+
+@given_examples(partition_counts, groups, st.data())
+def test_range_is_the_same_as_kafka_pythons(
+    partitions: dict[str, int], group: dict[str, frozenset[str]], data: st.DataObject
+) -> None:
+    instances = data.draw(st.permutations([None, None, None, "i1", "i2", "i3", "i4"]))
+    members = [
+        one._replace(group_instance_id=instance) for one, instance in zip(members_of(group), instances, strict=False)
+    ]
+    assert Range().assign(partitions, members) == by_kafka_python(KafkaPythonRange, partitions, members)
+
+
+@given_examples(partition_counts, st.integers(1, 7), st.data())
+def test_round_robin_is_the_same_as_kafka_pythons(partitions: dict[str, int], count: int, data: st.DataObject) -> None:
+    """All want the same: with different subscriptions that client's fails."""
+    instances = data.draw(st.permutations([None, None, None, "i1", "i2", "i3", "i4"]))
+    members = [member(f"m{n}", partitions, instance=instances[n]) for n in range(count)]
+    assert RoundRobin().assign(partitions, members) == by_kafka_python(KafkaPythonRoundRobin, partitions, members)
+
+
+@pytest.mark.parametrize("assignor", ASSIGNORS.values(), ids=list(ASSIGNORS))
+@given_examples(partitions=partition_counts, group=groups, seed=st.integers(0, 9))
+def test_every_partition_once_and_the_order_of_nothing_matters(
+    assignor: Assignor, partitions: dict[str, int], group: dict[str, frozenset[str]], seed: int
+) -> None:
+    members = members_of(group)
+    result = assignor.assign(partitions, members)
+    assert given(result) == all_of(partitions, frozenset().union(*group.values()))
+    assert all(topic in group[name] for name, share in result.items() for topic, _ in share)
+    shuffle = random.Random(seed)
+    shuffle.shuffle(members)
+    shuffled = dict(shuffle.sample(sorted(partitions.items()), len(partitions)))
+    assert assignor.assign(shuffled, members) == result
+
+
+def test_assignors_are_found_by_name() -> None:
+    assert list(ASSIGNORS) == ["range", "roundrobin", "sticky", "cooperative-sticky", "callboard-weighted"]
+    assert all(find_assignor(name).name == name for name in ASSIGNORS)
+    assert [name for name, one in ASSIGNORS.items() if one.is_cooperative] == [
+        "cooperative-sticky",
+        "callboard-weighted",
+    ]
+    mine = Assignor.of("mine", lambda partitions, members: {})
+    assert find_assignor(mine) is mine
+    with pytest.raises(ValueError, match=r"no assignor is called 'rang': expected range, roundrobin, .*Assignor\.of"):
+        find_assignor("rang")
