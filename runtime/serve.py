@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -111,9 +111,6 @@ def run_node(
 ) -> None:
     """Run a node until a signal. This process is the node's alone, so its global switches are set here."""
     logs.configure(sys.stderr)
-    # kio imports hypothesis where it is installed, for strategies that no server needs: 0.2 to 1 s.
-    hidden: Any = None
-    sys.modules.setdefault("hypothesis", hidden)
     # After its sync the log's thread needs the interpreter at once: every waiting commit waits for that. By default
     # the busy loop may keep it for 5 ms, which is the time of thirty syncs.
     sys.setswitchinterval(SWITCH_INTERVAL_S)

@@ -7,7 +7,6 @@ Run as a script with the program's own arguments. ``CALLBOARD_STAND_IN`` says ho
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 import os
 import socket
@@ -18,6 +17,7 @@ from typing import NamedTuple
 from callboard.runtime.cli import main
 from callboard.runtime.config import Options, Settings
 from callboard.runtime.errors import StartError
+from callboard.runtime.kio import kio
 
 BEHAVIOUR = os.environ.get("CALLBOARD_STAND_IN", "well")
 
@@ -40,7 +40,7 @@ class Node:
             raise StartError("the folder belongs to somebody else: choose another with --data")
         if BEHAVIOUR == "speaks":
             speak()
-        importlib.import_module("kio.static.primitive")  # the part of kio that looks for hypothesis
+        kio("static.primitive")  # the part that looks for hypothesis
         loaded = [name for name in ("hypothesis", "pydantic", "rich") if sys.modules.get(name) is not None]
         print(f"started, of the slow libraries loaded: {loaded}", flush=True)
 

@@ -12,8 +12,9 @@ import typing
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
-from importlib import import_module
 from typing import Any, NamedTuple
+
+from ..kio import kio
 
 ANSWER_BYTES_MAX = 100 * 1024 * 1024
 """A larger answer is none of Kafka's: something else listens there."""
@@ -52,7 +53,7 @@ def encode(name: str, key: int, version: int, correlation_id: int, client_id: st
 def decode(name: str, version: int, correlation_id: int, payload: bytes) -> Any:
     """kio's entity of an answer, from a frame without its size. Raises BadAnswer."""
     response_type = _message_type(name, version, "response")
-    serial_error: type[Exception] = import_module("kio.serial.errors").SerialError
+    serial_error: type[Exception] = kio("serial.errors").SerialError
     try:
         header, start = _reader(response_type.__header_schema__)(payload, 0)
         if header.correlation_id != correlation_id:
@@ -78,18 +79,18 @@ def common_versions(served: Any, known: Mapping[str, Known]) -> dict[str, int]:
 
 @cache
 def _message_type(name: str, version: int, kind: str) -> Any:
-    module = import_module(f"kio.schema.{name}.v{version}.{kind}")
+    module = kio(f"schema.{name}.v{version}.{kind}")
     return getattr(module, "".join(word.capitalize() for word in name.split("_")) + kind.capitalize())
 
 
 @cache
 def _reader(entity_type: Any) -> Any:
-    return import_module("kio.serial").entity_reader(entity_type)
+    return kio("serial").entity_reader(entity_type)
 
 
 @cache
 def _writer(entity_type: Any) -> Any:
-    return import_module("kio.serial").entity_writer(entity_type)
+    return kio("serial").entity_writer(entity_type)
 
 
 def _build(entity_type: Any, values: Mapping[str, Any]) -> Any:

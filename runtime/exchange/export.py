@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, TextIO
 
 import typer
 
@@ -175,9 +175,6 @@ def export_log(data: Path | None, kafka_dirs: Sequence[Path], is_replacing: bool
 
 
 def main(argv: Sequence[str]) -> int:
-    # kio imports hypothesis where it is installed, for strategies that no command needs: 0.2 to 1 s.
-    hidden: Any = None
-    sys.modules.setdefault("hypothesis", hidden)
     return run(app, argv, "callboard export")
 
 

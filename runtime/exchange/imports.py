@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -144,7 +144,4 @@ def import_log(kafka: Path, data: Path, counts: Counts, as_json: bool) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    # kio imports hypothesis where it is installed, for strategies that no command needs: 0.2 to 1 s.
-    hidden: Any = None
-    sys.modules.setdefault("hypothesis", hidden)
     return run(app, argv, "callboard import")

@@ -10,7 +10,7 @@ import csv
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -312,9 +312,6 @@ def delete_groups(cluster: Cluster, groups: Sequence[str], as_json: bool) -> Non
 
 
 def main(argv: Sequence[str]) -> int:
-    # kio imports hypothesis where it is installed, for strategies that no command needs: 0.2 to 1 s.
-    hidden: Any = None
-    sys.modules.setdefault("hypothesis", hidden)
     try:
         app(list(argv), prog_name="callboard groups")
     except ClientError as error:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 from functools import cache
-from importlib import import_module
 from typing import Any, Final
 
 from ...actors.errors import ErrorCode
+from ..kio import kio
 
 NO_THROTTLE: Final = timedelta(0)
 """There are no quotas, so no client is ever asked to slow down."""
@@ -22,7 +22,7 @@ ONE_MILLISECOND: Final = timedelta(milliseconds=1)
 @cache
 def kafka_error(code: ErrorCode) -> Any:
     """kio's ``ErrorCode`` of the same number."""
-    return import_module("kio.schema.errors").ErrorCode(int(code))
+    return kio("schema.errors").ErrorCode(int(code))
 
 
 def producer_error(code: ErrorCode, knows_fenced: bool) -> Any:

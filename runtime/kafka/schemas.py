@@ -11,10 +11,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from functools import cache
-from importlib import import_module
-from types import ModuleType
 from typing import Any
 
+from ..kio import kio
 from .durations import duration_reader
 from .strict import Reader, strict_reader
 
@@ -23,7 +22,7 @@ class Schema:
     """One API in one version: how to read its request and how to write its answer."""
 
     def __init__(self, name: str, version: int) -> None:
-        serial = _kio()
+        serial = kio("serial")
         self.name = name
         self.version = version
         self.request_type = _message(name, version, "request")
@@ -31,7 +30,7 @@ class Schema:
         self.flexible: bool = self.request_type.__flexible__
         # An old client must be able to read the answer to an ApiVersions that is newer than itself: no tagged fields.
         self.flexible_header = self.flexible and name != "api_versions"
-        self.decode_error: type[Exception] = import_module("kio.serial.errors").SerialError
+        self.decode_error: type[Exception] = kio("serial.errors").SerialError
         read = duration_reader(self.request_type, serial.entity_reader(self.request_type))
         self.read: Reader = strict_reader(self.request_type, read)
         self._write = serial.entity_writer(self.response_type)
@@ -55,7 +54,7 @@ class Schema:
     def write_item(self, entity: Any) -> bytes:
         """One entry of an answer's array, for ``write_array``."""
         buffer = io.BytesIO()
-        _kio().entity_writer(type(entity))(buffer, entity)
+        kio("serial").entity_writer(type(entity))(buffer, entity)
         return buffer.getvalue()
 
     def write_array(self, response: Any, items: Sequence[bytes]) -> bytes:
@@ -90,10 +89,6 @@ def _uvarint(value: int) -> bytes:
 
 
 def _message(name: str, version: int, kind: str) -> Any:
-    module = import_module(f"kio.schema.{name}.v{version}.{kind}")
+    module = kio(f"schema.{name}.v{version}.{kind}")
     class_name = "".join(word.capitalize() for word in name.split("_")) + kind.capitalize()
     return getattr(module, class_name)
-
-
-def _kio() -> ModuleType:
-    return import_module("kio.serial")

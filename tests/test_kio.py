@@ -1,0 +1,28 @@
+"""kio is imported without what it would only waste time on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+
+def loaded_after(statements: str) -> set[str]:
+    code = f"import sys; {statements}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    return set(done.stdout.split())
+
+
+def test_kio_does_not_import_hypothesis() -> None:
+    loaded = loaded_after("from callboard.runtime.kafka.schemas import schema; schema('heartbeat', 4)")
+    assert "kio.serial" in loaded
+    assert "hypothesis" not in loaded
+
+
+def test_who_wants_hypothesis_later_has_it() -> None:
+    statements = "from callboard.runtime.kio import kio; kio('serial'); import hypothesis.strategies"
+    assert "hypothesis.strategies" in loaded_after(statements)
+
+
+def test_who_has_hypothesis_keeps_it() -> None:
+    statements = "import hypothesis; from callboard.runtime.kio import kio; kio('serial'); hypothesis.given"
+    assert "hypothesis" in loaded_after(statements)
