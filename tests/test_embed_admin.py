@@ -245,3 +245,19 @@ def test_settings_change_while_it_runs_and_stay_over_a_restart() -> None:
             assert coordinator.settings.group_max_size == 5
 
     asyncio.run(scenario())
+
+
+def test_progress_is_told_by_the_names_of_shares() -> None:
+    """Whatever the topics are called that it lies in."""
+
+    async def look() -> None:
+        async with running() as coordinator:
+            for topic in ("jobs", "tenants.new.20one", "tenants.acme", "jobs.old"):
+                await coordinator.create_topic(topic, 12)
+            await coordinator.reset("g", {("jobs", 10): 3, ("jobs", 2): 1, ("jobs.old", 1): 9})
+            await coordinator.reset("g", {("tenants.new.20one", 0): 7, ("tenants.acme", 0): 5, ("tenants.acme", 1): 8})
+            told = [await coordinator.progress("g", resource) for resource in ("jobs", "tenants", "others")]
+        found = [[(name, one.offset) for name, one in each.items()] for each in told]
+        assert found == [[(2, 1), (10, 3)], [("acme", 5), ("new one", 7)], []]
+
+    asyncio.run(look())

@@ -25,7 +25,7 @@ OURS = {
     "bench": ("actors", "runtime", "spark"),
 }
 # Libraries that the runtime can do without, and the extra that brings each.
-OPTIONAL = {"numpy": "fast", "cramjam": "compression"}
+OPTIONAL = {"numpy": "fast", "cramjam": "compression", "pytest": "pytest"}
 ACTORS_LIBRARIES = {"pykka", "sortedcontainers"}
 # Installed under a name of its own, for Spark to find; both import as a user does, as programs for spark-submit must.
 FOUND = ROOT / "spark" / "found"
@@ -33,7 +33,14 @@ PROGRAMS = (ROOT / "spark" / "submit_compact.py",)
 FILES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 # Not in a package: each is a program of somebody who has installed ours.
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
-EXAMPLES_SHOW = ("actors", "runtime")
+EXAMPLES_SHOW = ("actors", "runtime", "testing")
+# What an example is about: whoever reads it has that library already, or reads another one.
+EXAMPLES_NEED = {
+    "fastapi_service.py": {"fastapi"},
+    "resize_images.py": {"PIL"},
+    "test_aiokafka_service.py": {"aiokafka", "pytest"},
+    "test_confluent_rebalance.py": {"confluent_kafka", "pytest"},
+}
 each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 
 
@@ -96,12 +103,11 @@ def test_imports_between_our_folders_are_relative(path: Path) -> None:
 
 def not_for_examples(source: str, path: Path) -> list[str]:
     """What a reader of an example would have to install besides, or could not import at all."""
+    libraries = sys.stdlib_module_names | EXAMPLES_NEED.get(path.name, set())
     return [
         target
         for target, is_ours in imports(source, path)
-        if not (
-            any(inside(target, folder) for folder in EXAMPLES_SHOW) if is_ours else target in sys.stdlib_module_names
-        )
+        if not (any(inside(target, folder) for folder in EXAMPLES_SHOW) if is_ours else target in libraries)
     ]
 
 
@@ -119,11 +125,21 @@ def test_an_example_needs_the_installed_package_and_no_more(path: Path) -> None:
         ("from callboard.bench import harness", ["bench"]),
         ("from callboard.runtime import System", []),
         ("from callboard.actors.ports import Clock", []),
+        ("from callboard.testing import BlockingTime", []),
+        ("import fastapi", ["fastapi"]),
         ("import asyncio", []),
     ],
 )
 def test_what_an_example_may_not_import_is_found(line: str, expected: list[str]) -> None:
     assert not_for_examples(line, ROOT / "examples" / "made_up.py") == expected
+
+
+def test_every_library_of_an_example_is_used_there_and_installed_for_tests() -> None:
+    extra = setup_cfg()["options.extras_require"]["test"].replace("pillow", "PIL").replace("-", "_")
+    for name, libraries in EXAMPLES_NEED.items():
+        path = ROOT / "examples" / name
+        assert libraries <= {target for target, is_ours in imports(path.read_text(), path) if not is_ours}
+        assert all(re.search(rf"^{library}\b", extra, re.MULTILINE) for library in libraries)
 
 
 @pytest.mark.parametrize(

@@ -174,6 +174,10 @@ class ThreadCoordinator:
         """See ``Coordinator.offsets``."""
         return self.run(self._coordinator.offsets(group))
 
+    def progress(self, group: str, resource: str) -> dict[int | str, CommittedOffset]:
+        """See ``Coordinator.progress``."""
+        return self.run(self._coordinator.progress(group, resource))
+
     def reset(self, group: str, targets: Targets) -> dict[Place, int]:
         """See ``Coordinator.reset``."""
         return self.run(self._coordinator.reset(group, targets))

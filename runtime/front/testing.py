@@ -1,0 +1,54 @@
+"""``callboard.testing``: a coordinator for tests, its clock, its faults and its timeline. docs/testing.md is the guide.
+
+    with Coordinator.in_thread(topics={"jobs": 3}) as coordinator:     # or: async with Coordinator(...) as coordinator
+        coordinator.clock.advance(45)
+
+With pytest nothing need be imported: the fixtures are ``coordinator``, ``kafka_bootstrap`` and ``clock``. What is
+behind a name is loaded when it is asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from callboard.runtime.testing.faults import Fault as Fault
+    from callboard.runtime.testing.faults import Faults as Faults
+    from callboard.runtime.testing.moving import BlockingTime as BlockingTime
+    from callboard.runtime.testing.moving import VirtualTime as VirtualTime
+    from callboard.runtime.testing.rigged import RiggedCoordinator as Coordinator
+    from callboard.runtime.testing.rigged import RiggedThread as ThreadCoordinator
+    from callboard.runtime.testing.timeline import Event as Event
+    from callboard.runtime.testing.timeline import Timeline as Timeline
+
+_HOMES = {
+    "BlockingTime": ("callboard.runtime.testing.moving", "BlockingTime"),
+    "Coordinator": ("callboard.runtime.testing.rigged", "RiggedCoordinator"),
+    "Event": ("callboard.runtime.testing.timeline", "Event"),
+    "Fault": ("callboard.runtime.testing.faults", "Fault"),
+    "Faults": ("callboard.runtime.testing.faults", "Faults"),
+    "ThreadCoordinator": ("callboard.runtime.testing.rigged", "RiggedThread"),
+    "Timeline": ("callboard.runtime.testing.timeline", "Timeline"),
+    "VirtualTime": ("callboard.runtime.testing.moving", "VirtualTime"),
+}
+"""Where the public names live, and what they are called there."""
+
+__all__ = [
+    "BlockingTime",
+    "Coordinator",
+    "Event",
+    "Fault",
+    "Faults",
+    "ThreadCoordinator",
+    "Timeline",
+    "VirtualTime",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it offers {', '.join(__all__)}")
+    module, own_name = _HOMES[name]
+    found = globals()[name] = getattr(import_module(module), own_name)
+    return found

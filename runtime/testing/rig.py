@@ -1,0 +1,65 @@
+"""What a coordinator under test has around it: a clock that moves, a tap with faults, a timeline, who is present.
+
+It outlives the coordinator's nodes: a restart is the next node with the same rig.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from ..node import Node
+from ..surround import Around
+from .clock import MovableClock, MovableDispatcher
+from .faults import Faults
+from .silence import Presence
+from .timeline import Timeline
+from .watching import Watcher
+from .wiretap import Wiretap
+
+
+class Rig:
+    """``moving.Moved``. Use: ``around(...)`` for a node that is to be made, ``attach`` when it has started."""
+
+    def __init__(self) -> None:
+        self.clock = MovableClock()
+        self.presence = Presence()
+        self.timeline = Timeline(self.clock.since_start_ms)
+        self.faults: Faults[Any] = Faults(self._note_fault)
+        self.tap = Wiretap(self.clock, self.timeline, self.faults, self.presence)
+        self.node: Node
+        self._watcher: Watcher | None = None
+
+    def around(self, around: Around) -> Around:
+        """The same, with the clock that moves."""
+        return replace(around, clock=self.clock, dispatcher=MovableDispatcher)
+
+    def attach(self, node: Node) -> None:
+        """The node that serves from now on. It has just started."""
+        self.node = node
+        node.tap = self.tap
+        self.faults.use(node.around.disk)
+        self._watcher = Watcher(node, self.timeline)
+        port = node.advertised_port
+        self.timeline.note("node", f"the coordinator listens on port {port}" if port else "the coordinator begins")
+
+    def detach(self) -> None:
+        """The node is about to end. May be said twice."""
+        if self._watcher is not None:
+            self.timeline.note("node", "the coordinator ends")
+            self._watcher.end()
+            self._watcher = None
+
+    def forget(self) -> None:
+        """It has ended: nobody of its time is here any more, and its disk is as good as new."""
+        self.faults.mend_disk()
+        self.clock.forget_alarms()
+        self.presence.forget()
+
+    def note_move(self, moved_ms: int, silent: Iterable[str]) -> None:
+        names = ", ".join(sorted(silent))
+        self.timeline.note("clock", f"moved by {moved_ms / 1000:g} s" + (f", silent: {names}" if names else ""))
+
+    def _note_fault(self, what: str, who: str, groups: tuple[str, ...]) -> None:
+        self.timeline.note("fault", what, ", ".join(groups), who)

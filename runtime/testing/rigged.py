@@ -1,0 +1,97 @@
+"""The coordinator that tests are given: as any other, with a clock that moves, faults and a timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..embed.coordinator import Coordinator, End
+from ..embed.thread import ThreadCoordinator
+from ..surround import Around, in_memory
+from .faults import Faults
+from .moving import BlockingTime, VirtualTime
+from .rig import Rig
+from .timeline import Timeline
+
+LISTEN = "127.0.0.1:0"
+SETTINGS = {"group_initial_rebalance_delay_ms": 0}
+"""What is other than in production: three seconds for every group that a test makes."""
+
+ENDS: Mapping[End, str] = {
+    "stopped": "restart",
+    "killed": "crash, as by kill -9, and restart",
+    "power lost": "loss of power, and restart",
+}
+
+
+class RiggedCoordinator(Coordinator):
+    """See ``Coordinator``; it listens, on a free port, unless ``listen=None``.
+
+    ``clock``: ``await clock.advance(45)``. ``faults``: what goes wrong. ``timeline``: what has happened.
+    New groups do not wait for more members before their first rebalance, unless the settings say so.
+    """
+
+    def __init__(
+        self,
+        data: str | Path | None = None,
+        listen: str | None = LISTEN,
+        *,
+        advertised: str | None = None,
+        sync: str = "always",
+        topics: Mapping[str, int] | None = None,
+        around: Around | None = None,
+        **settings: float | bool,
+    ) -> None:
+        self._rig = Rig()
+        around = self._rig.around(around or (in_memory() if data is None else Around()))
+        options: dict[str, Any] = {**SETTINGS, **settings}
+        super().__init__(data, listen, advertised=advertised, sync=sync, topics=topics, around=around, **options)
+        self.tap = self._rig.tap
+        self.clock = VirtualTime(self._rig)
+        self.faults: Faults[Awaitable[None]] = self._rig.faults.with_restart(self.restart)
+
+    @staticmethod
+    def in_thread(
+        data: str | Path | None = None,
+        listen: str | None = LISTEN,
+        *,
+        advertised: str | None = None,
+        sync: str = "always",
+        topics: Mapping[str, int] | None = None,
+        around: Around | None = None,
+        **settings: float | bool,
+    ) -> RiggedThread:
+        """The same on a thread of its own: ``with RiggedCoordinator.in_thread() as coordinator``."""
+        return RiggedThread(
+            RiggedCoordinator(data, listen, advertised=advertised, sync=sync, topics=topics, around=around, **settings)
+        )
+
+    @property
+    def timeline(self) -> Timeline:
+        """All that has happened, also in the coordinators before a restart."""
+        return self._rig.timeline
+
+    async def stop(self) -> None:
+        self._rig.detach()
+        await super().stop()
+
+    async def restart(self, end: End = "stopped") -> None:
+        self.faults.note(ENDS[end])
+        self._rig.detach()
+        await super().restart(end)
+
+    async def _begin(self) -> None:
+        self._rig.forget()
+        await super()._begin()
+        self._rig.attach(self.node)
+
+
+class RiggedThread(ThreadCoordinator):
+    """``RiggedCoordinator.in_thread(...)``: any thread may use it, and what takes a while blocks."""
+
+    def __init__(self, coordinator: RiggedCoordinator) -> None:
+        super().__init__(coordinator)
+        self.clock = BlockingTime(coordinator.clock, self.run)
+        self.faults: Faults[None] = coordinator.faults.with_restart(self.restart)
+        self.timeline = coordinator.timeline

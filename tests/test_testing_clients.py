@@ -1,0 +1,248 @@
+"""Real clients, real sockets, and time and faults in the test's hand."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+import pytest
+from aiokafka import (  # type: ignore[import-untyped, unused-ignore]
+    AIOKafkaConsumer,
+    TopicPartition,
+)
+from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import TopicPartition as Place
+from peers.waiting import wait_until
+
+from callboard.testing import BlockingTime, ThreadCoordinator
+
+DAY_S = 24 * 3600
+LIBRDKAFKA_SESSION_S = 45  # its default
+TOPICS = {"jobs": 4}
+
+pytestmark = pytest.mark.callboard(topics=TOPICS)
+
+
+@contextmanager
+def confluent(bootstrap: str, client_id: str, **config: Any) -> Iterator[Consumer]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "workers",
+            "client.id": client_id,
+            "enable.auto.commit": False,
+            "reconnect.backoff.ms": 10,
+            "reconnect.backoff.max.ms": 50,
+            **{name.replace("_", "."): value for name, value in config.items()},
+        }
+    )
+    consumer.subscribe(list(TOPICS))
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def until(look: Callable[[], object]) -> None:
+    wait_until(look, bool, "the condition of the test")
+
+
+def has(number: int, *consumers: Consumer) -> Callable[[], bool]:
+    """Whether these consumers together have so many partitions, and each has some."""
+
+    def found() -> bool:
+        for consumer in consumers:
+            consumer.poll(0.01)
+        counts = [len(consumer.assignment()) for consumer in consumers]
+        return sum(counts) == number and all(counts)
+
+    return found
+
+
+def told(coordinator: ThreadCoordinator, kind: str) -> list[str]:
+    return [event.what for event in coordinator.timeline.events if event.kind == kind]
+
+
+# Time ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_silent_member_is_gone_after_its_session_and_the_others_are_not(
+    coordinator: ThreadCoordinator, clock: BlockingTime
+) -> None:
+    with confluent(coordinator.bootstrap, "ann") as ann, confluent(coordinator.bootstrap, "bob") as bob:
+        until(has(4, ann, bob))
+        ids = {member.client_id: member.member_id for member in coordinator.describe("workers").members}
+        clock.advance(LIBRDKAFKA_SESSION_S - 1, silent=["ann"])
+        assert told(coordinator, "timer")[-1:] != [f"the session of {coordinator.timeline.short(ids['ann'])} has ended"]
+        clock.advance(2, silent=["ann"])
+        ended = [event for event in told(coordinator, "timer") if "session" in event]
+        assert ended == [f"the session of {coordinator.timeline.short(ids['ann'])} has ended"]
+        assert ids["ann"] not in {member.member_id for member in coordinator.describe("workers").members}
+        until(has(4, ann, bob))  # she lives, and comes back
+
+
+def test_whoever_is_connected_lives_through_a_month(coordinator: ThreadCoordinator, clock: BlockingTime) -> None:
+    with confluent(coordinator.bootstrap, "ann") as ann:
+        until(has(4, ann))
+        before = coordinator.describe("workers")
+        clock.advance(30 * DAY_S)
+        assert coordinator.describe("workers") == before
+        ann.commit(offsets=[Place("jobs", 0, 7)], asynchronous=False)
+        assert coordinator.offsets("workers")["jobs", 0].offset == 7
+
+
+def test_offsets_expire_after_seven_days(coordinator: ThreadCoordinator, clock: BlockingTime) -> None:
+    """Kafka's default retention, counted from when the last member left."""
+    with confluent(coordinator.bootstrap, "ann") as ann:
+        until(has(4, ann))
+        ann.commit(offsets=[Place("jobs", 0, 7)], asynchronous=False)
+    assert coordinator.describe("workers").state == "Empty"
+    clock.advance(7 * DAY_S - 1)
+    assert coordinator.offsets("workers")["jobs", 0].offset == 7
+    clock.advance(3600)
+    assert coordinator.offsets("workers") == {}
+    assert "the group is deleted" in told(coordinator, "state")
+
+
+def test_a_rebalance_ends_without_who_is_silent(coordinator: ThreadCoordinator, clock: BlockingTime) -> None:
+    """Ann holds the rebalance up: she is there, but does not poll. Her session is alive, her time to join runs out."""
+    with confluent(coordinator.bootstrap, "ann", max_poll_interval_ms=60_000) as ann:
+        until(has(4, ann))
+        with confluent(coordinator.bootstrap, "bob", max_poll_interval_ms=60_000) as bob:
+            until(lambda: bob.poll(0.01) or coordinator.describe("workers").state == "PreparingRebalance")
+            took = clock.advance_until(
+                lambda: coordinator.describe("workers").state != "PreparingRebalance", silent=["ann"]
+            )
+            assert took <= 60
+            until(has(4, bob))
+
+
+# Faults --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of kafka-python itself
+def test_kafka_python_survives_a_wrong_answer(coordinator: ThreadCoordinator) -> None:
+    kafka: Any = import_module("kafka")  # not at the top: it uses what Python calls deprecated
+    fault = coordinator.faults.fail("SyncGroup", group="workers", error="REBALANCE_IN_PROGRESS")
+    consumer = kafka.KafkaConsumer("jobs", bootstrap_servers=coordinator.bootstrap, group_id="workers")
+    try:
+        until(lambda: not consumer.poll(500) and len(consumer.assignment()) == 4)  # with 10 ms it may wait for ever
+    finally:
+        consumer.close()
+    assert fault.hits == 1
+
+
+def test_aiokafka_survives_the_loss_of_its_membership(coordinator: ThreadCoordinator, clock: BlockingTime) -> None:
+    """It was told wrongly that it is unknown, so it joins anew, and waits for its own ghost until that is silent."""
+
+    async def consume() -> None:
+        consumer = AIOKafkaConsumer(
+            "jobs", bootstrap_servers=coordinator.bootstrap, group_id="workers", heartbeat_interval_ms=50
+        )
+        await consumer.start()
+        try:
+            [ghost] = coordinator.describe("workers").members
+            coordinator.faults.fail("Heartbeat", error="UNKNOWN_MEMBER_ID")
+            await asyncio.to_thread(until, lambda: len(coordinator.timeline.members) == 2)
+            await asyncio.to_thread(until, lambda: coordinator.describe("workers").state == "PreparingRebalance")
+            clock.advance(10, silent=[ghost.member_id])
+            await asyncio.to_thread(until, lambda: coordinator.describe("workers").state == "Stable")
+            await consumer.commit({TopicPartition("jobs", 1): 5})
+        finally:
+            await consumer.stop()
+
+    asyncio.run(consume())
+    assert coordinator.offsets("workers")["jobs", 1].offset == 5
+
+
+def test_librdkafka_survives_cut_connections(coordinator: ThreadCoordinator) -> None:
+    """Before the join was handled, and after the sync was."""
+    faults = [coordinator.faults.disconnect("JoinGroup"), coordinator.faults.disconnect("SyncGroup", after=True)]
+    with confluent(coordinator.bootstrap, "ann") as ann:
+        until(has(4, ann))
+    assert [fault.hits for fault in faults] == [1, 1]
+
+
+def test_a_late_answer_comes_when_the_clock_says_so(coordinator: ThreadCoordinator, clock: BlockingTime) -> None:
+    with confluent(coordinator.bootstrap, "ann") as ann:
+        until(has(4, ann))
+        fault = coordinator.faults.delay("OffsetCommit", seconds=3600)
+        ann.commit(offsets=[Place("jobs", 0, 7)], asynchronous=True)
+        fault.wait()
+        assert coordinator.offsets("workers") == {}
+        clock.advance(3600)
+        assert coordinator.offsets("workers")["jobs", 0].offset == 7
+
+
+def test_an_answer_that_is_lost_makes_the_client_ask_again(coordinator: ThreadCoordinator) -> None:
+    """The commit was done all the same; that is what makes lost answers hard."""
+
+    async def consume() -> None:
+        consumer = AIOKafkaConsumer(
+            *("jobs",),
+            bootstrap_servers=coordinator.bootstrap,
+            group_id="workers",
+            request_timeout_ms=500,
+            session_timeout_ms=6000,
+        )
+        await consumer.start()
+        try:
+            fault = coordinator.faults.drop("OffsetCommit", after=True)
+            await consumer.commit({TopicPartition("jobs", 1): 5})
+            assert fault.hits == 1
+        finally:
+            await consumer.stop()
+
+    asyncio.run(consume())
+    commits = [event for event in coordinator.timeline.events if "OffsetCommit" in event.what]
+    assert [event.kind for event in commits[:3]] == ["request", "fault", "request"], "not answered, so asked again"
+
+
+@pytest.mark.parametrize("end", [{}, {"crash": True}, {"power_loss": True}], ids=["clean", "crash", "power loss"])
+def test_a_consumer_lives_through_a_restart(coordinator: ThreadCoordinator, end: dict[str, bool]) -> None:
+    """It keeps its generation and its partitions, and what was acknowledged is there."""
+    with confluent(coordinator.bootstrap, "ann") as ann:
+        until(has(4, ann))
+        ann.commit(offsets=[Place("jobs", 0, 7)], asynchronous=False)
+        before = coordinator.describe("workers").members
+        bootstrap = coordinator.bootstrap
+        coordinator.faults.restart(**end)
+        assert coordinator.bootstrap == bootstrap, "the same port"
+        assert coordinator.offsets("workers")["jobs", 0].offset == 7
+        ann.commit(offsets=[Place("jobs", 1, 8)], asynchronous=False)
+        assert coordinator.offsets("workers")["jobs", 1].offset == 8
+        assert coordinator.describe("workers").members == before
+
+
+@pytest.mark.callboard(data=True)
+def test_a_crash_with_a_real_folder(coordinator: ThreadCoordinator) -> None:
+    test_a_consumer_lives_through_a_restart(coordinator, {"crash": True})
+
+
+def test_a_lost_disk_refuses_commits_until_it_is_back(coordinator: ThreadCoordinator) -> None:
+    with confluent(coordinator.bootstrap, "ann") as ann:
+        until(has(4, ann))
+        ann.commit(offsets=[Place("jobs", 0, 7)], asynchronous=False)
+        fault = coordinator.faults.lose_disk_after(0)
+        with pytest.raises(KafkaException, match="NOT_COORDINATOR"):
+            ann.commit(offsets=[Place("jobs", 0, 8)], asynchronous=False)
+        assert fault.hits
+        coordinator.faults.restart(crash=True)
+        assert coordinator.offsets("workers")["jobs", 0].offset == 7
+        ann.commit(offsets=[Place("jobs", 0, 8)], asynchronous=False)
+        assert coordinator.offsets("workers")["jobs", 0].offset == 8
+
+
+def test_only_the_named_client_is_struck(coordinator: ThreadCoordinator) -> None:
+    fault = coordinator.faults.fail("JoinGroup", client_id="ann", error="GROUP_AUTHORIZATION_FAILED", times=math.inf)
+    with confluent(coordinator.bootstrap, "bob") as bob:
+        until(has(4, bob))
+        assert fault.hits == 0
+        with confluent(coordinator.bootstrap, "ann") as ann:
+            fault.wait()
+            assert not ann.assignment()
+            assert len(bob.assignment()) == 4

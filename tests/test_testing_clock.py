@@ -1,0 +1,232 @@
+"""Virtual time, at the wire: what becomes due happens in its order, at its millisecond, and is over when asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from door import Client, Member, beating, committing, enrol, joining, on_a_loop, syncing
+
+from callboard.runtime.clock import STALL_MS
+from callboard.runtime.testing.clock import MovableClock
+from callboard.testing import Coordinator
+
+SESSION_S = 30  # of ``enrol``
+REBALANCE_S = 30
+DAY_S = 24 * 3600
+
+
+@asynccontextmanager
+async def running(**settings: Any) -> AsyncIterator[tuple[Coordinator, Client]]:
+    """A coordinator on this loop, and a connection to it."""
+    async with Coordinator(topics={"t": 3}, **settings) as coordinator:
+        client = await connect(coordinator)
+        try:
+            yield coordinator, client
+        finally:
+            await client.close()
+
+
+async def connect(coordinator: Coordinator) -> Client:
+    return Client(*await asyncio.open_connection("127.0.0.1", int(coordinator.bootstrap.rpartition(":")[2])))
+
+
+async def heartbeat(client: Client, group: str, member: Member) -> str:
+    return str((await client.ask("heartbeat", **beating(group, member)))["error_code"])
+
+
+def moments(coordinator: Coordinator, kind: str) -> list[tuple[float, str]]:
+    """What has happened, and when, in seconds."""
+    return [(event.at_ms / 1000, event.what) for event in coordinator.timeline.events if event.kind == kind]
+
+
+# The clock itself ----------------------------------------------------------------------------------------------------
+
+
+def test_a_clock_that_was_moved_runs_on_from_there() -> None:
+    machine_ms = 5000
+    clock = MovableClock(lambda: machine_ms * 1_000_000)
+    began_ms, wall_ms = clock.monotonic_ms(), clock.wall_ms()
+    clock.hold()
+    machine_ms += 300
+    assert clock.monotonic_ms() == began_ms, "it stands still while it is moved"
+    clock.move_to(began_ms + 45_000)
+    clock.release()
+    machine_ms += 7
+    assert clock.monotonic_ms() == began_ms + 45_007
+    assert 45_000 <= clock.wall_ms() - wall_ms < 45_000 + 60_000, "the wall clock moves along"
+    clock.hold()
+    clock.move_to(began_ms)
+    assert clock.monotonic_ms() == began_ms + 45_007, "time does not go back"
+
+
+def test_a_move_is_no_stall_and_a_stall_is_one_still() -> None:
+    machine_ms = 5000
+    clock = MovableClock(lambda: machine_ms * 1_000_000)
+    clock.watch()
+    began_ms = clock.monotonic_ms()
+    clock.hold()
+    clock.move_to(began_ms + 3_600_000)
+    clock.release()
+    assert clock.monotonic_ms() == began_ms + 3_600_000
+    machine_ms += 10 * STALL_MS
+    assert clock.monotonic_ms() < began_ms + 3_600_000 + STALL_MS
+
+
+# Sessions ------------------------------------------------------------------------------------------------------------
+
+
+@on_a_loop
+async def test_a_session_ends_at_its_millisecond() -> None:
+    async with running() as (coordinator, client):
+        await enrol(client, "g")
+        [(joined_s, _)] = [one for one in moments(coordinator, "answer") if one[1].startswith("SyncGroup")]
+        await coordinator.clock.advance(2 * SESSION_S, silent=["wire"])
+        [(ended_s, what)] = [one for one in moments(coordinator, "timer") if "session" in one[1]]
+        assert what == "the session of m1 has ended"
+        assert ended_s == pytest.approx(joined_s + SESSION_S, abs=0.002)
+
+
+@on_a_loop
+async def test_who_hangs_up_is_gone_after_its_session_without_being_named() -> None:
+    async with running() as (coordinator, client):
+        other = await connect(coordinator)
+        member = await enrol(client, "g")
+        await enrol(other, "h")
+        await other.close()
+        while len(coordinator.node.connections) > 1:
+            await asyncio.sleep(0)
+        await coordinator.clock.advance(SESSION_S + 1)
+        assert (await coordinator.describe("h")).state == "Empty"
+        assert await heartbeat(client, "g", member) == "NONE"
+
+
+@on_a_loop
+async def test_a_member_that_was_spared_has_the_rest_of_its_session() -> None:
+    """What was skipped does not count for it; but then it must beat as anybody does."""
+    async with running() as (coordinator, client):
+        await enrol(client, "g")
+        await coordinator.clock.advance(100 * SESSION_S)
+        await coordinator.clock.advance(SESSION_S - 1, silent=["wire"])
+        assert (await coordinator.describe("g")).state == "Stable"
+        await coordinator.clock.advance(2, silent=["wire"])
+        assert (await coordinator.describe("g")).state == "Empty"
+
+
+@pytest.mark.parametrize("name", ["wire", "node-7", "the member id"])
+@on_a_loop
+async def test_a_member_is_silenced_by_any_of_its_names(name: str) -> None:
+    async with running() as (coordinator, client):
+        member = await enrol_static(client, "node-7")
+        await coordinator.clock.advance(SESSION_S + 1, silent=[name.replace("the member id", member.member_id)])
+        assert (await coordinator.describe("g")).members == ()
+
+
+@on_a_loop
+async def test_who_was_given_an_id_is_there_before_it_joins() -> None:
+    """The answer says who it is; the request did not."""
+    async with running() as (coordinator, client):
+        given = await client.ask("join_group", **joining("g"))
+        await coordinator.clock.advance(2 * SESSION_S)
+        joined = await client.ask("join_group", **joining("g", given["member_id"]))
+        assert joined["error_code"] == "NONE"
+
+
+async def enrol_static(client: Client, instance_id: str) -> Member:
+    joined = await client.ask("join_group", **joining("g", group_instance_id=instance_id))
+    member = Member(joined["member_id"], joined["generation_id"])
+    assignments = [{"member_id": member.member_id, "assignment": b""}]
+    await client.ask("sync_group", **{**syncing("g", member, assignments), "group_instance_id": instance_id})
+    return member
+
+
+@on_a_loop
+async def test_members_in_this_process_live_as_others_do() -> None:
+    async with Coordinator(listen=None) as coordinator:
+        async with coordinator.member("g", resources={"t": 2}, instance_id="node-7") as member:
+            await member.next_work()
+            await coordinator.clock.advance(DAY_S)
+            assert [one.member_id for one in (await coordinator.describe("g")).members] == [member.member_id]
+        await coordinator.clock.advance(60)
+        assert (await coordinator.describe("g")).state == "Empty", "a static one does not say that it leaves"
+
+
+# Rebalances ----------------------------------------------------------------------------------------------------------
+
+
+@on_a_loop
+async def test_a_rebalance_does_not_run_out_while_it_waits_for_somebody_who_is_there() -> None:
+    async with running() as (coordinator, client):
+        member = await enrol(client, "g")
+        other = await connect(coordinator)
+        given = await other.ask("join_group", **joining("g"))
+        waiting = asyncio.create_task(other.ask("join_group", **joining("g", given["member_id"])))
+        while (await coordinator.describe("g")).state != "PreparingRebalance":
+            await asyncio.sleep(0)
+        await coordinator.clock.advance(10 * REBALANCE_S)
+        assert await heartbeat(client, "g", member) == "REBALANCE_IN_PROGRESS"
+        assert not waiting.done()
+        await coordinator.clock.advance(REBALANCE_S + 1, silent=[member.member_id])
+        assert (await waiting)["generation_id"] == member.generation_id + 1
+        assert await heartbeat(client, "g", member) == "UNKNOWN_MEMBER_ID"
+        await other.close()
+
+
+@on_a_loop
+async def test_the_initial_delay_passes() -> None:
+    async with running(group_initial_rebalance_delay_ms=3000) as (coordinator, client):
+        given = await client.ask("join_group", **joining("g"))
+        waiting = asyncio.create_task(client.ask("join_group", **joining("g", given["member_id"])))
+        while (await coordinator.describe("g")).state != "PreparingRebalance":
+            await asyncio.sleep(0)
+        await coordinator.clock.advance(2.9)
+        assert not waiting.done()
+        await coordinator.clock.advance(0.2)
+        assert (await waiting)["error_code"] == "NONE"
+
+
+# Offsets and the rest ------------------------------------------------------------------------------------------------
+
+
+@on_a_loop
+async def test_offsets_expire_seven_days_after_their_commit_and_not_before() -> None:
+    async with running() as (coordinator, client):
+        await client.ask("offset_commit", 9, **committing("g"))
+        await coordinator.clock.advance(7 * DAY_S - 1)
+        assert {**await coordinator.offsets("g")}
+        await coordinator.clock.advance(3600)
+        assert await coordinator.offsets("g") == {}
+
+
+@on_a_loop
+async def test_until_something_is_so() -> None:
+    async with running() as (coordinator, client):
+        await client.ask("offset_commit", 9, **committing("g"))
+
+        async def is_gone() -> bool:
+            return not (await coordinator.groups()).groups
+
+        took_s = await coordinator.clock.advance_until(is_gone)
+        assert 7 * DAY_S - 1 <= took_s <= 7 * DAY_S + 2 * 600  # it is looked for every ten minutes
+        with pytest.raises(TimeoutError, match="not so within 60 s"):
+            await coordinator.clock.advance_until(lambda: False, within=60)
+
+
+@on_a_loop
+async def test_two_who_move_the_clock_do_so_one_after_the_other() -> None:
+    async with running() as (coordinator, _client):
+        began_s = coordinator.clock.now()
+        await asyncio.gather(coordinator.clock.advance(100), coordinator.clock.advance(200))
+        assert 300 <= coordinator.clock.now() - began_s < 360
+
+
+@on_a_loop
+async def test_an_advance_that_makes_no_sense_is_refused() -> None:
+    async with running() as (coordinator, _client):
+        with pytest.raises(ValueError, match="time does not go back"):
+            await coordinator.clock.advance(-1)
+        with pytest.raises(TypeError, match="is one name: expected a list"):
+            await coordinator.clock.advance(1, silent="wire")

@@ -1,0 +1,23 @@
+"""docs/testing.md does what it says: its tests are run, as the reader would."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from test_testing_plugin import run
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "testing.md"
+BLOCK = re.compile(r"^```python\n# (test_\w+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCKS = dict(BLOCK.findall(PAGE.read_text()))
+
+
+def test_every_block_has_a_name() -> None:
+    assert len(BLOCKS) == PAGE.read_text().count("```python") == 5
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_the_page_does_what_it_says(name: str, tmp_path: Path) -> None:
+    printed = run(tmp_path, BLOCKS[name], "--durations=0")
+    assert re.search(r"^=+ \d+ passed in [\d.]+s =+$", printed, re.MULTILINE), printed

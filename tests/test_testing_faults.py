@@ -1,0 +1,247 @@
+"""Faults, at the wire and within the process: which request each strikes, what it does, and what is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from door import Client, committing, enrol, on_a_loop
+from peers.wire import Hangup
+from test_testing_clock import connect, heartbeat, moments, running
+
+from callboard.actors.messages import Heartbeat
+from callboard.runtime.member.channel import ChannelLost
+from callboard.runtime.surround import Origin
+from callboard.runtime.testing.facts import Facts
+from callboard.runtime.testing.faults import Match
+from callboard.runtime.testing.timeline import Timeline
+from callboard.testing import Coordinator
+
+ORIGIN = Origin("inside", "/127.0.0.1", 1)
+
+
+async def commit(client: Client, group: str = "g") -> str:
+    answer = await client.ask("offset_commit", 9, **committing(group))
+    return str(answer["topics"][0]["partitions"][0]["error_code"])
+
+
+# Which request -------------------------------------------------------------------------------------------------------
+
+
+def facts(api: str = "Heartbeat", **values: Any) -> Facts:
+    return Facts(
+        api, 4, **{"client_id": "ann", "groups": ("g",), "members": ("m",), "instances": ("node-7",), **values}
+    )
+
+
+@pytest.mark.parametrize("which", [{}, {"group": "g"}, {"client_id": "ann"}, {"member": "m"}, {"member": "node-7"}])
+def test_a_match_takes_what_it_names(which: Any) -> None:
+    assert Match("Heartbeat", **which).takes(facts())
+
+
+@pytest.mark.parametrize(
+    "which", [{"group": "h"}, {"client_id": "bob"}, {"member": "ann"}, {"group": "g", "member": "x"}]
+)
+def test_a_match_leaves_what_it_does_not_name(which: Any) -> None:
+    assert not Match("Heartbeat", **which).takes(facts())
+    assert not Match("SyncGroup").takes(facts())
+
+
+def test_the_nth_and_so_many_after_it() -> None:
+    match = Match("Heartbeat", group="g", nth=3, times=2)
+    others = facts(groups=("h",))
+    assert [match.takes(one) for one in (facts(), others, facts(), facts(), others, facts(), facts())] == [
+        *(False, False, False, True),
+        *(False, True, False),
+    ]
+
+
+@on_a_loop
+async def test_names_that_kafka_does_not_know_are_refused() -> None:
+    async with running() as (coordinator, _client):
+        with pytest.raises(
+            ValueError, match=r"no API 'SyncGrup': did you mean 'SyncGroup'\? Kafka's names are .*Fetch"
+        ):
+            coordinator.faults.drop("SyncGrup")
+        with pytest.raises(ValueError, match=r"no error 'OOPS': expected one of .*NOT_COORDINATOR"):
+            coordinator.faults.fail("SyncGroup", error="OOPS")
+        with pytest.raises(ValueError, match="nth=0, times=1: expected 1 or more"):
+            coordinator.faults.drop("SyncGroup", nth=0)
+        with pytest.raises(ValueError, match="seconds=-1: expected 0 or more"):
+            coordinator.faults.delay("SyncGroup", seconds=-1)
+
+
+# What becomes of it --------------------------------------------------------------------------------------------------
+
+
+@on_a_loop
+async def test_a_request_that_fails_is_not_handled_and_one_that_fails_after_is() -> None:
+    async with running() as (coordinator, client):
+        before = coordinator.faults.fail("OffsetCommit", error="REQUEST_TIMED_OUT")
+        assert await commit(client) == "REQUEST_TIMED_OUT"
+        assert await coordinator.offsets("g") == {}
+        after = coordinator.faults.fail("OffsetCommit", error="REQUEST_TIMED_OUT", after=True)
+        assert await commit(client) == "REQUEST_TIMED_OUT"
+        assert await coordinator.offsets("g") != {}
+        assert await commit(client) == "NONE"
+        assert (before.hits, after.hits) == (1, 1)
+
+
+@on_a_loop
+async def test_of_two_faults_the_first_strikes_and_the_second_waits() -> None:
+    async with running() as (coordinator, client):
+        coordinator.faults.fail("OffsetCommit", error="NOT_COORDINATOR")
+        coordinator.faults.fail("OffsetCommit", error="COORDINATOR_NOT_AVAILABLE")
+        assert [await commit(client) for _ in range(3)] == ["NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "NONE"]
+
+
+@pytest.mark.parametrize("after", [False, True])
+@on_a_loop
+async def test_a_cut_connection(after: bool) -> None:
+    async with running() as (coordinator, client):
+        coordinator.faults.disconnect("OffsetCommit", after=after)
+        with pytest.raises(Hangup):
+            await commit(client)
+        assert bool(await coordinator.offsets("g")) is after
+        again = await connect(coordinator)
+        assert await commit(again) == "NONE"
+        await again.close()
+
+
+@on_a_loop
+async def test_what_is_dropped_holds_up_what_is_behind_it() -> None:
+    """As in Kafka: answers come in the order of the requests, so a lost one is a lost connection."""
+    async with running() as (coordinator, client):
+        member = await enrol(client, "g")
+        coordinator.faults.drop("Heartbeat")
+        waiting = asyncio.create_task(heartbeat(client, "g", member))
+        while not coordinator.faults.all()[0].hits:
+            await asyncio.sleep(0)
+        other = await connect(coordinator)
+        assert await heartbeat(other, "g", member) == "NONE"
+        assert not waiting.done()
+        waiting.cancel()
+        await other.close()
+
+
+@pytest.mark.parametrize("after", [False, True])
+@on_a_loop
+async def test_a_delay_is_the_coordinators_time(after: bool) -> None:
+    async with running() as (coordinator, client):
+        fault = coordinator.faults.delay("OffsetCommit", seconds=60, after=after)
+        waiting = asyncio.create_task(commit(client))
+        while not fault.hits:
+            await asyncio.sleep(0)
+        await coordinator.clock.advance(59)
+        assert not waiting.done()
+        assert bool(await coordinator.offsets("g")) is after
+        await coordinator.clock.advance(2)
+        assert await waiting == "NONE"
+
+
+@on_a_loop
+async def test_faults_that_were_cleared_strike_no_more() -> None:
+    async with running() as (coordinator, client):
+        coordinator.faults.fail("OffsetCommit", error="NOT_COORDINATOR", times=math.inf)
+        coordinator.faults.lose_disk_after(0)
+        assert await commit(client) == "NOT_COORDINATOR"
+        coordinator.faults.clear()
+        assert await commit(client) == "NONE"
+
+
+@on_a_loop
+async def test_faults_strike_within_the_process_too() -> None:
+    async with running() as (coordinator, client):
+        member = await enrol(client, "g")
+        beat = Heartbeat("g", member.member_id, None, member.generation_id)
+        coordinator.faults.fail("Heartbeat", client_id="inside", error="REBALANCE_IN_PROGRESS")
+        assert (await coordinator.node.ask(beat, ORIGIN)).name == "REBALANCE_IN_PROGRESS"
+        coordinator.faults.disconnect("Heartbeat", member=member.member_id)
+        with pytest.raises(ChannelLost):
+            await coordinator.node.ask(beat, ORIGIN)
+        assert (await coordinator.node.ask(beat, ORIGIN)).name == "NONE"
+        told = [what for _, what in moments(coordinator, "answer") if what.startswith("Heartbeat")]
+        assert told == ["Heartbeat -> REBALANCE_IN_PROGRESS", "Heartbeat -> NONE"]
+
+
+@on_a_loop
+async def test_a_restart_takes_the_delayed_with_it(caplog: pytest.LogCaptureFixture) -> None:
+    async with running() as (coordinator, client):
+        fault = coordinator.faults.delay("OffsetCommit", seconds=60)
+        waiting = asyncio.create_task(commit(client))
+        while not fault.hits:
+            await asyncio.sleep(0)
+        await coordinator.faults.restart(crash=True)
+        with pytest.raises(Hangup):
+            await waiting
+        await coordinator.clock.advance(61)
+        assert await coordinator.offsets("g") == {}
+    assert [one for one in caplog.records if one.name == "callboard.kafka"] == [], "nobody tries it all the same"
+
+
+@on_a_loop
+async def test_only_a_disk_in_memory_can_be_lost(tmp_path: Path) -> None:
+    async with Coordinator(tmp_path) as coordinator:
+        with pytest.raises(ValueError, match="in a real folder: expected one in memory"):
+            coordinator.faults.lose_disk_after(1)
+        with pytest.raises(ValueError, match="expected a Coordinator in memory"):
+            await coordinator.faults.restart(power_loss=True)
+
+
+# What is told --------------------------------------------------------------------------------------------------------
+
+
+@on_a_loop
+async def test_the_timeline_has_a_groups_life() -> None:
+    async with running() as (coordinator, client):
+        member = await enrol(client, "g")
+        coordinator.faults.fail("Heartbeat", error="NOT_COORDINATOR")
+        await heartbeat(client, "g", member)
+        await client.ask("offset_commit", 9, **committing("g", member))
+        await coordinator.clock.advance(31, silent=["wire"])
+        text = coordinator.timeline.text()
+    lines = [" ".join(line.split()[1:]) for line in text.splitlines()]
+    expected = [
+        "g wire JoinGroup v9, m1",
+        "g wire member: m1 is a member",
+        "g wire JoinGroup v9 -> NONE, generation 1, leads 1",
+        "g wire SyncGroup v5, m1, generation 1, assigns 1",
+        "g state: Stable, generation 1",
+        "g wire fault: fail Heartbeat with NOT_COORDINATOR",
+        "g wire Heartbeat v4 -> NOT_COORDINATOR",
+        "g wire OffsetCommit v9, m1, generation 1, t-0@42 -> NONE",
+        "g timer: the session of m1 has ended",
+        "g member: m1 is no member any more",
+        "g state: Empty, generation 2",
+        "clock: moved by 31 s, silent: wire",
+    ]
+    assert [line for line in lines if line in expected] == expected
+    assert text.splitlines()[-1] == f"m1 is {member.member_id}"
+
+
+@on_a_loop
+async def test_the_timeline_leaves_out_what_says_nothing_unless_it_is_asked() -> None:
+    async with running() as (coordinator, client):
+        member = await enrol(client, "g")
+        await heartbeat(client, "g", member)
+        assert "Heartbeat" not in coordinator.timeline.text()
+        assert "Heartbeat v4, m1, generation 1 -> NONE" in coordinator.timeline.text(everything=True)
+        assert any("Heartbeat" in event["what"] for event in json.loads(coordinator.timeline.json())["events"])
+
+
+def test_the_timeline_forgets_what_is_old() -> None:
+    timeline = Timeline(lambda: 1500, events_max=3)
+    for number in range(5):
+        timeline.note("clock", f"moved by {number} s")
+    assert [event.what for event in timeline.events] == ["moved by 2 s", "moved by 3 s", "moved by 4 s"]
+    assert json.loads(timeline.json())["forgotten"] == 2
+    assert timeline.text(lines=2).splitlines() == [
+        "(the first 1 lines are left out)",
+        "seconds  group  client  what",
+        "  1.500                 clock: moved by 3 s",
+        "  1.500                 clock: moved by 4 s",
+    ]

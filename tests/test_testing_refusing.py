@@ -1,0 +1,84 @@
+"""An answer that is nothing but an error can be made for every API in every version, and says what it should."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from door import joining, random_entity
+from peers.wire import build, message_type, plain
+
+from callboard.runtime.kafka.api import APIS
+from callboard.runtime.kafka.schemas import schema
+from callboard.runtime.testing.refusing import error_body, error_named, errors_in, read_answer
+
+SEEDS = range(10)
+REBALANCE = "REBALANCE_IN_PROGRESS"
+
+
+def refused(name: str, version: int, **values: Any) -> dict[str, Any]:
+    """The answer to a request of these values, as plain values."""
+    request = build(message_type(name, version, "request"), values)
+    body = error_body(schema(name, version), request, error_named(REBALANCE))
+    assert body is not None
+    answer: dict[str, Any] = plain(read_answer(schema(name, version), body))
+    return answer
+
+
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
+def test_any_request_in_any_version_can_be_refused(api: Any) -> None:
+    """Whatever it asks for: kio can write the answer and read it, and of two topics it has two."""
+    for version in range(api.min_version, api.max_version + 1):
+        told = set()
+        for seed in SEEDS:
+            request = random_entity(schema(api.name, version).request_type, Random(seed))
+            body = error_body(schema(api.name, version), request, error_named(REBALANCE))
+            assert body is not None
+            told |= {*errors_in(read_answer(schema(api.name, version), body))}
+        assert told == {REBALANCE}, f"version {version}"
+
+
+def test_a_commit_is_refused_partition_by_partition() -> None:
+    partitions = [{"partition_index": index, "committed_offset": 5, "committed_metadata": None} for index in (0, 2)]
+    values = {
+        "group_id": "g",
+        "generation_id_or_member_epoch": 1,
+        "member_id": "m",
+        "group_instance_id": None,
+        "topics": [{"name": "t", "partitions": [{**one, "committed_leader_epoch": -1} for one in partitions]}],
+    }
+    assert refused("offset_commit", 8, **values)["topics"] == [
+        {
+            "name": "t",
+            "partitions": [
+                {"partition_index": 0, "error_code": REBALANCE},
+                {"partition_index": 2, "error_code": REBALANCE},
+            ],
+        }
+    ]
+
+
+def test_a_join_is_refused_as_kafka_does_it() -> None:
+    answer = refused("join_group", 9, **joining("g", "me"))
+    assert (answer["error_code"], answer["generation_id"], answer["member_id"]) == (REBALANCE, -1, "me")
+    assert answer["members"] == []
+
+
+def test_names_in_a_plain_list_come_back() -> None:
+    assert refused("delete_groups", 2, groups_names=["a", "b"])["results"] == [
+        {"group_id": "a", "error_code": REBALANCE},
+        {"group_id": "b", "error_code": REBALANCE},
+    ]
+    keys = refused("find_coordinator", 4, key_type=0, coordinator_keys=["a"])["coordinators"]
+    assert [(one["key"], one["error_code"]) for one in keys] == [("a", REBALANCE)]
+
+
+def test_every_error_of_kafkas_has_its_name() -> None:
+    assert int(error_named("GROUP_AUTHORIZATION_FAILED")) == 30
+    assert int(error_named("unknown_server_error")) == -1
+
+
+def test_a_name_that_kafka_does_not_have_is_refused_with_the_list() -> None:
+    with pytest.raises(ValueError, match=r"no error 'REBALANCE': expected one of .*REBALANCE_IN_PROGRESS"):
+        error_named("REBALANCE")
