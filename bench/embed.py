@@ -1,0 +1,254 @@
+"""``callboard bench embed``: members in the coordinator's own process beside members over TCP, and a crowd on one loop.
+
+- Commits a second: the same number of members, each with work of its own, commit as fast as they are answered. In
+  process they share a loop with the coordinator; over TCP the server is ``callboard serve``, and the members have a
+  process of their own. Both are durable (``sync="always"``), on the same disk, in turns.
+- A crowd: so many members on one loop with one coordinator, each in a group of its own: until all have work, what they
+  take while nothing happens but heartbeats, and memory.
+
+A collection of garbage looks at everything that many members are made of, so all of it runs with thresholds of the
+collector as ``serve`` sets them for itself; a program with thousands of members should do the same.
+What is compared runs in fresh processes, round by round, so the ratios mean something where the figures may not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from callboard.bench.door import callboard_server
+from callboard.bench.harness import (
+    BenchError,
+    Measured,
+    machine,
+    print_table,
+    process_cpu_s,
+    ratios,
+    resident_bytes,
+    run_once,
+    summarise,
+    write_json,
+)
+from callboard.runtime.embed.coordinator import Coordinator
+from callboard.runtime.member.connect import connect
+from callboard.runtime.member.member import Member
+from callboard.runtime.member.work import Share
+from callboard.runtime.serve import GC_THRESHOLD
+
+PURPOSE = "Durable commits of members in process beside those over TCP, and thousands of members on one loop."
+AIM = 5.0
+CHILD_TIMEOUT_S = 600.0
+CROWD_SESSION_MS = 30_000
+BEATING_S = 12.0  # two heartbeats of everybody
+LOCAL, TCP = "in process", "over TCP"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print the table, write the JSON; 1 when something did not run."""
+    options = _options(argv)
+    if options.child is not None:
+        print(json.dumps(CHILDREN[options.child](options)), flush=True)
+        return 0
+    try:
+        found = run(options)
+    except (BenchError, OSError) as error:
+        print(f"embed: {error}", file=sys.stderr)
+        return 1
+    show(options, found)
+    if options.json is not None:
+        write_json(options.json, {"machine": machine(), **found})
+    return 0
+
+
+def _options(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="callboard bench embed", description=PURPOSE)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each run (default 3)")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each kind (default 3)")
+    parser.add_argument("--committers", type=int, nargs="+", default=[1, 50, 500], help="members that commit")
+    parser.add_argument("--members", type=int, default=10_000, help="of the crowd (default 10000)")
+    parser.add_argument("--beating", type=float, default=BEATING_S, help="seconds that the crowd is watched")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="where to write: its disk is measured (default: here)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+    parser.add_argument("--child", choices=CHILDREN, help=argparse.SUPPRESS)
+    parser.add_argument("--address", help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    for name in ("seconds", "rounds", "members", "beating"):
+        if getattr(options, name) <= 0:
+            parser.error(f"--{name} {getattr(options, name)}: expected more than 0")
+    if min(options.committers) < 1:
+        parser.error(f"--committers {options.committers}: expected 1 or more each")
+    return options
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Raises BenchError."""
+    parent = options.data or Path.cwd()
+    commits = [compare(options, parent, committers) for committers in options.committers]
+    return {"commits": commits, "crowd": _child(options, "crowd", options.members)}
+
+
+def compare(options: argparse.Namespace, parent: Path, committers: int) -> dict[str, Any]:
+    """Both ways, in turns."""
+    rates: dict[str, list[float]] = {LOCAL: [], TCP: []}
+    cpu: dict[str, list[float]] = {LOCAL: [], TCP: []}
+    for _ in range(options.rounds):
+        with tempfile.TemporaryDirectory(dir=parent) as data:
+            local = _child(options, "local", committers, "--data", data)
+        with callboard_server() as server:
+            before_s = process_cpu_s(server.pid) or 0.0
+            tcp = _child(options, "tcp", committers, "--address", server.address)
+            tcp["cpu_s"] += (process_cpu_s(server.pid) or 0.0) - before_s
+        for kind, one in ((LOCAL, local), (TCP, tcp)):
+            rates[kind].append(one["commits"] / one["seconds"])
+            cpu[kind].append(one["cpu_s"] / one["commits"])
+    ratio = ratios(rates[LOCAL], rates[TCP])
+    return {"committers": committers, "rates": rates, "cpu_s": cpu, "ratio": ratio.median, "spread": ratio.spread}
+
+
+def _child(options: argparse.Namespace, kind: str, members: int, *more: str) -> dict[str, Any]:
+    arguments = ["-m", "callboard.bench", "embed", "--child", kind, "--members", str(members), *more]
+    arguments += ["--seconds", str(options.seconds), "--beating", str(options.beating)]
+    return run_once(arguments, f"embed {kind}", CHILD_TIMEOUT_S)
+
+
+# In a child ----------------------------------------------------------------------------------------------------------
+
+
+def local(options: argparse.Namespace) -> dict[str, Any]:
+    """Commits of members in the coordinator's process."""
+
+    async def measure() -> dict[str, Any]:
+        async with Coordinator(options.data, group_initial_rebalance_delay_ms=0) as coordinator:
+            return await commit_all(coordinator.member, options.members, options.seconds)
+
+    return _run(measure())
+
+
+def tcp(options: argparse.Namespace) -> dict[str, Any]:
+    """Commits of members in this process, to a server in another one."""
+
+    async def measure() -> dict[str, Any]:
+        async with connect(options.address) as coordinator:
+            return await commit_all(coordinator.member, options.members, options.seconds)
+
+    return _run(measure())
+
+
+def _run(measure: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+    """On the loop that asyncio has by itself, as most programs do, with collections as rare as ``serve`` makes them."""
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD, 20, 50)
+    return asyncio.run(measure)
+
+
+async def commit_all(make: Callable[..., Member], members: int, seconds: float) -> dict[str, Any]:
+    """Each member, in a group of its own, commits again as soon as it is answered."""
+    async with AsyncExitStack() as stack:
+        shares = await gather_shares(stack, make, members)
+        started, cpu_s = time.perf_counter(), time.process_time()
+        until = started + seconds
+        counts = await asyncio.gather(*(commit_until(share, until) for share in shares))
+        took = time.perf_counter() - started
+        cpu_s = time.process_time() - cpu_s
+    return {"commits": sum(counts), "seconds": took, "cpu_s": cpu_s}
+
+
+async def commit_until(share: Share, until: float) -> int:
+    count = 0
+    while time.perf_counter() < until:
+        count += 1
+        await share.commit(count)
+    return count
+
+
+async def gather_shares(
+    stack: AsyncExitStack, make: Callable[..., Member], members: int, **options: Any
+) -> list[Share]:
+    """One share for each of so many members, all in groups of their own."""
+    made = [make(f"group-{number}", resources={"jobs": 1}, **options) for number in range(members)]
+
+    async def enter(member: Member) -> Share:
+        await stack.enter_async_context(member)
+        return (await member.next_work()).shares[0]
+
+    waiting: list[Awaitable[Share]] = [enter(member) for member in made]
+    return list(await asyncio.gather(*waiting))
+
+
+def crowd(options: argparse.Namespace) -> dict[str, Any]:
+    """So many members on one loop, with their coordinator."""
+
+    async def measure() -> dict[str, Any]:
+        async with Coordinator(group_initial_rebalance_delay_ms=0) as coordinator, AsyncExitStack() as stack:
+            before = _own_bytes()
+            started = time.perf_counter()
+            shares = await gather_shares(
+                stack, coordinator.member, options.members, session_timeout_ms=CROWD_SESSION_MS
+            )
+            settled_s = time.perf_counter() - started
+            held = _own_bytes() - before
+            started, cpu_s = time.perf_counter(), time.process_time()
+            await asyncio.sleep(options.beating)
+            took, cpu_s = time.perf_counter() - started, time.process_time() - cpu_s
+            lost = sum(share.is_over for share in shares)
+            started = time.perf_counter()
+        return {
+            "members": options.members,
+            "settled_s": settled_s,
+            "cpu_a_second": cpu_s / took,
+            "bytes_a_member": held / options.members,
+            "lost": lost,
+            "left_s": time.perf_counter() - started,
+            "interval_s": CROWD_SESSION_MS / 5000,
+        }
+
+    return _run(measure())
+
+
+def _own_bytes() -> int:
+    return resident_bytes(os.getpid()) or 0
+
+
+CHILDREN: Mapping[str, Callable[[argparse.Namespace], dict[str, Any]]] = {"local": local, "tcp": tcp, "crowd": crowd}
+
+
+# What is told --------------------------------------------------------------------------------------------------------
+
+
+def show(options: argparse.Namespace, found: Mapping[str, Any]) -> None:
+    """Print the tables."""
+    rows = []
+    for one in found["commits"]:
+        for kind in (LOCAL, TCP):
+            rate, cpu = summarise(one["rates"][kind]), summarise(one["cpu_s"][kind])
+            ratio = f"{one['ratio']:.1f}" if kind == LOCAL else ""
+            rows.append([f"{one['committers']} members, {kind}", _figure(rate), f"{cpu.median * 1e6:,.0f}", ratio])
+    notes = [f"{options.rounds} rounds of {options.seconds:g} s; the ratio is the median of the rounds'; aim: {AIM:g}"]
+    print_table("Durable commits", ["", "commits/s", "CPU us each", "ratio"], rows, notes)
+    crowd = found["crowd"]
+    print_table(
+        f"{crowd['members']:,} members on one loop, each in a group of its own",
+        ["", "found"],
+        [
+            ["seconds until all have work", f"{crowd['settled_s']:.1f}"],
+            [f"CPU, of one processor, while they beat every {crowd['interval_s']:g} s", f"{crowd['cpu_a_second']:.1%}"],
+            ["bytes a member, its group in the coordinator included", f"{crowd['bytes_a_member']:,.0f}"],
+            ["shares lost meanwhile", str(crowd["lost"])],
+            ["seconds until all have left", f"{crowd['left_s']:.1f}"],
+        ],
+        [],
+    )
+
+
+def _figure(measured: Measured) -> str:
+    return f"{measured.median:,.0f} ±{measured.spread / 2:.0%}"

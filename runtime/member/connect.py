@@ -1,0 +1,100 @@
+"""``callboard.connect("host:port")``: members of groups whose coordinator is elsewhere, over TCP."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from types import TracebackType
+from typing import Any, Self
+
+from .blocking import BlockingMember
+from .member import Member
+from .tcp import TcpDoor
+
+STOP_TIMEOUT_S = 10.0
+"""For the loop's thread to end, whose members have left by then."""
+
+
+class Connected:
+    """What ``connect`` gives: ``async with``, then any number of members. A connection is made when one needs it."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._door = TcpDoor(bootstrap)
+        self._members: list[Member] = []
+
+    async def __aenter__(self) -> Self:
+        """Raises ChannelLost when nobody is there now, so that a wrong address is told at once."""
+        (await self._door.connect_to_any("callboard")).close()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for member in self._members:
+            await member.leave()
+
+    def member(self, group: str, **options: Any) -> Member:
+        """A member of a group. See ``Member`` for its options."""
+        member = Member(self._door, group, **options)
+        self._members.append(member)
+        return member
+
+
+class ConnectedThread:
+    """What ``connect_in_thread`` gives: the same for a program without an event loop; one runs on a thread beside."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._door = TcpDoor(bootstrap)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        """Raises ChannelLost when nobody is there now."""
+        if self._thread is not None:
+            raise RuntimeError("this connection was entered before: make another one")
+        ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(ready,), name="callboard-members", daemon=True)
+        self._thread.start()
+        ready.wait()
+        assert self._loop is not None, "the thread has set it"
+        try:
+            asyncio.run_coroutine_threadsafe(self._door.connect_to_any("callboard"), self._loop).result().close()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the loop. Members that have not left lose their work, and their sessions end by themselves."""
+        if self._loop is not None and self._thread is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._ending.set)
+            self._thread.join(STOP_TIMEOUT_S)
+
+    def member(self, group: str, **options: Any) -> BlockingMember:
+        """A member of a group; its work is done on the caller's thread. Options as ``Member``'s."""
+        if self._loop is None:
+            raise RuntimeError("not connected yet: use it inside of `with callboard.connect_in_thread(...)`")
+        return BlockingMember(self._door, group, loop=self._loop, **options)
+
+    def _run(self, ready: threading.Event) -> None:
+        asyncio.run(self._live(ready))
+
+    async def _live(self, ready: threading.Event) -> None:
+        self._loop, self._ending = asyncio.get_running_loop(), asyncio.Event()
+        ready.set()
+        await self._ending.wait()
+
+
+def connect(bootstrap: str) -> Connected:
+    """``async with callboard.connect("host:port") as coordinator: coordinator.member(...)``. Raises StartError."""
+    return Connected(bootstrap)
+
+
+def connect_in_thread(bootstrap: str) -> ConnectedThread:
+    """``with callboard.connect_in_thread("host:port") as coordinator: coordinator.member(...)``. Raises StartError."""
+    return ConnectedThread(bootstrap)

@@ -1,0 +1,81 @@
+"""A Line is a channel that opens itself anew; a Backoff says how long to wait before trying again."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Any
+
+from ...actors.messages import GroupRequest
+from .channel import Channel, ChannelLost, Door
+
+BACKOFF_MIN_S = 0.05
+BACKOFF_MAX_S = 1.0
+"""As Kafka's retry.backoff.max.ms: a coordinator that is back is found within a second."""
+
+
+class Backoff:
+    """Longer and longer waits, each shorter by chance, so that a crowd of members does not come back at once."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._delay_s = BACKOFF_MIN_S
+
+    async def wait(self) -> None:
+        delay_s = self._delay_s * self._random.uniform(0.5, 1)
+        self._delay_s = min(2 * self._delay_s, BACKOFF_MAX_S)
+        await asyncio.sleep(delay_s)
+
+
+class Line:
+    """A channel of one member. It opens when something is asked, also after it was lost or dropped."""
+
+    __slots__ = ("_channel", "_client_id", "_door", "_opening")
+
+    def __init__(self, door: Door, client_id: str) -> None:
+        self._door = door
+        self._client_id = client_id
+        self._channel: Channel | None = None
+        self._opening: asyncio.Task[Channel] | None = None
+
+    async def ask(self, message: GroupRequest) -> Any:
+        """Raises ChannelLost; the next question opens a new channel."""
+        channel = self._channel or await self._open()
+        try:
+            return await channel.ask(message)
+        except ChannelLost:
+            channel.close()
+            if self._channel is channel:
+                self._channel = None
+            raise
+
+    def drop(self) -> None:
+        """Whoever waits for an answer gets ChannelLost."""
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        if self._opening is not None:
+            self._opening.cancel()
+            self._opening = None
+
+    async def _open(self) -> Channel:
+        """One is opened for all who wait."""
+        opening = self._opening
+        if opening is None:
+            opening = self._opening = asyncio.get_running_loop().create_task(self._door.open(self._client_id))
+            opening.add_done_callback(self._opened)
+        await asyncio.wait({opening})
+        if opening.cancelled():
+            raise ChannelLost("the channel was dropped while it was opened")
+        return opening.result()
+
+    def _opened(self, opening: asyncio.Task[Channel]) -> None:
+        is_wanted, failed = self._opening is opening, opening.cancelled() or opening.exception() is not None
+        if is_wanted:
+            self._opening = None
+        if failed:
+            return
+        if is_wanted:
+            self._channel = opening.result()
+        else:
+            opening.result().close()

@@ -1,0 +1,120 @@
+"""LocalDoor: to a coordinator in this process, without a socket and without bytes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from itertools import count
+from typing import Any
+
+from ...actors.errors import CoordinatorError
+from ...actors.messages import GroupRequest, JoinGroup
+from ..node import Node
+from ..reply import Reply
+from ..surround import Origin
+from .channel import ChannelLost
+
+CLIENT_HOST = "/127.0.0.1"
+"""What a description of the group shows as a member's host."""
+
+
+class LocalDoor:
+    """``node``: the coordinator, on this loop; None while there is none. A node closes its channels when it ends."""
+
+    def __init__(self, node: Node | None = None) -> None:
+        self.node = node
+        self._ids = count()
+
+    async def open(self, client_id: str) -> LocalChannel:
+        return LocalChannel(self._present(), Origin(client_id, CLIENT_HOST, next(self._ids)))
+
+    async def ensure_topics(self, partitions: Mapping[str, int]) -> None:
+        topics = self._present().topics
+        missing = [(name, number) for name, number in partitions.items() if topics.get(name) is None]
+        for outcome in topics.create_many(missing):
+            if isinstance(outcome, CoordinatorError):
+                raise outcome
+        for name, number in partitions.items():
+            topic = topics.get(name)
+            if topic is not None and len(topic.partitions) < number:
+                topics.check_growable(topic, number)
+                topics.grow(topic, number)
+
+    async def partitions(self, topics: Iterable[str]) -> dict[str, int]:
+        catalogue = self._present().topics
+        found = ((name, catalogue.get(name)) for name in topics)
+        return {name: len(topic.partitions) for name, topic in found if topic is not None}
+
+    def _present(self) -> Node:
+        if self.node is None:
+            raise ChannelLost("the coordinator is not there; it is being restarted, or was stopped")
+        return self.node
+
+
+class LocalChannel:
+    """Requests go straight to the group's mailbox, one after the other as they come."""
+
+    __slots__ = ("_is_closed", "_loop", "_node", "_origin", "_waiting")
+
+    def __init__(self, node: Node, origin: Origin) -> None:
+        self._node = node
+        self._origin = origin
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[asyncio.Future[Any], _Place] = {}
+        self._is_closed = False
+        node.channels[self] = None
+
+    def ask(self, message: GroupRequest) -> asyncio.Future[Any]:
+        if self._is_closed:
+            raise ChannelLost("the channel is closed")
+        if type(message) is JoinGroup:
+            message = message._replace(client_host=self._origin.client_host)
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        place = _Place(answer, self._waiting)
+        node = self._node
+        if node.tap is None:
+            node.post(message, place)
+        else:
+            node.ask(message, self._origin).on_done(place.take)
+        return answer
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._node.channels.pop(self, None)
+        if self._node.tap is not None:
+            self._node.tap.gone(self._origin)
+        for place in tuple(self._waiting.values()):
+            place.fail(ChannelLost("the channel was closed"))
+
+
+class _Place:
+    """Where an answer goes (``actors.ports.ReplyTo``): to whoever waits for it, if that is still so."""
+
+    __slots__ = ("_answer", "_waiting")
+
+    def __init__(self, answer: asyncio.Future[Any], waiting: dict[asyncio.Future[Any], _Place]) -> None:
+        self._answer = answer
+        self._waiting = waiting
+        waiting[answer] = self
+
+    def set(self, value: Any = None) -> None:
+        answer = self._answer
+        self._waiting.pop(answer, None)
+        if not answer.done():
+            answer.set_result(value)
+
+    def set_exception(self, exc_info: Any = None) -> None:
+        error = exc_info[1] if exc_info else None
+        self.fail(ChannelLost(f"the coordinator could not answer: {error!r}"))
+
+    def fail(self, error: ChannelLost) -> None:
+        self._waiting.pop(self._answer, None)
+        if not self._answer.done():
+            self._answer.set_exception(error)
+
+    def take(self, reply: Reply) -> None:
+        """What a tap let through."""
+        try:
+            self.set(reply.get(timeout=0))
+        except Exception as error:
+            self.fail(ChannelLost(f"the coordinator could not answer: {error!r}"))

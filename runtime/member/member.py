@@ -1,0 +1,141 @@
+"""Member: one of those who share out resources among them. What a user of a group holds in hands."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine
+from random import Random
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from .channel import Door
+from .commits import commit
+from .membership import Membership
+from .named import find_wanted
+from .terms import MemberArguments, make_options
+from .work import Progress, Share, Work
+
+log = logging.getLogger("callboard.member")
+
+_CHANCE = Random()
+"""Spreads retries and first heartbeats in time, and nothing else."""
+
+
+class Member:
+    """A member of ``group``: ``async with`` joins, its end hands everything back and leaves.
+
+    ``options`` are those of ``MemberOptions``. Raises ValueError for one that makes no sense. It lives on the loop on
+    which it is entered, once. All that it does in the background is in its tasks; errors of theirs come out of
+    ``assignments`` and ``run``. ``random`` is for retries that do not come all at once.
+    """
+
+    def __init__(
+        self, door: Door, group: str, *, random: Random | None = None, **options: Unpack[MemberArguments]
+    ) -> None:
+        if not isinstance(group, str) or not group:
+            raise ValueError(f"group {group!r}: expected a name that is not empty, as in 'resize-images'")
+        self._options = make_options(options)
+        self._membership = Membership(door, group, self._options, self, random or _CHANCE)
+        self._refresher: asyncio.Task[None] | None = None
+        self._leaving: asyncio.Task[None] | None = None
+
+    @property
+    def group_id(self) -> str:
+        return self._membership.group_id
+
+    @property
+    def member_id(self) -> str:
+        """As the coordinator knows it; empty while it has given none."""
+        return self._membership.identity[0]
+
+    @property
+    def generation(self) -> int:
+        """The one that this member is in, -1 for none."""
+        return self._membership.identity[1]
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this member shared out the work last."""
+        return self._membership.is_leader
+
+    @property
+    def shares(self) -> tuple[Share, ...]:
+        """What is held at this moment."""
+        return tuple(self._membership.holdings.held.values())
+
+    async def __aenter__(self) -> Self:
+        if self._leaving is not None or self._refresher is not None:
+            raise RuntimeError("this member was entered before; make another one")
+        wanted = await find_wanted(self._options.resources)
+        self._membership.start(wanted)
+        self._refresher = asyncio.get_running_loop().create_task(self._refresh())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.leave()
+
+    async def leave(self) -> None:
+        """Cancel and await what runs on the work, hand it back, leave the group (a static member does not).
+
+        A second call waits for the first. If the caller is cancelled, it goes on by itself.
+        """
+        if self._leaving is None:
+            self._leaving = asyncio.get_running_loop().create_task(self._leave())
+        await asyncio.shield(self._leaving)
+
+    async def _leave(self) -> None:
+        if self._refresher is not None:
+            self._refresher.cancel()
+        await self._membership.leave()
+        self._membership.holdings.tell_failures()
+
+    async def assignments(self) -> AsyncIterator[Work]:
+        """A Work each time what is held has changed, until the member leaves.
+
+        Raises Fenced and MemberError when it cannot go on, and the errors of tasks that ran on the work.
+        """
+        while True:
+            yield await self.next_work()
+
+    async def next_work(self) -> Work:
+        """The next of ``assignments``."""
+        return await self._membership.holdings.next_work()
+
+    async def run(self, handler: Callable[[Share], Coroutine[Any, Any, object]]) -> None:
+        """For each share that is acquired a task ``handler(share)``, cancelled and awaited when the share goes.
+
+        Shares that stay are not disturbed. Never returns; an error of a handler is raised, after leaving the group.
+        """
+        served: set[Share] = set()
+        try:
+            while True:
+                work = await self.next_work()
+                for share in work.shares:
+                    if share not in served:
+                        work.create_task(handler(share), share)
+                served = set(work.shares)
+        finally:
+            await self.leave()
+
+    def commit(self, share: Share, position: int, note: str = "") -> Coroutine[Any, Any, Progress]:
+        """See ``Share.commit``."""
+        return commit(self._membership, share, position, note)
+
+    def has_failed(self, error: BaseException) -> None:
+        """For the work: something that ran on it has failed."""
+        self._membership.holdings.fail(error)
+
+    async def _refresh(self) -> None:
+        """Ask functions among the resources again and again; a change makes the member join again."""
+        if not any(callable(amount) for amount in self._options.resources.values()):
+            return
+        while True:
+            await asyncio.sleep(self._options.refresh_interval_ms / 1000)
+            try:
+                wanted = await find_wanted(self._options.resources)
+                await self._membership.want(wanted)
+            except Exception:
+                log.exception("the resources of group %r could not be refreshed; they stay as they are", self.group_id)

@@ -1,0 +1,190 @@
+"""What a member's resources are: numbered partitions of a topic, or names, each of which is a topic of its own.
+
+A name's topic is ``<resource>.<escaped name>`` and has one partition, so progress lies under the name, wherever that
+stands in its list. Every byte that is not a letter, a digit or "-" is escaped as "." and two hexadecimal digits: that
+can be undone, and no two names meet where Kafka takes "." for "_". Names reach the leader as a list in the user data of
+the subscription, in front of the assignor's own, because as topics they would be many times as long.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import zlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from inspect import isawaitable
+from typing import NamedTuple
+
+from ..config import PARTITIONS_MAX, TOPIC_NAME_MAX
+
+Amount = int | Iterable[str]
+"""So many partitions, or these names."""
+
+Resource = Amount | Callable[[], Amount | Awaitable[Amount]]
+"""An amount, or a function that is asked for it now and then; it may be a coroutine function."""
+
+PREFIX = "callboard-"
+"""Of the protocol's name where names are shared out, so that no client of Kafka's leads such a group."""
+
+NAMES_BYTES_MAX = 64 * 1024 * 1024
+"""A member's names, unpacked. More is no list that anybody shares out but somebody's bomb."""
+
+_PLAIN = re.compile(r"[A-Za-z0-9-]+")
+_ESCAPED = re.compile(r"\.([0-9a-f]{2})")
+_NUMBERED = re.compile(r"[A-Za-z0-9._-]+")
+_HEAD = struct.Struct(">4sHI")  # our mark, a version, the size of the names; the assignor's user data follow
+_MARK = b"cbnm"
+_VERSION = 0
+
+Names = Mapping[str, tuple[str, ...]]
+
+
+class Wanted(NamedTuple):
+    """What a member wants its share of, at one moment."""
+
+    numbers: Mapping[str, int]
+    names: Names
+
+    def topics(self) -> dict[str, int]:
+        """All of it as topics, with how many partitions each has."""
+        return {**{name: number for name, number in self.numbers.items() if number}, **named_topics(self.names)}
+
+    def places(self) -> dict[tuple[str, int], tuple[str, int | str]]:
+        """What each partition is to the user: a resource, and a number or a name."""
+        numbered = {
+            (topic, number): (topic, number) for topic, count in self.numbers.items() for number in range(count)
+        }
+        named = {
+            (topic_of(resource, name), 0): (resource, name) for resource, names in self.names.items() for name in names
+        }
+        return {**numbered, **named}
+
+
+def named_topics(names: Names) -> dict[str, int]:
+    return {topic_of(resource, name): 1 for resource, each in names.items() for name in each}
+
+
+def topic_of(resource: str, name: str) -> str:
+    return f"{resource}.{escape(name)}"
+
+
+def escape(name: str) -> str:
+    if _PLAIN.fullmatch(name):
+        return name
+    return "".join(chr(byte) if _PLAIN.match(chr(byte)) else f".{byte:02x}" for byte in name.encode())
+
+
+def unescape(escaped: str) -> str:
+    """What ``escape`` was given. Raises ValueError for what it never makes."""
+    data = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), escaped).encode("latin-1")
+    name = data.decode()
+    if escape(name) != escaped:
+        raise ValueError(f"{escaped!r} is no escaped name; expected letters, digits, '-' and '.xx' for other bytes")
+    return name
+
+
+def share_name(resource: str, place: tuple[str, int]) -> int | str | None:
+    """What a partition is called as a share of this resource; None for one of another."""
+    topic, partition = place
+    if topic == resource:
+        return partition
+    beginning, separator, escaped = topic.partition(".")
+    if beginning != resource or not separator or partition:
+        return None
+    try:
+        return unescape(escaped)
+    except ValueError:
+        return None
+
+
+async def find_wanted(resources: Mapping[str, Resource]) -> Wanted:
+    """Ask the functions among the resources, and check what they say. Raises ValueError, and what a function raises."""
+    numbers: dict[str, int] = {}
+    names: dict[str, tuple[str, ...]] = {}
+    for resource, amount in resources.items():
+        found = amount() if callable(amount) else amount
+        if isawaitable(found):
+            found = await found
+        if isinstance(found, int):
+            numbers[resource] = check_number(resource, found)
+        else:
+            names[resource] = check_names(resource, found)
+    return Wanted(numbers, names)
+
+
+def check_resources(resources: object) -> None:
+    """What can be said before a function is asked. Raises ValueError."""
+    if not isinstance(resources, Mapping) or not resources:
+        raise ValueError(
+            f"resources={resources!r}: expected a mapping with at least one entry, as in "
+            f"{{'jobs': 12}} or {{'tenants': ['acme', 'zenith']}}"
+        )
+    for resource, amount in resources.items():
+        if isinstance(amount, int):
+            check_number(resource, amount)
+        elif not callable(amount):
+            check_names(resource, amount)
+
+
+def check_number(resource: str, number: int) -> int:
+    if not isinstance(resource, str) or not _NUMBERED.fullmatch(resource) or len(resource) > TOPIC_NAME_MAX:
+        raise ValueError(
+            f"resource {resource!r}: expected a topic's name, 1 to {TOPIC_NAME_MAX} of the characters a-z A-Z 0-9 . _ -"
+        )
+    if isinstance(number, bool) or not 0 <= number <= PARTITIONS_MAX:
+        raise ValueError(f"resource {resource!r}: {number!r} partitions; expected 0 to {PARTITIONS_MAX}")
+    return number
+
+
+def check_names(resource: str, names: object) -> tuple[str, ...]:
+    if not isinstance(resource, str) or not _PLAIN.fullmatch(resource):
+        raise ValueError(
+            f"resource {resource!r} with names: expected letters, digits and '-' only, since its name is the beginning "
+            f"of topics' names; call it {re.sub('[^A-Za-z0-9]+', '-', str(resource)) or 'work'!r}, for example"
+        )
+    if isinstance(names, str | bytes) or not isinstance(names, Iterable):
+        raise ValueError(
+            f"resource {resource!r}: {names!r}; expected a number of partitions, a list of names, or a function of one"
+        )
+    unique = tuple(dict.fromkeys(names))
+    for name in unique:
+        check_name(resource, name)
+    return unique
+
+
+def check_name(resource: str, name: object) -> None:
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"resource {resource!r} has the name {name!r}; expected a string that is not empty")
+    size = len(topic_of(resource, name))
+    if size > TOPIC_NAME_MAX:
+        raise ValueError(
+            f"resource {resource!r}: the name {name[:40]!r}... makes a topic's name of {size} characters; expected at "
+            f"most {TOPIC_NAME_MAX} (bytes other than letters, digits and '-' count three); share out an id instead"
+        )
+
+
+def pack_names(names: Names, user_data: bytes | None) -> bytes | None:
+    """The assignor's user data with the names in front, if there are any."""
+    if not names:
+        return user_data
+    packed = zlib.compress(json.dumps(names, ensure_ascii=False, separators=(",", ":")).encode())
+    return _HEAD.pack(_MARK, _VERSION, len(packed)) + packed + (user_data or b"")
+
+
+def unpack_names(data: bytes | None) -> tuple[Names, bytes]:
+    """The names and the assignor's user data. No names for user data that have none, or make no sense."""
+    data = data or b""
+    if len(data) < _HEAD.size or not data.startswith(_MARK):
+        return {}, data
+    _, _, size = _HEAD.unpack_from(data)
+    end = _HEAD.size + size
+    return _read_names(data[_HEAD.size : end]), data[end:]
+
+
+def _read_names(packed: bytes) -> Names:
+    try:
+        found = json.loads(zlib.decompressobj().decompress(packed, NAMES_BYTES_MAX))
+        return {resource: check_names(resource, names) for resource, names in found.items()}
+    except (zlib.error, ValueError, AttributeError):
+        return {}

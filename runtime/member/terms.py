@@ -1,0 +1,122 @@
+"""How a member takes part: its options, checked when it is made, and what follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from typing import Required, TypedDict
+
+from .assignors.base import Assignor
+from .assignors.table import find_assignor
+from .assignors.user_data import write_weight
+from .lease import Terms
+from .named import Resource, check_resources
+
+HEARTBEATS_A_SESSION = 5
+"""A few may be lost before the lease ends."""
+
+MARGINS_A_SESSION = 5
+
+INSTANCE_ID_MAX = 249
+"""Kafka's clients hold an instance id to the rules for topics' names."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberOptions:
+    """All of what ``Coordinator.member`` takes; times in milliseconds.
+
+    ``resources``: what to share out, by name: a number of partitions, a list of names, or a function of either.
+    ``assignor``: a name, an object, or several of them in the order in which they are preferred. ``weight``: for
+    assignors that mind it (``callboard-weighted``, functions). ``heartbeat_interval_ms`` and ``lease_margin_ms``: a
+    fifth of the session, if None. ``instance_id``: makes a static member (KIP-345). ``refresh_interval_ms``: how often
+    functions are asked.
+    """
+
+    resources: Mapping[str, Resource]
+    assignor: str | Assignor | Sequence[str | Assignor] = "cooperative-sticky"
+    instance_id: str | None = None
+    weight: float = 1
+    session_timeout_ms: int = 10_000
+    heartbeat_interval_ms: int | None = None
+    rebalance_timeout_ms: int = 60_000
+    lease_margin_ms: int | None = None
+    refresh_interval_ms: int = 1_000
+    client_id: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError."""
+        check_resources(self.resources)
+        write_weight(self.weight)
+        self.assignors()
+        if self.instance_id is not None and not 1 <= len(self.instance_id) <= INSTANCE_ID_MAX:
+            raise ValueError(
+                f"instance_id={self.instance_id!r}: expected 1 to {INSTANCE_ID_MAX} characters that no other member of "
+                f"the group has, or None"
+            )
+        for name in ("session_timeout_ms", "rebalance_timeout_ms", "refresh_interval_ms"):
+            _check_ms(name, getattr(self, name))
+        self._check_terms()
+
+    def _check_terms(self) -> None:
+        terms = self.terms()
+        if not 0 < terms.interval_s < terms.session_s:
+            raise ValueError(
+                f"heartbeat_interval_ms={self.heartbeat_interval_ms!r}: expected more than 0 and less than "
+                f"session_timeout_ms ({self.session_timeout_ms}); a fifth of it is the default"
+            )
+        if not 0 <= terms.margin_s < min(terms.session_s - terms.interval_s, terms.rebalance_s):
+            raise ValueError(
+                f"lease_margin_ms={self.lease_margin_ms!r}: expected 0 or more, and less than the session "
+                f"({self.session_timeout_ms}) without a heartbeat's interval, and than rebalance_timeout_ms "
+                f"({self.rebalance_timeout_ms}); else every lease is over before the next heartbeat"
+            )
+
+    def assignors(self) -> tuple[Assignor, ...]:
+        """Raises ValueError for a name that there is not."""
+        given = self.assignor
+        several = (given,) if isinstance(given, str | Assignor) else tuple(given)
+        if not several:
+            raise ValueError("assignor=[]: expected at least one, as in assignor='cooperative-sticky'")
+        return tuple(find_assignor(one) for one in several)
+
+    def terms(self) -> Terms:
+        session_ms = self.session_timeout_ms
+        margin_ms = session_ms / MARGINS_A_SESSION if self.lease_margin_ms is None else self.lease_margin_ms
+        interval_ms = self.heartbeat_interval_ms
+        if interval_ms is None:
+            interval_ms = session_ms // HEARTBEATS_A_SESSION
+        return Terms(session_ms / 1000, self.rebalance_timeout_ms / 1000, margin_ms / 1000, interval_ms / 1000)
+
+
+class MemberArguments(TypedDict, total=False):
+    """``MemberOptions``, as keyword arguments."""
+
+    resources: Required[Mapping[str, Resource]]
+    assignor: str | Assignor | Sequence[str | Assignor]
+    instance_id: str | None
+    weight: float
+    session_timeout_ms: int
+    heartbeat_interval_ms: int | None
+    rebalance_timeout_ms: int
+    lease_margin_ms: int | None
+    refresh_interval_ms: int
+    client_id: str | None
+
+
+def make_options(arguments: MemberArguments) -> MemberOptions:
+    """Raises ValueError for values and TypeError for names that make no sense."""
+    known = [field.name for field in fields(MemberOptions)]
+    for name in arguments:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            raise TypeError(f"a member has no option {name!r}; {hint}")
+    if "resources" not in arguments:
+        raise TypeError("a member needs resources: what to share out, as in resources={'jobs': 12}")
+    return MemberOptions(**arguments)
+
+
+def _check_ms(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name}={value!r}: expected a whole number of milliseconds, 1 or more")

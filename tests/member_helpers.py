@@ -1,0 +1,293 @@
+"""What the tests of members share: virtual time, a door that answers by script, and one that can be cut."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from callboard.actors.errors import ErrorCode
+from callboard.actors.messages import (
+    Committed,
+    Fetched,
+    FetchedOffset,
+    GroupRequest,
+    Heartbeat,
+    Joined,
+    JoinedMember,
+    JoinGroup,
+    LeaveGroup,
+    Left,
+    OffsetCommit,
+    OffsetFetch,
+    Synced,
+    SyncGroup,
+)
+from callboard.actors.refusal import refusal
+from callboard.runtime.config import Options, Settings
+from callboard.runtime.member.channel import Channel, ChannelLost
+from callboard.runtime.member.local import LocalDoor
+from callboard.runtime.member.member import Member
+from callboard.runtime.member.work import Work
+from callboard.runtime.node import Node
+from callboard.runtime.surround import MEMORY, in_memory
+from callboard.runtime.testing.loop import LoopClock, VirtualLoop
+from callboard.runtime.testing.loop import run as run_virtually
+
+GROUP = "workers"
+MEMBER_ID = "member-1"
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run a test on a virtual loop: a wait of an hour takes no time, and one that never ends is an error."""
+
+    @wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        run_virtually(test(*args, **kwargs))
+
+    return run
+
+
+async def held(member: Member, count: int = 1, **options: Any) -> Work:
+    """The member's next work that has so many shares."""
+    async with asyncio.timeout(300):
+        while True:
+            work = await member.next_work()
+            if len(work.shares) == count:
+                return work
+
+
+async def until(holds: Callable[[], bool], step_s: float = 0.01) -> None:
+    """Look again and again, on the loop's clock. Raises TimeoutError."""
+    async with asyncio.timeout(300):
+        while not holds():
+            await asyncio.sleep(step_s)
+
+
+Answer = Callable[[Any], Any]
+
+
+class ScriptedDoor:
+    """A coordinator that is a script: one member, which leads. ``next_answers`` come before the usual ones.
+
+    An answer is an error code, a whole answer, an exception to raise, or a future to wait for.
+    """
+
+    def __init__(self) -> None:
+        self.asked: list[GroupRequest] = []
+        self.times: list[float] = []
+        self.opened = 0
+        self.lines: list[ScriptedChannel] = []  # which channel each was asked on
+        self.topics: dict[str, int] = {}
+        self.next_answers: dict[type, list[Any]] = {}
+        self.generation = 1
+        self.position = -1
+        self._assignments: Mapping[str, bytes] = {}
+        self._protocol = ""
+
+    def then(self, kind: type, *answers: Any) -> None:
+        """What requests of this kind are answered next."""
+        self.next_answers.setdefault(kind, []).extend(answers)
+
+    def count(self, kind: type) -> int:
+        return sum(type(one) is kind for one in self.asked)
+
+    def last(self, kind: type) -> Any:
+        return next(one for one in reversed(self.asked) if type(one) is kind)
+
+    async def open(self, client_id: str) -> ScriptedChannel:
+        self.opened += 1
+        return ScriptedChannel(self)
+
+    async def ensure_topics(self, partitions: Mapping[str, int]) -> None:
+        self.topics.update(partitions)
+
+    async def partitions(self, topics: Iterable[str]) -> dict[str, int]:
+        return {topic: self.topics[topic] for topic in topics if topic in self.topics}
+
+    async def answer(self, message: GroupRequest) -> Any:
+        self.asked.append(message)
+        self.times.append(asyncio.get_running_loop().time())
+        waiting = self.next_answers.get(type(message))
+        if not waiting:
+            return self._usual(message)
+        answer = waiting.pop(0)
+        if isinstance(answer, asyncio.Future):
+            answer = await answer
+        if isinstance(answer, BaseException):
+            raise answer
+        if answer is ErrorCode.NONE:
+            return self._usual(message)
+        if isinstance(answer, ErrorCode):
+            return self._refusal(message, answer)
+        return answer
+
+    def _refusal(self, message: GroupRequest, error: ErrorCode) -> Any:
+        if isinstance(message, JoinGroup) and error is ErrorCode.MEMBER_ID_REQUIRED:
+            return Joined(error, MEMBER_ID)
+        return refusal(message, error)
+
+    def _usual(self, message: GroupRequest) -> Any:
+        match message:
+            case JoinGroup(member_id=""):
+                return Joined(ErrorCode.MEMBER_ID_REQUIRED, MEMBER_ID)
+            case JoinGroup():
+                offer = message.protocols[0]
+                self.generation += 1
+                me = JoinedMember(message.member_id, message.group_instance_id, offer.metadata)
+                names = message.member_id, self.generation, "consumer", offer.name, message.member_id
+                return Joined(ErrorCode.NONE, *names, (me,))
+            case SyncGroup():
+                return Synced(ErrorCode.NONE, "consumer", message.protocol_name, dict(message.assignments)[MEMBER_ID])
+            case OffsetFetch():
+                rows = ((topic, tuple(self._row(one) for one in each)) for topic, each in message.topics or ())
+                return Fetched(ErrorCode.NONE, tuple(rows))
+            case OffsetCommit():
+                return Committed((ErrorCode.NONE,) * len(message.commits), "synced")
+            case LeaveGroup():
+                return Left(ErrorCode.NONE)
+            case Heartbeat():
+                return ErrorCode.NONE
+        raise AssertionError(f"a member asks for {message!r}")
+
+    def _row(self, partition: int) -> FetchedOffset:
+        return FetchedOffset(partition, self.position, -1, "", ErrorCode.NONE)
+
+
+class ScriptedChannel:
+    def __init__(self, door: ScriptedDoor) -> None:
+        self._door = door
+        self._waiting: set[asyncio.Future[Any]] = set()
+        self._is_closed = False
+
+    async def ask(self, message: GroupRequest) -> Any:
+        if self._is_closed:
+            raise ChannelLost("the script's channel is closed")
+        self._door.lines.append(self)
+        answering = asyncio.ensure_future(self._door.answer(message))
+        self._waiting.add(answering)
+        try:
+            await asyncio.wait({answering})
+            if answering.cancelled():
+                raise ChannelLost("the script's channel is closed")
+            return answering.result()
+        finally:
+            answering.cancel()
+            self._waiting.discard(answering)
+
+    def close(self) -> None:
+        self._is_closed = True
+        for answering in tuple(self._waiting):
+            answering.cancel()
+
+
+def never() -> asyncio.Future[Any]:
+    """An answer that does not come."""
+    return asyncio.get_running_loop().create_future()
+
+
+class CutDoor:
+    """Another door behind a network that can be cut: requests are lost, or their answers are.
+
+    What hangs, hangs until its channel is closed, also when the network is whole again: so does a dead connection.
+    """
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.loses_requests = False
+        self.loses_answers = False
+
+    async def open(self, client_id: str) -> CutChannel:
+        if self.loses_requests or self.loses_answers:
+            await asyncio.sleep(1)
+            raise ChannelLost("the network is cut")
+        return CutChannel(self, await self._inner.open(client_id))
+
+    async def ensure_topics(self, partitions: Mapping[str, int]) -> None:
+        await self._inner.ensure_topics(partitions)
+
+    async def partitions(self, topics: Iterable[str]) -> dict[str, int]:
+        found: dict[str, int] = await self._inner.partitions(topics)
+        return found
+
+
+class CutChannel:
+    def __init__(self, door: CutDoor, inner: Channel) -> None:
+        self._door = door
+        self._inner = inner
+        self._closed = asyncio.Event()
+
+    async def ask(self, message: GroupRequest) -> Any:
+        if self._door.loses_requests:
+            await self._lost()
+        asking = asyncio.ensure_future(self._inner.ask(message))
+        closing = asyncio.ensure_future(self._closed.wait())
+        try:
+            await asyncio.wait({asking, closing}, return_when=asyncio.FIRST_COMPLETED)
+            if self._door.loses_answers or not asking.done():
+                await self._lost()
+            return asking.result()
+        finally:
+            closing.cancel()
+            if not asking.done():
+                asking.cancel()
+            elif not asking.cancelled():
+                asking.exception()
+
+    async def _lost(self) -> None:
+        await self._closed.wait()
+        raise ChannelLost("the channel was closed")
+
+    def close(self) -> None:
+        """The coordinator does not hear of it: what is parked there stays."""
+        self._closed.set()
+
+
+@asynccontextmanager
+async def a_node(**settings: Any) -> AsyncIterator[LocalDoor]:
+    """A door to a coordinator in memory, on a virtual loop's clock; groups form at once."""
+    at_once = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 2}
+    door = LocalDoor(await start_node(Settings(**{**at_once, **settings})))
+    try:
+        yield door
+    finally:
+        assert door.node is not None
+        await door.node.stop()
+
+
+async def start_node(settings: Settings, **around: Any) -> Node:
+    loop = asyncio.get_running_loop()
+    surroundings = in_memory()
+    if isinstance(loop, VirtualLoop):
+        surroundings = replace(surroundings, clock=LoopClock(loop), log_clock=loop.time)
+    node = Node(settings, Options(data=MEMORY), replace(surroundings, **around))
+    await node.start()
+    return node
+
+
+async def restart_node(door: LocalDoor) -> None:
+    """The coordinator dies, and another one begins with what was durable."""
+    old = door.node
+    assert old is not None
+    door.node = None
+    disk: Any = old.around.disk
+    old.halt()
+    await asyncio.sleep(1)
+    door.node = await start_node(old.settings, disk=disk.kill())
+
+
+@asynccontextmanager
+async def background(coro: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
+    """A task, cancelled at the end."""
+    task = asyncio.create_task(coro)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task

@@ -1,0 +1,448 @@
+"""Members in groups of a real coordinator, in this process and in virtual time: who has what, and when it changes."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Any
+
+import pytest
+from member_helpers import GROUP, a_node, background, held, in_virtual_time, restart_node, until
+
+from callboard.actors.errors import ErrorCode
+from callboard.actors.messages import DescribeGroup
+from callboard.runtime.member.assignors.base import Assignor
+from callboard.runtime.member.assignors.table import ASSIGNORS
+from callboard.runtime.member.errors import Fenced, MemberError, WorkLost
+from callboard.runtime.member.local import LocalDoor
+from callboard.runtime.member.member import Member
+from callboard.runtime.member.work import Share
+from callboard.runtime.surround import Origin
+
+EAGER = ("range", "roundrobin", "sticky")
+JOBS = {"jobs": 6}
+
+
+def a_member(door: Any, group: str = GROUP, **options: Any) -> Member:
+    return Member(door, group, random=Random(1), **{"resources": JOBS, **options})
+
+
+def places(*members: Member) -> list[tuple[str, int]]:
+    return sorted(share.place for member in members for share in member.shares if not share.is_over)
+
+
+ALL = [("jobs", number) for number in range(6)]
+
+
+# Who has what --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("assignor", ASSIGNORS)
+@in_virtual_time
+async def test_members_share_out_what_there_is_and_take_over_from_those_who_leave(assignor: str) -> None:
+    async with a_node() as door, a_member(door, assignor=assignor) as one:
+        await (await held(one, 6)).shares[0].commit(11, "eleven")
+        async with a_member(door, assignor=assignor) as two, a_member(door, assignor=assignor) as three:
+            await until(lambda: len(one.shares) == len(two.shares) == len(three.shares) == 2)
+            await until(lambda: places(one, two, three) == ALL)
+        work = await held(one, 6)
+        assert (work.share("jobs", 0).position, work.share("jobs", 0).note) == (11, "eleven")
+
+
+@in_virtual_time
+async def test_a_function_of_ones_own_shares_out_and_one_that_fails_stops_nobody() -> None:
+    first_takes_all = Assignor.of("first", lambda partitions, members: {members[0].member_id: ALL})
+    nobody: dict[str, list[tuple[str, int]]] = {}
+    broken = Assignor.of("broken", lambda partitions, members: {"x": nobody["x"]})
+    async with a_node() as door:
+        async with a_member(door, assignor=first_takes_all) as one, a_member(door, assignor=first_takes_all) as two:
+            await until(lambda: sorted((len(one.shares), len(two.shares))) == [0, 6])
+        async with a_member(door, "other", assignor=broken) as one, a_member(door, "other", assignor=broken) as two:
+            await until(lambda: len(one.shares) == len(two.shares) == 3)
+
+
+@in_virtual_time
+async def test_weights_are_minded() -> None:
+    options = {"assignor": "callboard-weighted"}
+    async with a_node() as door, a_member(door, weight=2, **options) as one, a_member(door, weight=1, **options) as two:
+        await until(lambda: (len(one.shares), len(two.shares)) == (4, 2))
+
+
+@in_virtual_time
+async def test_more_members_than_work_wait() -> None:
+    resources = {"jobs": 1}
+    async with a_node() as door, a_member(door, resources=resources) as one, a_member(door, resources=resources) as two:
+        await until(lambda: len(one.shares) + len(two.shares) == 1)
+        idle = two if one.shares else one
+        assert (await idle.next_work()).shares == ()
+
+
+@in_virtual_time
+async def test_the_groups_topics_are_there_for_kafkas_tools() -> None:
+    async with a_node() as door:
+        async with a_member(door), a_member(door, "named", resources={"tenants": ["acme", "a b"]}) as named:
+            await held(named, 2)
+        assert await door.partitions(["jobs", "tenants.acme", "tenants.a.20b", "no"]) == {
+            "jobs": 6,
+            "tenants.acme": 1,
+            "tenants.a.20b": 1,
+        }
+        async with a_member(door, resources={"jobs": 8}) as grown:
+            await held(grown, 8)
+        assert await door.partitions(["jobs"]) == {"jobs": 8}
+
+
+@in_virtual_time
+async def test_two_resources_and_members_that_want_different_ones() -> None:
+    async with a_node() as door, a_member(door) as one, a_member(door, resources={"jobs": 6, "mails": 2}) as two:
+        await until(lambda: places(one, two) == [*ALL, ("mails", 0), ("mails", 1)])
+        assert [share.name for share in two.shares if share.resource == "mails"] == [0, 1]
+
+
+# Changing hands ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("assignor", EAGER)
+@in_virtual_time
+async def test_an_eager_member_hands_back_all_of_it_and_what_runs_on_it_may_commit(assignor: str) -> None:
+    ended = []
+    async with a_node() as door, a_member(door, assignor=assignor) as one:
+        work = await held(one, 6)
+
+        async def job(share: Share) -> None:
+            try:
+                await asyncio.sleep(1e6)
+            finally:
+                await asyncio.sleep(3)
+                await share.commit(100 + int(share.name))
+                ended.append(share)
+
+        for share in work.shares:
+            work.create_task(job(share), share)
+        async with a_member(door, assignor=assignor) as two:
+            theirs = await held(two, 3)
+            assert len(ended) == 6
+            assert [share.position for share in theirs.shares] == [100 + int(share.name) for share in theirs.shares]
+            assert theirs.generation == theirs.shares[0].token > work.generation
+
+
+@in_virtual_time
+async def test_a_cooperative_member_goes_on_with_what_it_keeps() -> None:
+    cancelled: list[Share] = []
+
+    async def handler(share: Share) -> None:
+        try:
+            await asyncio.sleep(1e6)
+        finally:
+            await share.commit(1)
+            cancelled.append(share)
+
+    async with a_node() as door, a_member(door) as one, background(one.run(handler)):
+        await until(lambda: len(one.shares) == 6)
+        before = one.shares
+        async with a_member(door) as two:
+            theirs = await held(two, 3)
+            assert len(cancelled) == 3
+            assert {share.place for share in cancelled} == {share.place for share in theirs.shares}
+            assert all(share.position == 1 for share in theirs.shares)
+            assert all(share in before for share in one.shares)
+            assert min(share.token for share in theirs.shares) > max(share.token for share in before)
+        await until(lambda: len(one.shares) == 6)
+        assert len(cancelled) == 3
+
+
+@in_virtual_time
+async def test_work_that_does_not_end_is_given_up_before_the_group_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    """Its commits come too late, and are refused; the others wait no longer than the rebalance timeout."""
+
+    async def stubborn(share: Share) -> None:
+        while not share.is_lost:
+            try:
+                await asyncio.sleep(1e6)
+            except asyncio.CancelledError:
+                continue
+        with pytest.raises(WorkLost):
+            await share.commit(1)
+
+    loop = asyncio.get_running_loop()
+    async with a_node() as door, a_member(door, rebalance_timeout_ms=20_000) as one:
+        work = await held(one, 6)
+        for share in work.shares:
+            work.create_task(stubborn(share), share)
+        begun_s = loop.time()
+        async with a_member(door, rebalance_timeout_ms=20_000) as two:
+            await held(two, 3)
+            assert 5 < loop.time() - begun_s < 25
+    assert "has not ended within" in caplog.text
+
+
+@in_virtual_time
+async def test_tokens_grow_with_each_owner_and_a_former_one_cannot_commit() -> None:
+    async with a_node() as door:
+        async with a_member(door) as one:
+            first = (await held(one, 6)).shares[0]
+            async with a_member(door) as two:
+                await held(two, 3)
+            second = next(share for share in one.shares if share.place == first.place)
+            assert second.token >= first.token
+        async with a_member(door) as three:
+            third = (await held(three, 6)).shares[0]
+            assert third.token > first.token
+            with pytest.raises(WorkLost, match="lost"):
+                await first.commit(1)
+
+
+# The coordinator -----------------------------------------------------------------------------------------------------
+
+
+@in_virtual_time
+async def test_the_work_goes_on_when_the_coordinator_dies_and_comes_back() -> None:
+    """Within the lease nothing is lost, and a commit that was on its way gets through."""
+    async with a_node() as door, a_member(door) as one, a_member(door) as two:
+        await until(lambda: len(one.shares) == len(two.shares) == 3)
+        shares = [*one.shares, *two.shares]
+        await asyncio.gather(restart_node(door), *(share.commit(5) for share in shares))
+        await asyncio.sleep(60)
+        assert [*one.shares, *two.shares] == shares
+        assert not any(share.is_over for share in shares)
+
+
+@in_virtual_time
+async def test_a_coordinator_that_is_away_for_long_finds_members_without_work_that_get_it_again() -> None:
+    async with a_node() as door, a_member(door) as one, a_member(door) as two:
+        await until(lambda: len(one.shares) == len(two.shares) == 3)
+        before = [*one.shares, *two.shares]
+        await before[0].commit(3)
+        node, door.node = door.node, None
+        assert node is not None
+        for channel in tuple(node.channels):
+            channel.close()
+        await asyncio.sleep(30)
+        assert all(share.is_lost for share in before)
+        door.node = node
+        await until(lambda: places(one, two) == ALL)
+        again = next(share for share in (*one.shares, *two.shares) if share.place == before[0].place)
+        assert again.position == 3
+
+
+@in_virtual_time
+async def test_a_member_begins_before_there_is_a_coordinator() -> None:
+    async with a_node() as door:
+        node, door.node = door.node, None
+        async with a_member(door) as member:
+            await asyncio.sleep(20)
+            assert member.generation == -1
+            door.node = node
+            await held(member, 6)
+
+
+@in_virtual_time
+async def test_a_full_group_and_one_of_another_kind_refuse_with_advice() -> None:
+    async with a_node(group_max_size=1) as door, a_member(door) as one:
+        await held(one, 6)
+        with pytest.raises(MemberError, match="group_max_size"):
+            async with a_member(door) as two:
+                await two.next_work()
+        with pytest.raises(MemberError, match="session_timeout_ms"):
+            async with a_member(door, "other", session_timeout_ms=1_000) as three:
+                await three.next_work()
+    async with a_node() as door, a_member(door, assignor="range") as one:
+        await held(one, 6)
+        with pytest.raises(MemberError, match="same one"):
+            async with a_member(door, assignor="roundrobin") as two:
+                await two.next_work()
+
+
+@in_virtual_time
+async def test_members_that_know_both_assignors_let_a_group_change_from_one_to_the_other() -> None:
+    async with a_node() as door, a_member(door, assignor=["cooperative-sticky", "range"]) as both:
+        async with a_member(door, assignor="range") as old:
+            await until(lambda: len(both.shares) == len(old.shares) == 3)
+        await until(lambda: len(both.shares) == 6)
+        async with a_member(door, assignor="cooperative-sticky") as new:
+            await until(lambda: len(both.shares) == len(new.shares) == 3)
+
+
+# Static members ------------------------------------------------------------------------------------------------------
+
+
+@in_virtual_time
+async def test_a_static_member_is_back_with_the_same_work_and_nobody_notices() -> None:
+    async with a_node() as door, a_member(door) as other:
+        async with a_member(door, instance_id="one") as static:
+            await until(lambda: len(static.shares) == len(other.shares) == 3)
+            had, generation = places(static), other.generation
+        async with a_member(door, instance_id="one") as static:
+            await held(static, 3)
+            assert places(static) == had
+            assert other.generation == static.generation == generation
+        await until(lambda: len(other.shares) == 6)  # its session has ended
+
+
+@in_virtual_time
+async def test_of_two_processes_with_one_instance_id_the_first_is_fenced() -> None:
+    async with a_node() as door, a_member(door, instance_id="one") as first:
+        share = (await held(first, 6)).shares[0]
+        async with a_member(door, instance_id="one") as second:
+            with pytest.raises(Fenced, match="instance_id='one'"):
+                await first.next_work()
+            assert share.is_lost
+            await held(second, 6)
+
+
+# Names ---------------------------------------------------------------------------------------------------------------
+
+
+@in_virtual_time
+async def test_a_change_of_names_moves_only_what_it_must_and_progress_stays_with_its_name() -> None:
+    names = ["acme", "zenith", "initech", "hooli"]
+    options: Any = {"resources": {"tenants": lambda: list(names)}}
+    async with a_node() as door:
+        async with a_member(door, **options) as one, a_member(door, **options) as two:
+            await until(lambda: len(one.shares) == len(two.shares) == 2)
+            kept = [share for share in (*one.shares, *two.shares) if share.name != "acme"]
+            for share in kept:
+                await share.commit(7, str(share.name))
+            names[names.index("acme")] = "umbrella"
+            names.sort()
+            await until(lambda: sorted(str(share.name) for share in (*one.shares, *two.shares)) == names)
+            assert all(share in (*one.shares, *two.shares) and not share.is_over for share in kept)
+        async with a_member(door, resources={"tenants": names}) as three:
+            for share in (await held(three, 4)).shares:
+                assert (share.position, share.note) == ((None, "") if share.name == "umbrella" else (7, share.name))
+
+
+@in_virtual_time
+async def test_a_number_may_be_a_coroutine_function_and_grow() -> None:
+    count = 2
+
+    async def ask() -> int:
+        await asyncio.sleep(0.1)
+        return count
+
+    async with a_node() as door, a_member(door, resources={"jobs": ask}) as one:
+        await held(one, 2)
+        count = 5
+        await held(one, 5)
+        count = 0
+        await held(one, 0)
+
+
+@in_virtual_time
+async def test_a_function_that_fails_later_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    calls = 0
+
+    def ask() -> int:
+        nonlocal calls
+        calls += 1
+        return 2 if calls == 1 else calls // 0
+
+    async with a_node() as door, a_member(door, resources={"jobs": ask}) as one:
+        await held(one, 2)
+        await until(lambda: calls > 3)
+        assert len(one.shares) == 2
+    assert "could not be refreshed" in caplog.text
+
+
+@in_virtual_time
+async def test_a_resource_that_no_topic_can_be_made_of_is_told() -> None:
+    async with a_node() as door, a_member(door, resources={"a.b": 1}) as one:
+        await held(one, 1)
+        with pytest.raises(MemberError, match="collides"):
+            async with a_member(door, "other", resources={"a_b": 1}) as two:
+                await two.next_work()
+
+
+# run, bodies and tasks -----------------------------------------------------------------------------------------------
+
+
+@in_virtual_time
+async def test_an_error_of_a_handler_comes_out_of_run_when_the_member_has_left() -> None:
+    async def handler(share: Share) -> None:
+        if share.name == 3:
+            raise LookupError("no such image")
+        await asyncio.sleep(1e6)
+
+    async with a_node() as door:
+        member = a_member(door)
+        with pytest.raises(LookupError, match="no such image"):
+            async with member:
+                try:
+                    await member.run(handler)
+                finally:
+                    assert await state(door) == "Empty"
+        assert member.shares == ()
+
+
+async def state(door: LocalDoor) -> str:
+    assert door.node is not None
+    described = await door.node.ask(DescribeGroup(GROUP), Origin("test", "/127.0.0.1", 0))
+    assert described.error is ErrorCode.NONE
+    return str(described.state)
+
+
+@in_virtual_time
+async def test_a_body_is_cancelled_quietly_and_the_loop_goes_on_with_the_next_work() -> None:
+    seen: list[int] = []
+    async with a_node() as door, a_member(door, assignor="range") as one:
+
+        async def use() -> None:
+            async for work in one.assignments():
+                async with work:
+                    seen.append(len(work.shares))
+                    await asyncio.sleep(1e6)
+
+        async with background(use()) as using:
+            await until(lambda: seen == [6])
+            async with a_member(door, assignor="range") as two:
+                await held(two, 3)
+                await until(lambda: seen == [6, 3])
+            await until(lambda: seen == [6, 3, 6])
+            using.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await using
+
+
+@in_virtual_time
+async def test_the_users_own_cancellation_gets_through_at_any_await() -> None:
+    """Also while work is handed back, and while the member joins or leaves; and then nobody is left in the group."""
+    for steps in range(120):
+        async with a_node() as door:
+
+            async def use(door: LocalDoor = door) -> None:
+                async with a_member(door) as one:
+                    async for work in one.assignments():
+                        async with work:
+                            for share in work.shares:
+                                work.create_task(asyncio.sleep(1e6), share)
+                            await work.shares[0].commit(1)
+                            await work.commit(work.shares[1], 2)
+
+            using = asyncio.ensure_future(use())
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            using.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await using
+            await asyncio.sleep(1)
+            others = [task for task in asyncio.all_tasks() if "member" in repr(task.get_coro())]
+            assert others == []
+            await asyncio.sleep(30)
+            assert await state(door) in ("Empty", "Dead")
+
+
+@in_virtual_time
+async def test_a_member_is_entered_once() -> None:
+    async with a_node() as door:
+        async with a_member(door) as one:
+            with pytest.raises(RuntimeError, match="entered before"):
+                await one.__aenter__()
+        with pytest.raises(RuntimeError, match="entered before"):
+            await one.__aenter__()
+        with pytest.raises(MemberError, match="has left"):
+            await one.next_work()
+
+
+def test_a_group_without_a_name_is_refused() -> None:
+    with pytest.raises(ValueError, match="not empty"):
+        a_member(LocalDoor(), "")

@@ -1,0 +1,138 @@
+"""No work has two owners: a member that is cut off gives its work up before the coordinator gives it to another.
+
+A real coordinator and members in virtual time, some behind a network that is cut and mended at times that a seed draws.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from random import Random
+from typing import Any
+
+import pytest
+from member_helpers import CutDoor, a_node, held, in_virtual_time, restart_node, until
+
+from callboard.runtime.member.errors import WorkLost
+from callboard.runtime.member.member import Member
+from callboard.runtime.member.work import Share, Work
+from callboard.runtime.testing.loop import Process, VirtualLoop
+from callboard.runtime.testing.loop import run as run_virtually
+
+SEEDS = 30
+MEMBERS = 4
+LONG_S = 300.0
+
+
+class Ledger:
+    """Who works on what, as those who work write it down. A second owner, or a token that goes back, is an error."""
+
+    def __init__(self) -> None:
+        self.owners: dict[tuple[str, int], Share] = {}
+        self.tokens: dict[tuple[str, int], int] = {}
+        self.positions: dict[tuple[str, int], int] = {}
+        self.taken = 0
+
+    def take(self, share: Share) -> None:
+        assert share.place not in self.owners, f"{share} has an owner already: {self.owners[share.place]}"
+        assert share.token >= self.tokens.get(share.place, 0)
+        committed = self.positions.get(share.place)
+        assert committed is None or (share.position is not None and share.position >= committed)
+        self.owners[share.place] = share
+        self.tokens[share.place] = share.token
+        self.taken += 1
+
+    def give(self, share: Share) -> None:
+        assert self.owners.pop(share.place) is share
+
+    async def work_on(self, share: Share) -> None:
+        """Counts as working from its first line to its last."""
+        self.take(share)
+        position = share.position or 0
+        try:
+            while True:
+                position += 1
+                await share.commit(position)
+                self.positions[share.place] = max(position, self.positions.get(share.place, 0))
+                await asyncio.sleep(0.7)
+        except WorkLost:
+            return
+        finally:
+            self.give(share)
+
+
+async def cut_and_mend(door: CutDoor, random: Random) -> None:
+    while True:
+        await asyncio.sleep(random.uniform(0, 30))
+        door.loses_requests, door.loses_answers = random.choice([(True, True), (True, False), (False, True)])
+        await asyncio.sleep(random.choice([random.uniform(0, 3), random.uniform(5, 40)]))
+        door.loses_requests = door.loses_answers = False
+
+
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_no_work_has_two_owners_whatever_is_cut(seed: int, assignor: str) -> None:
+    run_virtually(cut_off(seed, assignor), seed)
+
+
+async def cut_off(seed: int, assignor: str) -> None:
+    random, ledger = Random(f"{seed}/{assignor}"), Ledger()
+    options: Any = {"resources": {"jobs": 5}, "assignor": assignor, "rebalance_timeout_ms": 20_000}
+    async with a_node() as door, AsyncExitStack() as stack:
+        doors = [CutDoor(door) for _ in range(MEMBERS)]
+        members = [Member(one, "g", random=Random(seed), **options) for one in doors]
+        tasks = []
+        for member in members:
+            await stack.enter_async_context(member)
+            tasks.append(asyncio.ensure_future(member.run(ledger.work_on)))
+        cutting = [asyncio.ensure_future(cut_and_mend(one, random)) for one in doors[1:]]
+        restarts = random.random() < 0.5
+        await asyncio.sleep(LONG_S / 2)
+        if restarts:
+            await restart_node(door)
+        await asyncio.sleep(LONG_S / 2)
+        for task in cutting:
+            task.cancel()
+        for one in doors:
+            one.loses_requests = one.loses_answers = False
+        await until(lambda: len(ledger.owners) == 5, 0.5)
+        assert ledger.taken > 5
+        assert [task for task in tasks if task.done()] == []
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+@in_virtual_time
+async def test_who_was_frozen_past_its_lease_finds_its_work_lost_before_it_does_anything_else() -> None:
+    """Nothing can stop a frozen process in time; but when it wakes it must not commit, and its token is old."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    async with a_node() as door:
+        process = Process(loop, "worker")
+        seen: list[Any] = []
+
+        async def worker() -> None:
+            async with Member(door, "g", resources={"jobs": 1}) as member:
+                share = (await held(member, 1)).shares[0]
+                seen.append(share)
+                try:
+                    while True:
+                        await asyncio.sleep(0.5)
+                        await share.commit(1)
+                except WorkLost as error:
+                    seen.append(error)
+
+        working = process.start(worker())
+        await until(lambda: len(seen) == 1)
+        await asyncio.sleep(5)
+        process.freeze()
+        async with Member(door, "g", resources={"jobs": 1}) as other:
+            theirs: Work = await held(other, 1)
+            assert theirs.shares[0].token > seen[0].token
+            await theirs.shares[0].commit(100)
+            process.thaw()
+            await working
+            assert isinstance(seen[1], WorkLost)
+        async with Member(door, "g", resources={"jobs": 1}) as third:
+            assert (await held(third, 1)).shares[0].position == 100

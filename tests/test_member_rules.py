@@ -1,0 +1,237 @@
+"""What a member goes by, without waiting: what answers lead to, when a lease is over, names as topics, its options."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callboard.actors.errors import ErrorCode
+from callboard.actors.messages import JoinedMember
+from callboard.runtime.kafka.topics.names import check_name, metric_name
+from callboard.runtime.member.assignors.base import Own
+from callboard.runtime.member.assignors.table import find_assignor
+from callboard.runtime.member.assignors.wire import read_assignment, read_subscription
+from callboard.runtime.member.leading import Group, offer
+from callboard.runtime.member.lease import Lease, Terms
+from callboard.runtime.member.named import Wanted, check_resources, escape, pack_names, topic_of, unescape, unpack_names
+from callboard.runtime.member.protocol import AFTER, Asked, Step, step_after
+from callboard.runtime.member.terms import MemberOptions, make_options
+
+TERMS = Terms(session_s=10, rebalance_s=60, margin_s=2, interval_s=2)
+times = st.floats(0, 1000)
+names = st.text(min_size=1, max_size=40)
+short = st.text(min_size=1, max_size=15)
+
+# What answers lead to ------------------------------------------------------------------------------------------------
+
+
+def test_every_answer_leads_somewhere() -> None:
+    """Errors that no table has are told to the user: nothing is passed over, nothing hangs."""
+    assert set(AFTER) == set(Asked)
+    for asked in Asked:
+        assert step_after(asked, ErrorCode.NONE) is Step.GO_ON
+        assert step_after(asked, ErrorCode.CORRUPT_MESSAGE) is Step.FAIL
+        for error in ErrorCode:
+            assert (step_after(asked, error) is Step.GO_ON) == (error is ErrorCode.NONE)
+
+
+@pytest.mark.parametrize("asked", [Asked.JOIN, Asked.SYNC, Asked.HEARTBEAT, Asked.COMMIT])
+def test_whoever_the_group_does_not_know_loses_its_work(asked: Asked) -> None:
+    assert step_after(asked, ErrorCode.UNKNOWN_MEMBER_ID) is Step.JOIN_ANEW
+    assert step_after(asked, ErrorCode.ILLEGAL_GENERATION) is Step.LOSE
+    assert step_after(asked, ErrorCode.FENCED_INSTANCE_ID) is Step.FENCED
+
+
+# The lease -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_lease_counts_from_when_a_heartbeat_was_sent() -> None:
+    lease = Lease(TERMS)
+    lease.calm(100)
+    assert lease.deadline_s() == 108
+    lease.heard(103)
+    assert lease.deadline_s() == 111
+    assert not lease.is_silent(110.9)
+    assert lease.is_silent(111)
+
+
+def test_a_rebalance_that_waits_for_us_ends_it_however_often_we_beat() -> None:
+    """By then the coordinator has formed a generation without us."""
+    lease = Lease(TERMS)
+    lease.calm(100)
+    for sent_s in range(102, 160, 2):
+        lease.heard(sent_s)
+    assert lease.deadline_s() == 158
+    assert not lease.is_silent(158)
+
+
+def test_there_is_no_lease_before_anything_was_heard() -> None:
+    assert Lease(TERMS).deadline_s() < -1e300
+
+
+@given(st.lists(st.tuples(st.booleans(), times), min_size=1))
+def test_what_was_heard_never_shortens_a_lease(heard: list[tuple[bool, float]]) -> None:
+    """Answers come late and in any order; and it never ends later than the coordinator may give the work away."""
+    lease, before = Lease(TERMS), float("-inf")
+    for is_calm, sent_s in heard:
+        (lease.calm if is_calm else lease.heard)(sent_s)
+        assert lease.deadline_s() >= before
+        before = lease.deadline_s()
+        latest_s = max(sent for _, sent in heard)
+        assert lease.deadline_s() <= latest_s + TERMS.session_s - TERMS.margin_s
+
+
+@given(times, st.integers(0, 2000))
+def test_whoever_hands_back_is_done_before_the_others_lose_theirs(rebalance_s: float, earlier_ms: int) -> None:
+    """Their last calm heartbeat may be as much older than ours as heartbeats are apart."""
+    ours, theirs = Lease(TERMS), Lease(TERMS)
+    ours.calm(rebalance_s)
+    theirs.calm(rebalance_s - earlier_ms / 1000)
+    theirs.heard(rebalance_s + 1000)
+    assert ours.hand_back_deadline_s() <= theirs.deadline_s() + 1e-9
+
+
+# Names ---------------------------------------------------------------------------------------------------------------
+
+
+@given(names)
+def test_an_escaped_name_is_fit_for_a_topic_and_can_be_read_back(name: str) -> None:
+    assert unescape(escape(name)) == name
+    topic = topic_of("tenants", name)
+    if len(topic) <= 249:
+        check_name(topic)
+
+
+@given(names, names)
+def test_two_names_never_meet(one: str, other: str) -> None:
+    """Kafka takes "." for "_" where it compares topics."""
+    assert (metric_name(escape(one)) == metric_name(escape(other))) == (one == other)
+
+
+def test_what_is_no_escaped_name_is_refused() -> None:
+    for text in ("a b", ".2", ".41", "a_b", ".ff"):
+        with pytest.raises(ValueError):
+            unescape(text)
+
+
+@given(st.dictionaries(st.from_regex("[A-Za-z0-9-]{1,9}", fullmatch=True), st.lists(short, unique=True).map(tuple)))
+def test_names_travel_in_front_of_the_assignors_data(each: dict[str, tuple[str, ...]]) -> None:
+    packed = pack_names(each, b"theirs")
+    assert unpack_names(packed) == (each, b"theirs")
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        b"cbnm\0\0\0\0\0\4none",
+        b"cbnm\0\0\0\0\0\0" + zlib.compress(b"{}"),
+        *(
+            b"cbnm\0\0" + len(zlib.compress(text)).to_bytes(4, "big") + zlib.compress(text)
+            for text in (b"[]", b"nonsense", b'{"a": 3}', b'{"a_b": ["x"]}', json.dumps({"a": ["x" * 300]}).encode())
+        ),
+    ],
+)
+def test_a_list_of_names_that_makes_no_sense_has_no_names(packed: bytes) -> None:
+    assert unpack_names(packed)[0] == {}
+
+
+@pytest.mark.parametrize(
+    ("resources", "what"),
+    [
+        ({}, "at least one entry"),
+        ({"jobs": -1}, "expected 0 to"),
+        ({"jobs": True}, "expected 0 to"),
+        ({"jobs": 2.5}, "expected a number of partitions"),
+        ({"jobs": "acme"}, "a list of names"),
+        ({"my jobs": 3}, "a topic's name"),
+        ({"my_tenants": ["a"]}, "call it 'my-tenants'"),
+        ({"tenants": [""]}, "not empty"),
+        ({"tenants": [7]}, "a string"),
+        ({"tenants": ["ä" * 50]}, "most 249"),
+    ],
+)
+def test_bad_resources_are_refused_with_advice(resources: Any, what: str) -> None:
+    with pytest.raises(ValueError, match=what):
+        check_resources(resources)
+
+
+# What members say, and what their leader makes of it -----------------------------------------------------------------
+
+
+def test_without_names_a_subscription_is_kafkas_own() -> None:
+    range_ = find_assignor("range")
+    protocol = offer(range_, Wanted({"jobs": 3}, {}), Own(frozenset({"jobs"})), has_names=False, holds=False)
+    assert protocol.name == "range"
+    said = read_subscription(protocol.metadata)
+    assert said is not None and said.topics == ("jobs",) and said.user_data is None
+
+
+def test_a_name_is_given_to_those_only_whose_list_has_it() -> None:
+    sticky = find_assignor("cooperative-sticky")
+    lists = {"a": ("acme", "both"), "b": ("both", "zenith")}
+    joined = [
+        JoinedMember(name, None, offer(sticky, Wanted({}, {"tenants": some}), Own(frozenset()), True, True).metadata)
+        for name, some in lists.items()
+    ]
+    given_ = dict(Group(joined).assign(sticky, {}))
+    topics = {name: {place[0] for place in _places(data)} for name, data in given_.items()}
+    assert topics["a"] | topics["b"] == {"tenants.acme", "tenants.both", "tenants.zenith"}
+    assert "tenants.acme" in topics["a"] and "tenants.zenith" in topics["b"]
+
+
+def test_a_member_whose_subscription_cannot_be_read_gets_nothing_and_costs_nobody_else_anything() -> None:
+    sticky = find_assignor("cooperative-sticky")
+    good = offer(sticky, Wanted({"jobs": 2}, {}), Own(frozenset({"jobs"})), False, True).metadata
+    given_ = dict(
+        Group([JoinedMember("good", None, good), JoinedMember("bad", None, b"\xff")]).assign(sticky, {"jobs": 2})
+    )
+    assert _places(given_["good"]) == (("jobs", 0), ("jobs", 1))
+    assert _places(given_["bad"]) == ()
+
+
+def _places(data: bytes) -> tuple[tuple[str, int], ...]:
+    assigned = read_assignment(data)
+    assert assigned is not None
+    return assigned.partitions
+
+
+# Options -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_fifth_of_the_session_is_the_default_of_heartbeats_and_margin() -> None:
+    assert MemberOptions({"jobs": 1}).terms() == Terms(session_s=10, rebalance_s=60, margin_s=2, interval_s=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"assignor": "rnage"}, "no assignor is called 'rnage'"),
+        ({"assignor": []}, "at least one"),
+        ({"weight": 0}, "weight"),
+        ({"instance_id": ""}, "instance_id"),
+        ({"session_timeout_ms": 0}, "session_timeout_ms=0"),
+        ({"session_timeout_ms": 2.5}, "whole number"),
+        ({"heartbeat_interval_ms": 10_000}, "less than session_timeout_ms"),
+        ({"lease_margin_ms": 8_000}, "before the next heartbeat"),
+        ({"lease_margin_ms": -1}, "0 or more"),
+        ({"rebalance_timeout_ms": 1_000}, "rebalance_timeout_ms"),
+    ],
+)
+def test_bad_options_are_refused_with_advice(options: Any, what: str) -> None:
+    arguments: Any = {"resources": {"jobs": 1}, **options}
+    with pytest.raises(ValueError, match=what):
+        make_options(arguments)
+
+
+def test_an_unknown_option_is_refused_with_the_nearest() -> None:
+    wrong: Any = {"resources": {"jobs": 1}, "sesion_timeout_ms": 3}
+    with pytest.raises(TypeError, match="did you mean session_timeout_ms"):
+        make_options(wrong)
+    nothing: Any = {}
+    with pytest.raises(TypeError, match="needs resources"):
+        make_options(nothing)

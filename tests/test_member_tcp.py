@@ -1,0 +1,218 @@
+"""Members over TCP, and members in threads: the same rules, through sockets and between threads."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, closing
+from typing import Any
+
+import pytest
+from door import on_a_loop
+
+import callboard
+from callboard.actors.errors import CoordinatorError
+from callboard.runtime.embed.thread import ThreadCoordinator
+from callboard.runtime.errors import StartError
+from callboard.runtime.member.channel import ChannelLost
+from callboard.runtime.member.errors import Fenced, MemberError, WorkLost
+from callboard.runtime.member.member import Member
+from callboard.runtime.member.tcp import TcpDoor
+
+DEADLINE_S = 20.0
+SETTINGS: Any = {"group_initial_rebalance_delay_ms": 0, "group_min_session_timeout_ms": 200}
+JOBS: Any = {"resources": {"jobs": 4}, "session_timeout_ms": 2_000}
+
+
+async def until_split(*members: Member, shares: int = 4) -> None:
+    """Until the members have so many shares between them, as many each."""
+    async with asyncio.timeout(DEADLINE_S):
+        while [len(member.shares) for member in members] != [shares // len(members)] * len(members):
+            await asyncio.sleep(0.01)
+
+
+def a_coordinator() -> callboard.Coordinator:
+    return callboard.Coordinator(listen="127.0.0.1:0", **SETTINGS)
+
+
+# Over TCP ------------------------------------------------------------------------------------------------------------
+
+
+@on_a_loop
+async def test_members_over_tcp_and_in_process_are_of_one_group() -> None:
+    async with a_coordinator() as coordinator, callboard.connect(coordinator.bootstrap) as remote:
+        async with coordinator.member("g", **JOBS) as near:
+            await until_split(near)
+            await near.shares[0].commit(9, "nine")
+            async with remote.member("g", **JOBS) as far:
+                await until_split(near, far)
+                progress = await far.shares[0].commit(3)
+                assert progress.durability == ""
+            await until_split(near)
+        async with remote.member("g", **JOBS) as far:
+            work = await far.next_work()
+            assert (work.shares[0].position, work.shares[0].note) == (9, "nine")
+        assert [(topic.name, len(topic.partitions)) for topic in await coordinator.topics()] == [("jobs", 4)]
+
+
+@pytest.mark.parametrize("resources", [{"tenants": ["acme", "a b", "ümlaut"]}, {"jobs": 3}], ids=["names", "numbers"])
+@on_a_loop
+async def test_a_member_over_tcp_finds_the_coordinator_that_was_restarted(resources: Any) -> None:
+    async with AsyncExitStack() as stack:
+        coordinator = await stack.enter_async_context(a_coordinator())
+        remote = await stack.enter_async_context(callboard.connect(coordinator.bootstrap))
+        member = await stack.enter_async_context(remote.member("g", resources=resources, session_timeout_ms=20_000))
+        work = await member.next_work()
+        await coordinator.restart("killed")
+        for share in work.shares:
+            await share.commit(5)
+        assert not work.is_over
+        assert len(await coordinator.offsets("g")) == 3
+
+
+@on_a_loop
+async def test_a_static_member_is_fenced_over_tcp() -> None:
+    async with AsyncExitStack() as stack:
+        coordinator = await stack.enter_async_context(a_coordinator())
+        remote = await stack.enter_async_context(callboard.connect(coordinator.bootstrap))
+        first = await stack.enter_async_context(remote.member("g", instance_id="one", **JOBS))
+        await until_split(first)
+        second = await stack.enter_async_context(remote.member("g", instance_id="one", **JOBS))
+        async with asyncio.timeout(DEADLINE_S):
+            with pytest.raises(Fenced):
+                while True:
+                    await first.next_work()
+        await until_split(second)
+
+
+@on_a_loop
+async def test_topics_grow_over_tcp_and_bad_ones_are_refused() -> None:
+    async with a_coordinator() as coordinator:
+        door = TcpDoor(f"127.0.0.1:1,{coordinator.bootstrap}")
+        await door.ensure_topics({"jobs": 2, "mails": 1})
+        await door.ensure_topics({"jobs": 5, "mails": 1})
+        assert await door.partitions(["jobs", "mails", "none"]) == {"jobs": 5, "mails": 1}
+        with pytest.raises(CoordinatorError, match="collides"):
+            await door.ensure_topics({"a.b": 1, "a_b": 1})
+
+
+@on_a_loop
+async def test_nobody_there_and_somebody_else_there_are_told() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as unused:
+        port = unused.getsockname()[1]
+    with pytest.raises(ChannelLost, match=rf"cannot reach 127.0.0.1:{port}.*is a server running there"):
+        async with callboard.connect(f"127.0.0.1:{port}"):
+            pass
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(greet, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(ChannelLost, match="does not speak Kafka's protocol"):
+            await TcpDoor(f"127.0.0.1:{port}").open("me")
+
+
+@pytest.mark.parametrize("bootstrap", ["", "nowhere", "host:0", "host:9092,"])
+def test_a_bad_address_is_refused(bootstrap: str) -> None:
+    with pytest.raises(StartError, match="bootstrap"):
+        callboard.connect(bootstrap)
+
+
+# In threads ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def coordinator() -> Iterator[ThreadCoordinator]:
+    with callboard.Coordinator.in_thread(listen="127.0.0.1:0", **SETTINGS) as coordinator:
+        yield coordinator
+
+
+def test_a_thread_works_is_told_to_stop_and_may_commit_what_it_has_done(coordinator: ThreadCoordinator) -> None:
+    with coordinator.member("g", assignor="range", **JOBS) as first:
+        for number, work in enumerate(first.assignments()):
+            with work:
+                if number == 0:
+                    assert len(work.acquired) == 4
+                    second = coordinator.member("g", assignor="range", **JOBS)
+                    second.__enter__()
+                    assert work.shares[0].over.wait(DEADLINE_S)
+                    assert work.is_over and work.lost.is_set()
+                    assert not work.shares[0].is_lost
+                    for share in work.shares:
+                        share.commit(10 + int(share.name))
+            if number == 1:
+                break
+        assert work.shares[0].position is not None
+        theirs = second.next_work(DEADLINE_S)
+        assert sorted(share.position or 0 for share in (*work.shares, *theirs.shares)) == [10, 11, 12, 13]
+        assert theirs.share("jobs", theirs.shares[1].name) is theirs.shares[1]
+        second.leave()
+        with pytest.raises(MemberError, match="has left"):
+            second.next_work(DEADLINE_S)
+
+
+def test_a_thread_that_goes_on_with_what_is_lost_cannot_commit_and_the_loop_goes_on(
+    coordinator: ThreadCoordinator,
+) -> None:
+    """WorkLost out of a body whose work is over is no error: the next work has what is held."""
+    with coordinator.member("g", assignor="range", rebalance_timeout_ms=2_000, **JOBS) as first:
+        for number, work in enumerate(first.assignments()):
+            with work:
+                if number == 1:
+                    break
+                with coordinator.member("g", assignor="range", rebalance_timeout_ms=2_000, **JOBS) as second:
+                    second.next_work(DEADLINE_S)
+                    share = work.shares[0]
+                    assert share.lost.wait(DEADLINE_S) and share.is_lost
+                    with pytest.raises(WorkLost):
+                        share.commit(1)
+                    work.commit(share, 1)
+            assert work.is_over
+        assert share.lost.is_set()
+
+
+def test_kept_shares_stay_the_same_objects(coordinator: ThreadCoordinator) -> None:
+    with coordinator.member("g", **JOBS) as first:
+        before = first.next_work(DEADLINE_S)
+        with coordinator.member("g", **JOBS):
+            after = first.next_work(DEADLINE_S)
+            assert after.kept and set(after.kept) < set(before.shares)
+            assert repr(after.kept[0]).startswith("Share('jobs'")
+
+
+def test_waiting_for_work_can_be_given_up(coordinator: ThreadCoordinator) -> None:
+    with coordinator.member("g", **JOBS) as member:
+        member.next_work(DEADLINE_S)
+        with pytest.raises(TimeoutError):
+            member.next_work(0.05)
+
+
+def test_a_program_of_threads_connects_over_tcp(coordinator: ThreadCoordinator) -> None:
+    with callboard.connect_in_thread(coordinator.bootstrap) as remote:
+        with remote.member("g", **JOBS) as member:
+            assert member.group_id == "g" and member.is_leader is False
+            work = member.next_work(DEADLINE_S)
+            assert (len(work.shares), member.generation, member.is_leader) == (4, work.generation, True)
+            assert member.member_id.startswith("callboard-")
+        left = remote.member("g", **JOBS)
+    with pytest.raises(MemberError, match="event loop"):
+        left.__enter__()
+    assert [thread.name for thread in threading.enumerate() if thread.name == "callboard-members"] == []
+
+
+def test_who_is_not_connected_is_told() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as unused:
+        port = unused.getsockname()[1]
+    connection = callboard.connect_in_thread(f"127.0.0.1:{port}")
+    with pytest.raises(RuntimeError, match="not connected yet"):
+        connection.member("g", **JOBS)
+    with pytest.raises(ChannelLost), connection:
+        pass
+    with pytest.raises(RuntimeError, match="entered before"), connection:
+        pass
