@@ -6,6 +6,7 @@ A real coordinator and members in virtual time, some behind a network that is cu
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from contextlib import AsyncExitStack
 from random import Random
 from typing import Any
@@ -13,7 +14,10 @@ from typing import Any
 import pytest
 from member_helpers import CutDoor, a_node, held, in_virtual_time, restart_node, until
 
+from callboard.actors.messages import GroupRequest, SyncGroup
+from callboard.runtime.member.channel import Channel
 from callboard.runtime.member.errors import WorkLost
+from callboard.runtime.member.local import LocalDoor
 from callboard.runtime.member.member import Member
 from callboard.runtime.member.work import Share, Work
 from callboard.runtime.testing.loop import Process, VirtualLoop
@@ -22,6 +26,7 @@ from callboard.runtime.testing.loop import run as run_virtually
 SEEDS = 30
 MEMBERS = 4
 LONG_S = 300.0
+CLEAN_UP_S = 0.9  # less than the margin of the lease, two seconds
 
 
 class Ledger:
@@ -58,6 +63,7 @@ class Ledger:
         except WorkLost:
             return
         finally:
+            await asyncio.sleep(CLEAN_UP_S)
             self.give(share)
 
 
@@ -101,6 +107,57 @@ async def cut_off(seed: int, assignor: str) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
+
+
+class FreezingChannel:
+    """The process stops in the moment in which its first SyncGroup is sent."""
+
+    def __init__(self, inner: Channel, process: Process) -> None:
+        self._inner = inner
+        self._process = process
+        self.close = inner.close
+
+    def ask(self, message: GroupRequest) -> Awaitable[Any]:
+        answer = self._inner.ask(message)
+        if isinstance(message, SyncGroup) and message.generation_id == 1:
+            self._process.freeze()
+        return answer
+
+
+class FreezingDoor(LocalDoor):
+    def __init__(self, door: LocalDoor, process: Process) -> None:
+        super().__init__(door.node)
+        self._process = process
+
+    async def open(self, client_id: str) -> Any:
+        return FreezingChannel(await super().open(client_id), self._process)
+
+
+@in_virtual_time
+async def test_an_assignment_that_is_read_too_late_is_not_taken_up() -> None:
+    """It came while the process stood still, and by now somebody else has the work."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    ledger = Ledger()
+    async with a_node() as door:
+        process = Process(loop, "worker")
+
+        async def work_on(way: LocalDoor) -> None:
+            async with Member(way, "g", resources={"jobs": 1}) as member:
+                await member.run(ledger.work_on)
+
+        theirs = process.start(work_on(FreezingDoor(door, process)))
+        await until(lambda: process.is_frozen)
+        ours = asyncio.ensure_future(work_on(door))
+        await until(lambda: ledger.taken == 1)
+        process.thaw()
+        await asyncio.sleep(20)
+        assert not theirs.done()
+        assert not ours.done()
+        assert ledger.taken == 1
+        ours.cancel()
+        theirs.cancel()
+        await asyncio.wait({ours, theirs})
 
 
 @in_virtual_time

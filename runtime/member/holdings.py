@@ -101,6 +101,12 @@ class Holdings:
         self._lingering = set()
         await self._wait(pending, until_s, "lost")
 
+    async def outlast(self, until_s: float) -> None:
+        """The same, at most so long, and whoever calls ``settle`` later waits on."""
+        self._lingering = {one for one in self._lingering if not one.done()}
+        if self._lingering:
+            await asyncio.wait(self._lingering, timeout=max(until_s - asyncio.get_running_loop().time(), 0))
+
     def fail(self, failure: BaseException) -> None:
         """Something that ran on a share has failed: the user's work ends, and hears why."""
         if self._failure is None:

@@ -46,8 +46,12 @@ class Lease:
 
     def deadline_s(self) -> float:
         """When all work is lost, unless something is heard before."""
+        return self.end_s() - self.terms.margin_s
+
+    def end_s(self) -> float:
+        """Until then the coordinator gives the work to nobody else, if we do not come to it."""
         terms = self.terms
-        return min(self.heard_s + terms.session_s, self.calm_s + terms.rebalance_s) - terms.margin_s
+        return min(self.heard_s + terms.session_s, self.calm_s + terms.rebalance_s)
 
     def hand_back_deadline_s(self) -> float:
         """When what is handed back must be done with, so that the join comes before the others' work is lost.

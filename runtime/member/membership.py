@@ -178,9 +178,14 @@ class Membership:
         await self.holdings.hand_back(places, self.lease.hand_back_deadline_s())
 
     async def _join(self) -> Joined:
-        """Until an answer says that we are in a generation."""
+        """Until an answer says that we are in a generation.
+
+        What still runs on lost work has until the lease's end without its margin: after a join before that the work
+        would be given to somebody else, who begins at once.
+        """
         backoff = Backoff(self.random)
         while True:
+            await self.holdings.outlast(self.lease.end_s())
             self._calls.clear()
             identity, sent_s = self.identity, _now_s()
             joined = await self._ask_to_join()
@@ -302,8 +307,9 @@ class Membership:
         await self.holdings.hand_back(taken, self.lease.hand_back_deadline_s())
         await self.holdings.settle(self.lease.hand_back_deadline_s())
         added = [self._new_share(place, identity[1]) for place in places if place not in self.holdings.held]
-        if not await find_positions(self, added) or identity != self.identity:
-            return False
+        if not await find_positions(self, added) or identity != self.identity or not self.check_lease():
+            return False  # the process may have stood still meanwhile, and somebody else have the work
+        self._set_watch()
         self.holdings.acquire(added, identity[1])
         return not taken
 
