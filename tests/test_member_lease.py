@@ -6,7 +6,6 @@ A real coordinator and members in virtual time, some behind a network that is cu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
 from contextlib import AsyncExitStack
 from random import Random
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 from member_helpers import CutDoor, a_node, held, in_virtual_time, restart_node, until
 
-from callboard.actors.messages import GroupRequest, SyncGroup
+from callboard.actors.messages import GroupRequest, Heartbeat, SyncGroup
 from callboard.runtime.member.channel import Channel
 from callboard.runtime.member.errors import WorkLost
 from callboard.runtime.member.local import LocalDoor
@@ -26,6 +25,7 @@ from callboard.runtime.testing.loop import run as run_virtually
 SEEDS = 30
 MEMBERS = 4
 LONG_S = 300.0
+SESSION_S = 10.0  # as it is by default
 CLEAN_UP_S = 0.9  # less than the margin of the lease, two seconds
 
 
@@ -110,18 +110,24 @@ async def cut_off(seed: int, assignor: str) -> None:
 
 
 class FreezingChannel:
-    """The process stops in the moment in which its first SyncGroup is sent."""
+    """The process stops in the moment in which its first SyncGroup is sent; the answer comes when its lease is over.
+
+    Heartbeats, which would say that it is no member any more, take longer than all else.
+    """
 
     def __init__(self, inner: Channel, process: Process) -> None:
         self._inner = inner
         self._process = process
         self.close = inner.close
 
-    def ask(self, message: GroupRequest) -> Awaitable[Any]:
+    async def ask(self, message: GroupRequest) -> Any:
+        if isinstance(message, Heartbeat):
+            await asyncio.sleep(3)
         answer = self._inner.ask(message)
         if isinstance(message, SyncGroup) and message.generation_id == 1:
             self._process.freeze()
-        return answer
+            await asyncio.sleep(SESSION_S)
+        return await answer
 
 
 class FreezingDoor(LocalDoor):
