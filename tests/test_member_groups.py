@@ -329,6 +329,25 @@ async def test_a_number_may_be_a_coroutine_function_and_grow() -> None:
 
 
 @in_virtual_time
+async def test_a_function_that_says_the_same_again_moves_nothing() -> None:
+    """Of numbers and of names: the leader, who alone counts, does not join again for it."""
+    calls = 0
+
+    def ask() -> int:
+        nonlocal calls
+        calls += 1
+        return 2
+
+    resources: dict[str, Any] = {"jobs": ask, "tenants": lambda: ["acme", "zenith"]}
+    async with a_node() as door, a_member(door, resources=resources) as one:
+        await held(one, 4)
+        generation = one.generation
+        await until(lambda: calls > 10)
+        assert one.is_leader
+        assert one.generation == generation
+
+
+@in_virtual_time
 async def test_a_function_that_fails_later_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     calls = 0
 

@@ -1,0 +1,123 @@
+"""A FastAPI service whose instances share out work, and say over HTTP who does what and how far it is. No broker.
+
+    pip install callboard fastapi uvicorn
+    uvicorn --app-dir examples fastapi_service:app    # then GET /owners and /progress, PUT /tenants/acme
+
+Background work of a web service runs in every instance of it, unless something decides who does what. This instance is
+the one that decides: the coordinator lives as long as the application does, and keeps what was committed in a folder.
+Two workers run beside it in this process; more of them, in other processes or on other machines, join by its address:
+``callboard.connect(address).member("importers", resources=...)``, with the same list of tenants.
+
+Tenants come and go while it runs. A new one is dealt out within a second; those that stay are not disturbed.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI, HTTPException, Path, Request
+
+import callboard
+
+GROUP = "importers"
+WORKERS = 2
+STEP_S = 0.05
+
+
+class Service:
+    """What the endpoints know."""
+
+    def __init__(self, coordinator: callboard.Coordinator, tenants: list[str]) -> None:
+        self.coordinator = coordinator
+        self.tenants = tenants
+        self.members: list[callboard.Member] = []
+
+    async def keep_working(self) -> None:
+        """One worker. A real one would import the tenant's data where this one counts."""
+        async with self.coordinator.member(
+            GROUP, resources={"tenants": lambda: self.tenants}, client_id=f"worker-{len(self.members)}"
+        ) as member:
+            self.members.append(member)
+            await member.run(self.do_imports)
+
+    async def do_imports(self, share: callboard.Share) -> None:
+        """For one tenant, for as long as it is ours: it is cancelled when not."""
+        position = share.position or 0
+        while True:
+            await asyncio.sleep(STEP_S)
+            position += 1
+            await share.commit(position, note=f"page {position}")
+
+
+@asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async with callboard.Coordinator(
+        data=os.environ.get("CALLBOARD_DATA", "state"),
+        listen=os.environ.get("CALLBOARD_LISTEN", "127.0.0.1:0"),
+        group_initial_rebalance_delay_ms=0,  # work begins at once, and is dealt again when others come
+    ) as coordinator:
+        service = app.state.service = Service(coordinator, ["acme", "zenith", "initech"])
+        workers = [asyncio.create_task(service.keep_working()) for _ in range(WORKERS)]
+        try:
+            yield
+        finally:
+            for worker in workers:
+                worker.cancel()  # hands its work back, and leaves
+            await asyncio.gather(*workers, return_exceptions=True)
+
+
+app = FastAPI(lifespan=lifespan)
+
+
+def service_of(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+# Progress lies under the tenant's name, as a topic, where other characters than these would be escaped.
+Name = Annotated[str, Path(pattern="^[A-Za-z0-9-]+$")]
+Running = Annotated[Service, Depends(service_of)]
+
+
+@app.get("/owners")
+async def owners(service: Running) -> dict[str, dict[str, Any]]:
+    """Who does what, in this process."""
+    return {
+        str(share.name): {"member": member.member_id, "token": share.token}
+        for member in service.members
+        for share in member.shares
+    }
+
+
+@app.get("/members")
+async def members(service: Running) -> dict[str, list[str]]:
+    """Who takes part, wherever: the coordinator knows."""
+    try:
+        group = await service.coordinator.describe(GROUP)
+    except callboard.CoordinatorError as error:
+        raise HTTPException(404, str(error)) from error
+    return {group.state: sorted(member.client_id for member in group.members)}
+
+
+@app.get("/progress")
+async def progress(service: Running) -> dict[str, str]:
+    """How far the work on each tenant is, whoever did it. What is said here outlives every process."""
+    committed = await service.coordinator.offsets(GROUP)
+    return {topic.removeprefix("tenants."): found.metadata for (topic, _), found in sorted(committed.items())}
+
+
+@app.put("/tenants/{name}")
+async def add_tenant(name: Name, service: Running) -> list[str]:
+    if name not in service.tenants:
+        service.tenants.append(name)
+    return service.tenants
+
+
+@app.delete("/tenants/{name}")
+async def remove_tenant(name: Name, service: Running) -> list[str]:
+    if name not in service.tenants:
+        raise HTTPException(404, f"there is no tenant {name!r}")
+    service.tenants.remove(name)
+    return service.tenants

@@ -1,0 +1,145 @@
+"""Cron on several machines: each job must run, once, though machines come, go, and freeze.
+
+    python examples/sharded_scheduler.py   # a short demonstration
+
+One crontab on one machine runs nothing when that machine is down; the same crontab on two runs everything twice. Here
+jobs belong to shards with names, any number of schedulers share them out, and each shard has one runner at a time.
+
+A scheduler that freezes (a long pause, a sleeping laptop, kill -STOP) does not know that its shards went to others. So
+whatever it writes carries the shard's fencing token, which grows with each change of owner, and the database refuses
+tokens that are older than one it has seen. The demonstration freezes a scheduler between its work and its write.
+"""
+
+import asyncio
+import os
+import signal
+import sqlite3
+import sys
+import tempfile
+import time
+from contextlib import closing, suppress
+from pathlib import Path
+
+import callboard
+
+GROUP = "schedulers"
+JOBS = {"emea": ["invoices", "digest"], "apac": ["invoices"], "americas": ["invoices", "cleanup"]}
+EVERY_S = 0.2  # each job; a real scheduler reads a crontab here
+SESSION_MS = 1_000  # how soon a silent scheduler's shards go to others; 10 s are kinder to a busy machine
+FROZEN = "south"
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS fences (shard TEXT PRIMARY KEY, token INTEGER, tick INTEGER);
+CREATE TABLE IF NOT EXISTS runs (shard TEXT, job TEXT, tick INTEGER, scheduler TEXT);
+"""
+
+
+class StaleToken(Exception):
+    """The database has seen a later owner of the shard."""
+
+
+def save(database: sqlite3.Connection, scheduler: str, shard: str, token: int, tick: int) -> None:
+    """Write what a shard's runner has done at a tick, if nobody has done so, and no later runner was here."""
+    with database:
+        database.execute("BEGIN IMMEDIATE")  # the fence and the rows: all or nothing
+        newest, done = database.execute("SELECT max(token), max(tick) FROM fences WHERE shard = ?", (shard,)).fetchone()
+        if newest is not None and token < newest:
+            raise StaleToken(f"shard {shard}: token {token} is older than {newest}")
+        if done is None or tick > done:  # else it was, and its runner could not tell the coordinator any more
+            database.execute("INSERT OR REPLACE INTO fences VALUES (?, ?, ?)", (shard, token, tick))
+            rows = [(shard, job, tick, scheduler) for job in JOBS[shard]]
+            database.executemany("INSERT INTO runs VALUES (?, ?, ?, ?)", rows)
+
+
+# A scheduler ---------------------------------------------------------------------------------------------------------
+
+
+class Scheduler:
+    def __init__(self, name: str, database: sqlite3.Connection) -> None:
+        self.name = name
+        self.database = database
+        self.freezes = name == FROZEN
+
+    async def keep(self, share: callboard.Share) -> None:
+        """Run the jobs of one shard for as long as we hold it. Ticks that nobody was there for are left out."""
+        shard, last = str(share.name), share.position or 0
+        print(f"{self.name} runs {shard}, token {share.token}", flush=True)
+        while True:
+            tick = int(time.time() / EVERY_S)
+            if tick > last:
+                self.run_jobs(shard, share.token, tick)
+                await share.commit(tick, note=self.name)
+                last = tick
+            await asyncio.sleep((last + 1) * EVERY_S - time.time())
+
+    def run_jobs(self, shard: str, token: int, tick: int) -> None:
+        # The work itself would be done here.
+        if self.freezes:
+            self.freezes = False
+            os.kill(os.getpid(), signal.SIGSTOP)  # for the demonstration; our parent wakes us
+        try:
+            save(self.database, self.name, shard, token, tick)
+        except StaleToken as error:  # somebody else has run them, and we shall hear that we lost the shard
+            print(f"{self.name} may not write: {error}", flush=True)
+
+
+async def schedule(name: str, bootstrap: str, path: str) -> None:
+    with closing(connect(path)) as database:
+        async with (
+            callboard.connect(bootstrap) as coordinator,
+            coordinator.member(
+                GROUP, resources={"shards": list(JOBS)}, client_id=name, session_timeout_ms=SESSION_MS
+            ) as member,
+        ):
+            running = asyncio.create_task(member.run(Scheduler(name, database).keep))
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
+            with suppress(asyncio.CancelledError):
+                await running
+    print(f"{name} left")
+
+
+def connect(path: str) -> sqlite3.Connection:
+    database = sqlite3.connect(path, isolation_level=None, timeout=30)
+    database.executescript(TABLES)
+    return database
+
+
+# The demonstration ---------------------------------------------------------------------------------------------------
+
+
+async def demonstrate(path: str) -> None:
+    with closing(connect(path)) as database:
+        # The coordinator lives here; data="state" would keep tokens growing over its restarts too.
+        async with callboard.Coordinator(
+            listen="127.0.0.1:0", group_initial_rebalance_delay_ms=200, group_min_session_timeout_ms=SESSION_MS
+        ) as coordinator:
+            schedulers = {}
+            for name in ("north", FROZEN):
+                own = ("run", name, coordinator.bootstrap, path)
+                schedulers[name] = await asyncio.create_subprocess_exec(sys.executable, __file__, *own)
+            await until(database, "SELECT count(DISTINCT shard) = 3 FROM runs")  # north runs all: south is frozen
+            os.kill(schedulers[FROZEN].pid, signal.SIGCONT)
+            await until(database, f"SELECT count(*) > 2 FROM runs WHERE scheduler = '{FROZEN}'")  # it is back
+            for process in schedulers.values():
+                process.terminate()
+                await process.wait()
+        runs, different = database.execute("SELECT count(*), count(DISTINCT shard || job || tick) FROM runs").fetchone()
+        print("each job ran once a tick:", 0 < runs == different)
+
+
+async def until(database: sqlite3.Connection, question: str) -> None:
+    while database.execute(question).fetchone() != (1,):
+        await asyncio.sleep(EVERY_S / 4)
+
+
+def main() -> None:
+    match sys.argv[1:]:
+        case ["run", name, bootstrap, path]:
+            asyncio.run(schedule(name, bootstrap, path))
+        case _:
+            with tempfile.TemporaryDirectory() as folder:
+                asyncio.run(demonstrate(str(Path(folder, "runs.db"))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""docs/embedding.md does what it says: its code is run, and what it prints is what stands below it."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from doc_pages import DOCS, dead_links, run, sections
+
+from callboard.runtime import config
+
+PAGE = DOCS / "embedding.md"
+
+
+@pytest.mark.parametrize("section", sections(PAGE))
+def test_the_code_of_a_section_does_what_stands_below_it(
+    section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for block in sections(PAGE)[section]:
+        assert block.output, f"docs/embedding.md, line {block.line}: nothing is said of what it prints"
+        assert run(PAGE, block, names) == block.output, f"docs/embedding.md, line {block.line}"
+
+
+def test_no_code_stands_outside_of_what_is_run() -> None:
+    assert len(sections(PAGE)) >= 12
+    assert sum(len(those) for those in sections(PAGE).values()) == PAGE.read_text().count("```python")
+
+
+def test_each_section_with_code_says_the_problem_and_what_is_not_guaranteed() -> None:
+    for part in PAGE.read_text().split("\n## ")[1:]:
+        if "```python" in part:
+            assert "\nThe problem: " in part, part[:60]
+        if "\nGuaranteed:\n" in part:
+            assert "\nNot:\n" in part, part[:60]
+
+
+def test_what_it_names_is_there() -> None:
+    """Examples, links, and settings with their defaults."""
+    text = PAGE.read_text()
+    assert dead_links(PAGE) == []
+    for name in set(re.findall(r"`examples/(\w+\.py)`", text)):
+        assert (DOCS.parent / "examples" / name).exists()
+    settings = config.Settings()
+    assert settings.offsets_retention_minutes == 7 * 24 * 60, "seven days"
+    assert settings.offsets_retention_check_interval_ms == 10 * 60_000, "ten minutes"
+    assert settings.offset_metadata_max_bytes == 4096
+    assert settings.group_initial_rebalance_delay_ms == 3_000
+    assert config.PARTITIONS_MAX == 10_000
