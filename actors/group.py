@@ -205,7 +205,7 @@ class GroupActor(Actor):
         if request.require_stable and self._underway.appends_done < self._underway.appends_sent:
             self._underway.fetches.append(WaitingFetch(request, self.reply_to, self._underway.appends_sent))
             return DEFERRED
-        return self._fetched(request)
+        return self.data.fetch(request)
 
     def delete_offsets(self, request: OffsetDelete) -> object:
         if self._underway.deletion is not None:
@@ -333,15 +333,12 @@ class GroupActor(Actor):
         self._listed = GroupChanged(self.group_id, group.state.value, group.protocol_type or "")
         self._around.coordinator.tell(self._listed)
 
-    def _fetched(self, request: OffsetFetch) -> Fetched:
-        return (GroupData() if self._group.state is State.DEAD else self.data).fetch(request)
-
     def _answer_fetches(self) -> None:
         underway = self._underway
         ready = [fetch for fetch in underway.fetches if fetch.after <= underway.appends_done]
         underway.fetches = [fetch for fetch in underway.fetches if fetch.after > underway.appends_done]
         for fetch in ready:
-            deliver(fetch.reply, self._fetched(fetch.request))
+            deliver(fetch.reply, self.data.fetch(fetch.request))
 
     # Deletion --------------------------------------------------------------------------------------------------------
 

@@ -111,6 +111,9 @@ class GroupSettings(Protocol):
     def group_max_size(self) -> int: ...
 
     @property
+    def group_generation_from_clock(self) -> bool: ...
+
+    @property
     def offset_metadata_max_bytes(self) -> int: ...
 
     @property

@@ -20,6 +20,9 @@ from .subscription import CONSUMER, subscribed_topics
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """A member that joins for the first time is given up after this, parked or not (Kafka's constant, KAFKA-7610)."""
 
+GENERATIONS_BEGAN_S = 1_577_836_800
+"""The first second of 2020. Generations have 31 bits, so those that begin at the clock's seconds last until 2088."""
+
 
 class Rebalance:
     """State, members and generation of a group, and the steps between generations."""
@@ -32,7 +35,7 @@ class Rebalance:
         self.previous_state = State.DEAD
         self.answers = ANSWERS[State.EMPTY]  # the state's row of the table
         self.state_timestamp_ms = clock.wall_ms()
-        self.generation = 0
+        self.generation = self._generation_of_clock() if settings.group_generation_from_clock else 0
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.leader_id: str | None = None
@@ -46,6 +49,10 @@ class Rebalance:
         self._new_member_added = False
         self._initial_delay_ms = 0
         self._initial_remaining_ms = 0
+
+    def _generation_of_clock(self) -> int:
+        """More than any that a group of this name has had, unless it had more than one a second."""
+        return max(self.state_timestamp_ms // 1000 - GENERATIONS_BEGAN_S, 0)
 
     # Deadlines -------------------------------------------------------------------------------------------------------
 

@@ -96,6 +96,11 @@ class Settings:
         1_800_000, "The longest session timeout that a classic member may ask for.", 1, INT_MAX
     )
     group_max_size: int = row(INT_MAX, "Members that one group may have.", 1, INT_MAX)
+    group_generation_from_clock: bool = row(
+        False,
+        "A group that is made anew begins at the wall clock's seconds, so that its generations, which fence what its"
+        " members write elsewhere, go on growing when it was deleted in between; Kafka begins at 0.",
+    )
     offset_metadata_max_bytes: int = row(
         4096, "Longest metadata of one committed offset; Kafka counts characters, and so do we.", 0, INT_MAX
     )

@@ -41,6 +41,7 @@ class Settings(NamedTuple):
     group_min_session_timeout_ms: int = 1
     group_max_session_timeout_ms: int = 1_800_000
     group_max_size: int = 2**31 - 1
+    group_generation_from_clock: bool = False
     offset_metadata_max_bytes: int = 4096
     offsets_topic_num_partitions: int = 50
     offsets_retention_minutes: int = 10_080

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from weakref import WeakSet
 
 from .. import config
@@ -48,8 +48,15 @@ class Coordinator(Admin):
     meant for tests: such a log is never compacted. ``listen``: "host:port" for Kafka's clients, port 0 takes a free
     one; None for nobody. ``advertised``: where clients find it if not there. ``sync``: as ``--sync``. ``topics``:
     partitions by name, made where missing. ``around``: what a test gives instead of the machine. Everything else is a
-    setting (``callboard settings`` lists them). Raises StartError for what makes no sense.
+    setting (``callboard settings`` lists them; ``DEFAULTS`` are its own). Raises StartError for what makes no sense.
     """
+
+    DEFAULTS: ClassVar[Mapping[str, float | bool]] = {
+        "group_initial_rebalance_delay_ms": 0,  # few members, and the first of them should not wait
+        "group_generation_from_clock": True,  # tokens grow, whatever becomes of the group
+        "offsets_retention_minutes": config.INT_MAX,  # progress is kept until somebody deletes it
+    }
+    """What is other than in ``callboard serve``, where all is as in Kafka."""
 
     def __init__(
         self,
@@ -62,7 +69,7 @@ class Coordinator(Admin):
         around: Around | None = None,
         **settings: float | bool,
     ) -> None:
-        self._settings: Settings = config.load_settings(settings)
+        self._settings: Settings = config.load_settings({**self.DEFAULTS, **settings})
         self._options = _options(data, listen, advertised, sync, topics or {})
         self._listens = listen is not None
         self._around = around or (in_memory() if data is None else Around())

@@ -147,10 +147,10 @@ def check_names(resource: str, names: object) -> tuple[str, ...]:
         raise ValueError(
             f"resource {resource!r}: {names!r}; expected a number of partitions, a list of names, or a function of one"
         )
-    unique = tuple(dict.fromkeys(names))
-    for name in unique:
+    listed = tuple(names)
+    for name in listed:
         check_name(resource, name)
-    return unique
+    return tuple(sorted(set(listed)))  # in this order always: another one, as sets have it, is no change
 
 
 def check_name(resource: str, name: object) -> None:

@@ -76,6 +76,13 @@ class Share:
         return f"Share({self.resource!r}, {self.name!r}, token={self.token}, {self._stage.name.lower()})"
 
     @property
+    def number(self) -> int:
+        """The name of a numbered share. Raises TypeError for one with a name."""
+        if isinstance(self.name, int):
+            return self.name
+        raise TypeError(f"{self!r} has a name and no number; use share.name")
+
+    @property
     def stage(self) -> Stage:
         return self._stage
 

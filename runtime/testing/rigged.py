@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 from ..embed.coordinator import Coordinator, End
 from ..embed.thread import ThreadCoordinator
@@ -15,8 +15,6 @@ from .rig import Rig
 from .timeline import Timeline
 
 LISTEN = "127.0.0.1:0"
-SETTINGS = {"group_initial_rebalance_delay_ms": 0}
-"""What is other than in production: three seconds for every group that a test makes."""
 
 ENDS: Mapping[End, str] = {
     "stopped": "restart",
@@ -32,6 +30,9 @@ class RiggedCoordinator(Coordinator):
     New groups do not wait for more members before their first rebalance, unless the settings say so.
     """
 
+    DEFAULTS: ClassVar[Mapping[str, float | bool]] = {"group_initial_rebalance_delay_ms": 0}
+    """All else is as in ``callboard serve``: what is tested was made for a Kafka."""
+
     def __init__(
         self,
         data: str | Path | None = None,
@@ -45,8 +46,7 @@ class RiggedCoordinator(Coordinator):
     ) -> None:
         self._rig = Rig()
         around = self._rig.around(around or (in_memory() if data is None else Around()))
-        options: dict[str, Any] = {**SETTINGS, **settings}
-        super().__init__(data, listen, advertised=advertised, sync=sync, topics=topics, around=around, **options)
+        super().__init__(data, listen, advertised=advertised, sync=sync, topics=topics, around=around, **settings)
         self.tap = self._rig.tap
         self.clock = VirtualTime(self._rig)
         self.faults: Faults[Awaitable[None]] = self._rig.faults.with_restart(self.restart)
