@@ -11,7 +11,7 @@ INSTALL := $(PIP) install --quiet --no-build-isolation --constraint constraints.
 # Tests that start servers and clients keep their time by the wall clock, so they get the machine for themselves.
 ALONE := $(wildcard tests/peers tests/real_kafka tests/suites)
 
-.PHONY: run test check golden suites bench clean
+.PHONY: run test check golden suites nightly bench clean
 
 run: $(VENV)/.installed
 	$(BIN)/callboard serve --listen 127.0.0.1:9092 --data ./data
@@ -36,6 +36,10 @@ golden: $(VENV)/.installed-test
 # Other people's suites against a server of ours; `make test` runs them too.
 suites: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q tests/suites
+
+# A million seeds of the simulation on all processors; interrupted, it goes on where it was (build/nightly.json).
+nightly: $(VENV)/.installed-test
+	PYTHONPATH=tests $(BIN)/python -m simulation.nightly
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/callboard bench door

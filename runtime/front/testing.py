@@ -13,36 +13,48 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from callboard.runtime.testing.chaos import Chaos as Chaos
     from callboard.runtime.testing.faults import Fault as Fault
     from callboard.runtime.testing.faults import Faults as Faults
     from callboard.runtime.testing.moving import BlockingTime as BlockingTime
     from callboard.runtime.testing.moving import VirtualTime as VirtualTime
     from callboard.runtime.testing.rigged import RiggedCoordinator as Coordinator
     from callboard.runtime.testing.rigged import RiggedThread as ThreadCoordinator
+    from callboard.runtime.testing.scenario import Sim as Sim
+    from callboard.runtime.testing.simulate import SimulationFailed as SimulationFailed
+    from callboard.runtime.testing.simulate import simulate as simulate
     from callboard.runtime.testing.timeline import Event as Event
     from callboard.runtime.testing.timeline import Timeline as Timeline
 
 _HOMES = {
     "BlockingTime": ("callboard.runtime.testing.moving", "BlockingTime"),
+    "Chaos": ("callboard.runtime.testing.chaos", "Chaos"),
     "Coordinator": ("callboard.runtime.testing.rigged", "RiggedCoordinator"),
     "Event": ("callboard.runtime.testing.timeline", "Event"),
     "Fault": ("callboard.runtime.testing.faults", "Fault"),
     "Faults": ("callboard.runtime.testing.faults", "Faults"),
+    "Sim": ("callboard.runtime.testing.scenario", "Sim"),
+    "SimulationFailed": ("callboard.runtime.testing.simulate", "SimulationFailed"),
     "ThreadCoordinator": ("callboard.runtime.testing.rigged", "RiggedThread"),
     "Timeline": ("callboard.runtime.testing.timeline", "Timeline"),
     "VirtualTime": ("callboard.runtime.testing.moving", "VirtualTime"),
+    "simulate": ("callboard.runtime.testing.simulate", "simulate"),
 }
 """Where the public names live, and what they are called there."""
 
 __all__ = [
     "BlockingTime",
+    "Chaos",
     "Coordinator",
     "Event",
     "Fault",
     "Faults",
+    "Sim",
+    "SimulationFailed",
     "ThreadCoordinator",
     "Timeline",
     "VirtualTime",
+    "simulate",
 ]
 
 

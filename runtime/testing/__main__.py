@@ -1,0 +1,61 @@
+"""``python -m callboard.runtime.testing MODULE:SCENARIO SEED [COUNT] [--only 1,2]``: runs of a simulation again.
+
+One seed prints everything that happened; several print those that fail.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import time
+
+from .scenario import Scenario
+from .simulate import Outcome, name_of, run_seed
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m callboard.runtime.testing", description=__doc__)
+    parser.add_argument("scenario", help="MODULE:FUNCTION")
+    parser.add_argument("seed", type=int)
+    parser.add_argument("count", type=int, nargs="?", default=1, help="how many seeds, from this one on")
+    parser.add_argument("--only", help="numbers of the faults that may happen; all by default")
+    parsed = parser.parse_args(arguments)
+    scenario = find(parsed.scenario)
+    only = None if parsed.only is None else [int(number) for number in parsed.only.split(",")]
+    return repeat(scenario, parsed.seed, parsed.count, only)
+
+
+def find(name: str) -> Scenario:
+    """The function that MODULE:FUNCTION names. SystemExit when there is none."""
+    module, _, function = name.partition(":")
+    sys.path.insert(0, "")
+    try:
+        found: Scenario = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SystemExit(f"{name!r}: {error}; expected MODULE:FUNCTION, as in my_tests:scenario") from error
+    return found
+
+
+def repeat(scenario: Scenario, seed: int, count: int, only: list[int] | None) -> int:
+    """Print what happens; 1 when something fails."""
+    begun_s = time.monotonic()
+    failed = 0
+    for number in range(seed, seed + count):
+        outcome = run_seed(scenario, number, only, tells=count == 1)
+        failed += outcome.failure is not None
+        show(scenario, outcome, count == 1)
+    print(f"{count} seeds, {failed} failed, {count / (time.monotonic() - begun_s):.1f} seeds/s")
+    return min(failed, 1)
+
+
+def show(scenario: Scenario, outcome: Outcome, is_alone: bool) -> None:
+    if is_alone:
+        print("\n".join(outcome.timeline))
+    if outcome.failure is not None:
+        text = f"{type(outcome.failure).__name__}: {outcome.failure}"
+        print(f"seed {outcome.seed} of {name_of(scenario)}: {text}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,151 @@
+"""What was asked and answered in a simulated run, and when; checkers listen to it, and a failure shows it.
+
+Times are seconds of the virtual loop. An exchange is seen four times: sent and received by a client, arrived and
+answered at the coordinator. What was lost in between has no second half.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from math import inf
+from typing import Any
+
+from .loop import Process, VirtualLoop
+
+LINES_KEPT = 20_000  # of the timeline: more nobody reads
+
+
+class Exchange:
+    """A request and what became of it. ``life``: which life of the coordinator it was sent to.
+
+    ``arrived_at``, ``answered_at``: when, counted in events, since several happen at the same virtual time; infinity
+    for what never did.
+    """
+
+    __slots__ = (
+        *("answer", "answered_at", "answered_s", "arrived_at", "arrived_s", "client", "is_answered", "is_lost"),
+        *("life", "message", "number", "process", "received_s", "sent_s"),
+    )
+
+    def __init__(self, number: int, client: str, process: Process, life: int, message: Any, sent_s: float) -> None:
+        self.number = number
+        self.client = client
+        self.process = process
+        self.life = life
+        self.message = message
+        self.sent_s = sent_s
+        self.arrived_s: float | None = None
+        self.arrived_at = inf
+        self.answered_s: float | None = None
+        self.answered_at = inf
+        self.received_s: float | None = None
+        self.answer: Any = None
+        self.is_answered = self.is_lost = False
+
+    def __repr__(self) -> str:
+        return f"{self.client} #{self.number} {self.message}"
+
+
+class Listener:
+    """Who wants to know of each exchange. All methods do nothing here."""
+
+    def sent(self, exchange: Exchange) -> None: ...
+
+    def arrived(self, exchange: Exchange) -> None: ...
+
+    def answered(self, exchange: Exchange) -> None: ...
+
+    def received(self, exchange: Exchange) -> None: ...
+
+    def lost(self, exchange: Exchange) -> None: ...
+
+
+class History:
+    """Of one run. ``exchanges`` counts them, ``events`` what was seen of them at the coordinator."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self.exchanges = 0
+        self.events = 0
+        self.listeners: list[Listener] = []
+        self._loop = loop
+        self._lines: deque[tuple[float, str, Any]] = deque(maxlen=LINES_KEPT)
+
+    def tell(self, text: str) -> None:
+        """A line of the timeline."""
+        self._lines.append((self._loop.time(), text, None))
+
+    def sent(self, client: str, process: Process, life: int, message: Any) -> Exchange:
+        self.exchanges += 1
+        exchange = Exchange(self.exchanges, client, process, life, message, self._loop.time())
+        self._note("sends", exchange)
+        for listener in self.listeners:
+            listener.sent(exchange)
+        return exchange
+
+    def arrived(self, exchange: Exchange) -> None:
+        exchange.arrived_s = self._loop.time()
+        self.events += 1
+        exchange.arrived_at = self.events
+        self._note("arrives", exchange)
+        for listener in self.listeners:
+            listener.arrived(exchange)
+
+    def answered(self, exchange: Exchange) -> None:
+        exchange.answered_s = self._loop.time()
+        self.events += 1
+        exchange.answered_at = self.events
+        self._note("is answered", exchange)
+        for listener in self.listeners:
+            listener.answered(exchange)
+
+    def received(self, exchange: Exchange) -> None:
+        exchange.received_s = self._loop.time()
+        self._note("receives", exchange)
+        for listener in self.listeners:
+            listener.received(exchange)
+
+    def lost(self, exchange: Exchange) -> None:
+        exchange.is_lost = True
+        self._note("loses", exchange)
+        for listener in self.listeners:
+            listener.lost(exchange)
+
+    def _note(self, what: str, exchange: Exchange) -> None:
+        self._lines.append((self._loop.time(), what, exchange))
+
+    def timeline(self) -> list[str]:
+        """A line for everything that was seen, the oldest first."""
+        return [_line(*line) for line in self._lines]
+
+
+def _line(time_s: float, text: str, exchange: Exchange | None) -> str:
+    if exchange is None:
+        return f"{time_s:12.6f}  {text}"
+    shown = exchange.answer if text in ("is answered", "receives") else exchange.message
+    return f"{time_s:12.6f}  {exchange.client} {text} #{exchange.number}: {_short(shown)}"
+
+
+def _short(value: Any) -> str:
+    """A message without the fields that say nothing."""
+    fields = getattr(value, "_asdict", None)
+    if fields is None:
+        return getattr(value, "name", None) or repr(value)
+    said = (f"{name}={_shown(one)}" for name, one in fields().items() if one not in (None, "", (), b"", -1, False))
+    return f"{type(value).__name__}({', '.join(said)})"
+
+
+def _shown(value: Any) -> str:
+    if hasattr(value, "_asdict"):
+        return _short(value)
+    if isinstance(value, tuple) and not isinstance(value, str):
+        return f"({', '.join(_shown(one) for one in value)})"
+    return getattr(value, "name", None) or repr(value)
+
+
+def shortened(lines: Iterable[str], last: int) -> str:
+    """The last lines, and how many there were before them."""
+    all_lines = list(lines)
+    left_out = len(all_lines) - last
+    head = [f"... {left_out} lines before"] if left_out > 0 else []
+    return "\n".join(head + all_lines[-last:])

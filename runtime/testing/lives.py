@@ -1,0 +1,300 @@
+"""The lives of a simulated coordinator: one disk, and on it one process after the other, each with a real ``Node``.
+
+A life ends by ``stop``, by ``crash`` (SIGKILL: what was written is there), or because the power goes, at once or in the
+middle of a write. Nothing of a life that has ended runs any more; the next one finds what the disk has kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from math import inf
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pykka
+
+from ...actors.errors import CoordinatorError, ErrorCode
+from ...actors.group import GroupActor
+from ...actors.offsets import GroupData
+from ...actors.transaction_messages import (
+    AddOffsets,
+    AddPartitions,
+    EndTransaction,
+    InitProducerId,
+    VerifyPartitions,
+)
+from ..config import Options, Settings
+from ..faulty_disk import FaultyDisk, PowerLoss
+from ..log.compaction.garbage import tidy
+from ..log.compaction.swap import Settings as CompactSettings
+from ..log.compaction.swap import compact
+from ..log.partition import TOPIC, TRANSACTIONS_TOPIC, folder_name
+from ..logtools.verify import Replay, differences, state_of
+from ..member.channel import ChannelLost
+from ..node import Node
+from ..reply import Reply
+from ..surround import Around, Origin
+from .dispatcher import LoopThreads, SeededDispatcher
+from .history import History
+from .loop import LoopClock, Process, VirtualLoop
+
+DATA = Path("/data")
+HOST = "/127.0.0.1"
+TRANSACTION_REQUESTS = (InitProducerId, AddPartitions, AddOffsets, VerifyPartitions, EndTransaction)
+COMPACT_CHUNK_BYTES = 4096  # small, so that small logs meet the edges of chunks
+
+
+class DrawnIds:
+    """``actors.ports.Random`` from a seed."""
+
+    def __init__(self, draw: random.Random) -> None:
+        self._draw = draw
+
+    def uuid(self) -> str:
+        return str(UUID(int=self._draw.getrandbits(128), version=4))
+
+
+class Life:
+    """One process of the coordinator; what the network calls a ``Server``."""
+
+    def __init__(self, life: int, process: Process, node: Node, power_gone: Callable[[], None]) -> None:
+        self.life = life
+        self.process = process
+        self.node = node
+        self._power_gone = power_gone
+        self._channels = 0
+
+    def post(self, message: Any, client_id: str, place: Any) -> None:
+        if isinstance(message, TRANSACTION_REQUESTS):
+            self.node.transactions.post(message, place)
+            return
+        self._channels += 1
+        try:
+            reply = self.node.ask(message, Origin(client_id, HOST, self._channels))
+        except pykka.ActorDeadError as error:
+            place.set_exception((type(error), error, None))
+        else:
+            reply.on_done(partial(_hand_on, place))
+
+    def ensure_topics(self, partitions: Mapping[str, int]) -> None:
+        """As a request would; its client hears no more than that the coordinator is gone, if it dies of it."""
+        try:
+            for name, count in partitions.items():
+                self._ensure_topic(name, count)
+        except PowerLoss:
+            self._power_gone()
+            raise ChannelLost("the coordinator has died") from None
+
+    def _ensure_topic(self, name: str, count: int) -> None:
+        topics = self.node.topics
+        topic = topics.get(name)
+        if topic is None:
+            topics.create(name, count)
+        elif len(topic.partitions) < count:
+            topics.grow(topic, count)
+
+    def partitions(self, topics: Iterable[str]) -> dict[str, int]:
+        found = ((name, self.node.topics.get(name)) for name in topics)
+        return {name: len(topic.partitions) for name, topic in found if topic is not None}
+
+
+def _hand_on(place: Any, reply: Reply) -> None:
+    try:
+        answer = reply.get()
+    except pykka.ActorDeadError as error:
+        told = CoordinatorError(ErrorCode.NOT_COORDINATOR, "the coordinator has stopped")
+        place.set_exception((type(told), told, error.__traceback__))
+    except Exception as error:
+        place.set_exception((type(error), error, error.__traceback__))
+    else:
+        place.set(answer)
+
+
+class Lives:
+    """What a scenario does with its coordinator. ``born`` and ``died`` tell the network."""
+
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        seed: str,
+        settings: Settings,
+        options: Options,
+        history: History,
+        born: Callable[[Life], None],
+        died: Callable[[], None],
+    ) -> None:
+        self.settings = settings
+        self.options = options
+        self.clock = LoopClock(loop)
+        self.disk = FaultyDisk(hash_of(seed), wall_ms=self.clock.wall_ms)
+        self.disk.make_folder(DATA)
+        self.disk.sync_folder(DATA.parent)
+        self.current: Life | None = None
+        self.count = 0
+        self.down = asyncio.Event()
+        self._troubled: FaultyDisk | None = None
+        self._loop = loop
+        self._draw = random.Random(f"{seed}/coordinator")
+        self._history = history
+        self._born, self._died = born, died
+        self.down.set()
+
+    @property
+    def has_troubles(self) -> bool:
+        """Whether the disk was made to fail, or is about to: then a start may be refused, and commits too."""
+        return self._troubled is self.disk or self.disk.capacity_bytes < inf
+
+    def trouble(self) -> None:
+        """The disk, as long as it is this one, is made to fail; the next life has another."""
+        self._troubled = self.disk
+
+    async def start(self) -> bool:
+        """The next life. False when the power goes on the way, or the disk that was made to fail refuses."""
+        self.count += 1
+        process = Process(self._loop, f"coordinator-{self.count}")
+        node = Node(self.settings, self.options, self._around(process))
+        life = Life(self.count, process, node, partial(self._power_gone, process))
+        self.current = life
+        self.down.clear()
+        self._history.tell(f"coordinator-{self.count} starts")
+        starting = process.start(node.start())
+        if not await self._outlived(starting):
+            return False
+        try:
+            starting.result()
+        except (PowerLoss, Exception):
+            if not (self.disk.is_off or self.has_troubles):
+                raise
+            self._end("could not start")
+            return False
+        self._born(life)
+        self._history.tell(f"coordinator-{self.count} serves")
+        return True
+
+    def _around(self, process: Process) -> Around:
+        gone = partial(self._power_gone, process)
+        return Around(
+            disk=self.disk,
+            clock=self.clock,
+            random=DrawnIds(random.Random(self._draw.random())),
+            threads=lambda: LoopThreads(self._loop, random.Random(self._draw.random()), gone),
+            log_clock=self._loop.time,
+            dispatcher=lambda _loop: SeededDispatcher(self._loop, random.Random(self._draw.random()), gone),
+            has_children=False,
+        )
+
+    def _power_gone(self, process: Process) -> None:
+        """Some operation of the disk has met the end of the power."""
+        if self.current is not None and self.current.process is process:
+            self._end("has lost its power")
+        process.kill()
+
+    async def stop(self) -> None:
+        """As SIGTERM ends it: what was decided is answered and durable."""
+        life = self.current
+        if life is None:
+            return
+        self._history.tell(f"coordinator-{self.count} stops")
+        stopping = life.process.start(life.node.stop())
+        if await self._outlived(stopping):
+            try:
+                stopping.result()
+            except (PowerLoss, Exception):
+                if not (self.disk.is_off or self.has_troubles):
+                    raise
+            self._end("has stopped")
+
+    async def _outlived(self, task: asyncio.Task[None]) -> bool:
+        """Wait for something in a life: whether it was done before the life was over."""
+        end = asyncio.ensure_future(self.down.wait())
+        await asyncio.wait({task, end}, return_when=asyncio.FIRST_COMPLETED)
+        end.cancel()
+        return not self.down.is_set()
+
+    def crash(self) -> None:
+        """As SIGKILL ends it; the system lives, and writes what it was given."""
+        self._end("is killed")
+
+    def power_cut(self) -> None:
+        """Now, between two operations of the disk."""
+        self._end("has lost its power")
+        self.disk = self.disk.crash()
+
+    def _end(self, how: str) -> None:
+        life, self.current = self.current, None
+        if life is None:
+            return
+        self._history.tell(f"coordinator-{life.life} {how}")
+        life.process.kill()
+        lost_power = self.disk.is_off
+        self.disk = self.disk.crash() if lost_power else self.disk.kill()
+        self._died()
+        self.down.set()
+
+    # What is looked at from outside ----------------------------------------------------------------------------------
+
+    def compact(self, retention_ms: int = 0, grace_ms: int = 0) -> int:
+        """All partitions, as the cleaner beside a server does; how many had something to compact."""
+        now_ms = self.clock.wall_ms()
+        settings = CompactSettings(now_ms, "simulation", -1, retention_ms, 1500, chunk_bytes=COMPACT_CHUNK_BYTES)
+        new_id = DrawnIds(self._draw).uuid
+        done = 0
+        try:
+            for folder in self._folders():
+                done += compact(self.disk, folder, settings, lambda: now_ms, new_id) is not None
+                tidy(self.disk, folder, now_ms, grace_ms, new_id)
+        except PowerLoss:
+            self._end("has lost its power")
+        except OSError:
+            if not self.has_troubles:
+                raise
+        return done
+
+    def _folders(self) -> list[Path]:
+        """Those of partitions that have files."""
+        numbers = self.settings.offsets_topic_num_partitions, self.settings.transaction_state_log_num_partitions
+        folders = [
+            DATA / folder_name(number, topic)
+            for topic, count in zip((TOPIC, TRANSACTIONS_TOPIC), numbers, strict=True)
+            for number in range(count)
+        ]
+        return [folder for folder in folders if self.disk.names(folder)]
+
+    def live(self) -> dict[str, object]:
+        """What the coordinator holds now, by group and transactional id."""
+        assert self.current is not None, "there is nobody to ask"
+        node = self.current.node
+        found = {name: GroupData.unpack(packed) for name, packed in node.groups.asleep.items()}
+        for name, ref in node.groups.groups.items():
+            actor = ref.actor_inbox.actor
+            if isinstance(actor, GroupActor):
+                found[name] = actor.data
+        groups: dict[str, object] = {name: state_of(data) for name, data in found.items() if not data.is_gone()}
+        ids = {name: one.value for name, one in node.transaction_table.items() if one.value is not None}
+        return groups | ids
+
+    def replayed(self) -> dict[str, object]:
+        """What the log says, record by record; only when nothing is on its way."""
+        assert self.current is not None, "there is nobody to ask"
+        log = self.current.node.offsets_log
+        assert log is not None
+        state: dict[str, object] = {}
+        for number in (*log.partitions_with_data(), *log.transactions_with_data()):
+            replay = Replay()
+            for _, _, record in log.read(number):
+                replay.take(record)
+            state |= replay.state()
+        return state
+
+    def unequal(self, one: Mapping[str, object], name: str, other: Mapping[str, object], other_name: str) -> list[str]:
+        """Sentences that name a group and how two views of it differ."""
+        return list(differences(one, name, other, other_name))
+
+
+def hash_of(seed: str) -> int:
+    """A number for what takes only numbers as seeds."""
+    return random.Random(seed).getrandbits(64)

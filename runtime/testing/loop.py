@@ -1,0 +1,444 @@
+"""VirtualLoop: an asyncio event loop for simulations. Nothing is real on it, so a seed says all that happens.
+
+There is no clock: when nothing is ready, time jumps to the next timer, so a test of a day takes as long as what happens
+in that day. There are no sockets and no threads. Timers that are due at the same microsecond ring in an order that the
+seed draws; what is ready runs in the order in which it became so, as asyncio promises.
+
+A simulated program has several processes on one loop. ``Process`` tells them apart, by a context variable that tasks
+and callbacks inherit: one can be frozen for a while, as by SIGSTOP, or killed, and then nothing of it ever runs again,
+no ``finally`` either, as after SIGKILL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import inspect
+import itertools
+import random
+import sys
+import threading
+from asyncio import AbstractEventLoop, Future, Handle, Task, TimerHandle
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from contextvars import Context, ContextVar, copy_context
+from typing import Any, NoReturn, TypeVar, TypeVarTuple
+from weakref import WeakValueDictionary
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+START_S = 1000
+"""What ``time()`` says at first. Not 0, which some programs take for "never"."""
+
+CALLBACKS_MAX = 100_000
+"""So many callbacks without a moment passing mean that the program goes round in circles."""
+
+WAITING_SHOWN = 20
+CLOSING_ROUNDS = 20  # of cancelling whatever a program has left behind; some of it may start more
+START_WALL_MS = 1_700_000_000_000
+
+_process: ContextVar[Process | None] = ContextVar("callboard_simulated_process", default=None)
+
+
+class Stuck(RuntimeError):
+    """The program can never go on: nothing is ready and no timer is set. The text says who waits where."""
+
+
+class Process:
+    """A process of a simulated program. What is started here, and what that starts, belongs to it."""
+
+    def __init__(self, loop: VirtualLoop, name: str) -> None:
+        self.name = name
+        self.is_frozen = False
+        self.is_dead = False
+        self.context = copy_context()
+        self.context.run(_process.set, self)
+        self.held: list[Handle] = []
+        self._loop = loop
+
+    def start(self, coro: Coroutine[Any, Any, T], name: str | None = None) -> Task[T]:
+        """A task of this process."""
+        task: Task[T] = self._loop.create_task(coro, name=name or self.name, context=self.context.copy())
+        return task
+
+    def call(self, callback: Callable[[*Ts], object], *args: *Ts) -> None:
+        """Have something done in this process, soon."""
+        self._loop.call_soon(callback, *args, context=self.context)
+
+    def freeze(self) -> None:
+        """Nothing of it runs until ``thaw``; time goes on, and its timers ring then."""
+        self.is_frozen = True
+
+    def thaw(self) -> None:
+        self.is_frozen = False
+        self._loop.release(self)
+
+    def kill(self) -> None:
+        """Nothing of it ever runs again."""
+        self.is_dead = True
+
+
+class VirtualTask(Task[T]):
+    """A task whose place in a set depends on its number: by address no two runs would be the same."""
+
+    def __init__(self, coro: Coroutine[Any, Any, T], loop: VirtualLoop, number: int, **options: Any) -> None:
+        self.number = number
+        super().__init__(coro, loop=loop, **options)
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+class VirtualFuture(Future[T]):
+    def __init__(self, loop: VirtualLoop, number: int) -> None:
+        self.number = number
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+def refused(name: str) -> Any:
+    """A method of event loops that would reach out of the simulation."""
+
+    def refuse(*_arguments: Any, **_options: Any) -> NoReturn:
+        raise RuntimeError(
+            f"{name}() on a virtual loop: a simulation has no sockets, processes and signals; "
+            "give the code under test an object of the simulation instead, or simulate that part of it"
+        )
+
+    return refuse
+
+
+class VirtualLoop(AbstractEventLoop):
+    """See the module. ``troubles``: what asyncio tells its handlers of errors that nobody has caught."""
+
+    add_reader = add_writer = remove_reader = remove_writer = refused("add_reader")
+    add_signal_handler = remove_signal_handler = refused("add_signal_handler")
+    connect_read_pipe = connect_write_pipe = refused("connect_read_pipe")
+    create_connection = create_unix_connection = refused("create_connection")
+    create_datagram_endpoint = refused("create_datagram_endpoint")
+    create_server = create_unix_server = refused("create_server")
+    connect_accepted_socket = start_tls = sendfile = refused("start_tls")
+    getaddrinfo = getnameinfo = refused("getaddrinfo")
+    sock_accept = sock_connect = sock_recv = sock_recv_into = sock_sendall = refused("sock_connect")
+    set_default_executor = refused("set_default_executor")
+    sock_recvfrom = sock_recvfrom_into = sock_sendto = sock_sendfile = refused("sock_sendto")
+    subprocess_exec = subprocess_shell = refused("subprocess_exec")
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+        self.troubles: list[dict[str, Any]] = []
+        self.callbacks = 0
+        self._now_us = START_S * 1_000_000
+        self._random = random.Random(f"{seed}/loop")
+        self._ready: deque[tuple[Handle, Process | None]] = deque()
+        self._timers: list[tuple[int, float, int, TimerHandle, Process | None]] = []
+        self._numbers = itertools.count(1)
+        self._tasks: dict[int, VirtualTask[Any]] = {}
+        self._generators: WeakValueDictionary[int, AsyncGenerator[Any, Any]] = WeakValueDictionary()
+        self._is_running = self._is_closed = self._is_stopping = self._is_debug = False
+        self._thread_id = threading.get_ident()
+        self._handler: Callable[[AbstractEventLoop, dict[str, Any]], object] | None = None
+        self._task_factory: Callable[..., Future[Any]] | None = None
+
+    # Time ------------------------------------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        return self._now_us / 1_000_000
+
+    def now_ms(self) -> int:
+        """``time()`` in whole milliseconds."""
+        return self._now_us // 1000
+
+    # What is to be done ----------------------------------------------------------------------------------------------
+
+    def call_soon(self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None) -> Handle:
+        self._check(callback)
+        handle = Handle(callback, args, self, context)
+        self._ready.append((handle, _process.get() if context is None else context.get(_process)))
+        return handle
+
+    def call_later(
+        self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> TimerHandle:
+        self._check(callback)
+        handle = TimerHandle(when, callback, args, self, context)
+        process = _process.get() if context is None else context.get(_process)
+        due_us = round(when * 1_000_000)
+        if due_us / 1_000_000 < when:  # never early, or who looks at the clock sets the timer again, for ever
+            due_us += 1
+        order = max(self._now_us, due_us), self._random.random(), next(self._numbers)
+        heapq.heappush(self._timers, (*order, handle, process))
+        return handle
+
+    def call_soon_threadsafe(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> Handle:
+        if threading.get_ident() != self._thread_id:
+            raise RuntimeError(
+                f"{callback!r} comes from the thread {threading.current_thread().name!r}: a virtual loop has one "
+                "thread, or nothing could be repeated; do the work on the loop, or replace it in the simulation"
+            )
+        return self.call_soon(callback, *args, context=context)
+
+    def run_in_executor(self, executor: Any, func: Callable[[*Ts], T], *args: *Ts) -> Future[T]:
+        """Here and now: there are no threads, and no time passes."""
+        future: Future[T] = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def _timer_handle_cancelled(self, handle: TimerHandle) -> None:
+        """asyncio says so; it stays where it is and does nothing."""
+
+    def _check(self, callback: object) -> None:
+        if self._is_closed:
+            raise RuntimeError("Event loop is closed")
+        if not callable(callback):
+            raise TypeError(f"a callable is expected, not {callback!r}")
+
+    def create_future(self) -> Future[Any]:
+        return VirtualFuture(self, next(self._numbers))
+
+    def create_task(self, coro: Any, *, name: str | None = None, context: Context | None = None) -> Any:
+        self._check(Task)
+        if self._task_factory is not None:
+            return self._task_factory(self, coro, **({} if context is None else {"context": context}))
+        number = next(self._numbers)
+        task: VirtualTask[Any] = VirtualTask(coro, self, number, name=name or f"task-{number}", context=context)
+        self._tasks[number] = task
+        task.add_done_callback(self._task_done)
+        return task
+
+    def _task_done(self, task: VirtualTask[Any]) -> None:
+        self._tasks.pop(task.number, None)
+
+    # Running ---------------------------------------------------------------------------------------------------------
+
+    def run_until_complete(self, future: Any) -> Any:
+        """Raises ``Stuck`` where that will never be, and RuntimeError when the loop was stopped before."""
+        is_new = not asyncio.isfuture(future)
+        task: Future[Any] = self.create_task(future) if is_new else future
+        task.add_done_callback(self._stop)
+        try:
+            self.run_forever()
+        except BaseException:
+            if is_new and task.done() and not task.cancelled():
+                task.exception()  # what is raised here says as much
+            raise
+        finally:
+            task.remove_done_callback(self._stop)
+        if not task.done():
+            raise RuntimeError("Event loop stopped before Future completed.")
+        return task.result()
+
+    def run_forever(self) -> None:
+        self._check(print)
+        before = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(firstiter=self._generator_begins, finalizer=self._generator_ends)
+        asyncio._set_running_loop(self)
+        self._is_running = True
+        try:
+            self._run()
+        finally:
+            self._is_running = self._is_stopping = False
+            asyncio._set_running_loop(None)
+            sys.set_asyncgen_hooks(*before)
+
+    def _run(self) -> None:
+        ready = self._ready
+        at_once = 0
+        while not self._is_stopping:
+            if not ready and self._pass_time():
+                self.callbacks += at_once
+                at_once = 0
+            if not ready:
+                continue
+            handle, process = ready.popleft()
+            if process is not None and (process.is_dead or process.is_frozen):
+                process.held.append(handle)
+                continue
+            if not handle.cancelled():
+                handle._run()
+            at_once += 1
+            if at_once > CALLBACKS_MAX:
+                raise Stuck(f"{CALLBACKS_MAX} callbacks and no time passes, the last was {handle!r}")
+        self.callbacks += at_once
+
+    def _pass_time(self) -> bool:
+        """Jump to the next timer, and make ready all that are due then. Whether it was a jump at all."""
+        timers, ready = self._timers, self._ready
+        while timers and timers[0][3].cancelled():
+            heapq.heappop(timers)
+        if not timers:
+            raise Stuck(f"nothing is ready and no timer is set, so this waits for ever:\n{self.waiting()}")
+        before_us, self._now_us = self._now_us, max(self._now_us, timers[0][0])
+        now_us = self._now_us
+        while timers and timers[0][0] <= now_us:
+            _, _, _, handle, process = heapq.heappop(timers)
+            if not handle.cancelled():
+                ready.append((handle, process))
+        return now_us > before_us
+
+    def release(self, process: Process) -> None:
+        """What a process has been given while it was frozen is ready now."""
+        held, process.held = process.held, []
+        self._ready.extend((handle, process) for handle in held)
+
+    def waiting(self) -> str:
+        """Who waits, and where: a line a task."""
+        lines = [f"  {_place_of(task)}" for task in self._tasks.values()]
+        more = [f"  and {len(lines) - WAITING_SHOWN} more"] if len(lines) > WAITING_SHOWN else []
+        return "\n".join(lines[:WAITING_SHOWN] + more) or "  (no task)"
+
+    def _stop(self, _future: object) -> None:
+        self._is_stopping = True
+
+    def stop(self) -> None:
+        self._is_stopping = True
+
+    def is_running(self) -> bool:
+        return self._is_running
+
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._ready.clear()
+        self._timers.clear()
+
+    def end(self) -> None:
+        """Cancel whatever is left, that of killed processes too, and close. What it says by then nobody hears."""
+        self._ready.clear()
+        self._timers.clear()
+        for _ in range(CLOSING_ROUNDS):
+            left = list(self._tasks.values())
+            if not left:
+                break
+            for task in left:
+                task.cancel()
+            self._ready.extend((handle, None) for handle, _ in [*self._ready])
+            self._run_what_is_ready()
+        for task in self._tasks.values():
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            coro: Any = task.get_coro()
+            if inspect.iscoroutine(coro) and inspect.getcoroutinestate(coro) == inspect.CORO_CREATED:
+                coro.close()  # its process was killed before it began
+        self._run_what_is_ready()
+        self.close()
+
+    def _run_what_is_ready(self) -> None:
+        """Callbacks of dead processes too, as no process is looked at; no time passes."""
+        asyncio._set_running_loop(self)
+        try:
+            for _ in range(CALLBACKS_MAX):
+                if not self._ready:
+                    return
+                handle, _ = self._ready.popleft()
+                if not handle.cancelled():
+                    handle._run()
+        finally:
+            asyncio._set_running_loop(None)
+
+    # What else a loop must have --------------------------------------------------------------------------------------
+
+    def _generator_begins(self, generator: AsyncGenerator[Any, Any]) -> None:
+        self._generators[next(self._numbers)] = generator
+
+    def _generator_ends(self, generator: AsyncGenerator[Any, Any]) -> None:
+        if not self._is_closed:
+            self.create_task(generator.aclose())
+
+    async def shutdown_asyncgens(self) -> None:
+        for _, generator in sorted(self._generators.items(), key=lambda item: item[0]):
+            await generator.aclose()
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """There is none."""
+
+    def get_debug(self) -> bool:
+        return self._is_debug
+
+    def set_debug(self, enabled: bool) -> None:
+        self._is_debug = enabled
+
+    def set_task_factory(self, factory: Any) -> None:
+        self._task_factory = factory
+
+    def get_task_factory(self) -> Any:
+        return self._task_factory
+
+    def set_exception_handler(self, handler: Any) -> None:
+        self._handler = handler
+
+    def get_exception_handler(self) -> Any:
+        return self._handler
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if self._handler is None:
+            self.default_exception_handler(context)
+        else:
+            self._handler(self, context)
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        self.troubles.append(context)
+
+
+class LoopClock:
+    """``actors.ports.Clock`` that goes by a virtual loop."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self.monotonic_ms = loop.now_ms
+
+    def wall_ms(self) -> int:
+        return START_WALL_MS + self.monotonic_ms()
+
+
+def current_process() -> Process | None:
+    """The process to which the caller belongs."""
+    return _process.get()
+
+
+def run(coro: Coroutine[Any, Any, T], seed: int = 0) -> T:
+    """``asyncio.run`` on a virtual loop. Raises also what an error in a callback or a forgotten task was."""
+    loop = VirtualLoop(seed)
+    try:
+        result: T = loop.run_until_complete(coro)
+    finally:
+        troubles = list(loop.troubles)
+        loop.end()
+    raise_trouble(troubles)
+    return result
+
+
+def raise_trouble(troubles: list[dict[str, Any]]) -> None:
+    """Raise the first of the errors that nobody has caught."""
+    for context in troubles:
+        raise RuntimeError(f"{context.get('message')}: {context.get('exception')!r}") from context.get("exception")
+
+
+def _place_of(task: Task[Any]) -> str:
+    """A task, and where it waits: what it awaits, and what that awaits."""
+    waits: Any = task.get_coro()
+    names: list[str] = []
+    place = ""
+    while isinstance(waits, Coroutine | Generator) and (frame := _frame_of(waits)) is not None:
+        code = frame.f_code
+        names.append(code.co_qualname)
+        place = f"{code.co_filename}:{frame.f_lineno}"
+        waits = getattr(waits, "cr_await", None) or getattr(waits, "gi_yieldfrom", None)
+    return f"{task.get_name()} in {' > '.join(names) or 'a coroutine that has not begun'} ({place})"
+
+
+def _frame_of(waits: Any) -> Any:
+    return getattr(waits, "cr_frame", None) or getattr(waits, "gi_frame", None)

@@ -1,0 +1,60 @@
+"""``python tests/mutate.py [NAME ...]``: plants known mistakes, one at a time, and shows how the simulation finds them.
+
+Each is to be found within a number of seeds; if one is not, the exit code is 1. A name is part of a mutant's.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+SEEDS_MAX = 1000
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+
+class Verdict(NamedTuple):
+    """``seeds``: how many it took, None when it was not found. ``finding``: what was said."""
+
+    name: str
+    seeds: int | None
+    finding: str
+
+
+def judge(name: str, seeds_max: int = SEEDS_MAX) -> Verdict:
+    """Plant one mutant, and run its scenario until something is said."""
+    from simulation.mutations import MUTATIONS
+    from simulation.scenarios import SCENARIOS
+
+    from callboard.runtime.testing.simulate import run_seed
+
+    mutant = MUTATIONS[name]
+    with pytest.MonkeyPatch.context() as patch:
+        mutant.plant(patch)
+        for seed in range(seeds_max):
+            failure = run_seed(SCENARIOS[mutant.scenario], seed).failure
+            if failure is not None:
+                return Verdict(name, seed + 1, f"{mutant.scenario}: {type(failure).__name__}: {failure}")
+    return Verdict(name, None, f"{mutant.scenario}: nothing was found")
+
+
+def main(arguments: list[str]) -> int:
+    from simulation.mutations import MUTATIONS
+
+    names = [name for name in MUTATIONS if not arguments or any(part in name for part in arguments)]
+    survivors = 0
+    print(f"{'planted mistake':46}  seeds  found as")
+    with multiprocessing.get_context("spawn").Pool() as pool:
+        for name, seeds, finding in pool.imap(judge, names):
+            survivors += seeds is None
+            print(f"{name:46}  {seeds or 'NONE':>5}  {' '.join(finding.split())[:150]}", flush=True)
+    print(f"{len(names)} planted, {len(names) - survivors} found")
+    return min(survivors, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,22 @@
+"""``python -m simulation [SCENARIO] SEED [COUNT] [--only 1,2]``: one run again, or many, and which of them fail."""
+
+from __future__ import annotations
+
+import sys
+
+from callboard.runtime.testing.__main__ import main
+
+from .scenarios import SCENARIOS
+
+
+def arguments(given: list[str]) -> list[str]:
+    """Without a scenario, the seed chooses one, as in the test suite."""
+    if given and given[0] in SCENARIOS:
+        name, *rest = given
+    else:
+        name, rest = "scenario_of_seed", given
+    return [f"simulation.scenarios:{name}", *rest]
+
+
+if __name__ == "__main__":
+    sys.exit(main(arguments(sys.argv[1:])))

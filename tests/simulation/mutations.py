@@ -1,0 +1,397 @@
+"""Mistakes that a coordinator and its members can make, planted one at a time: the simulation must find each of them.
+
+Each comes with the scenario whose business it is. ``python tests/mutate.py`` plants them all and shows who finds what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from crashes.mutations import answered_before_the_sync
+
+from callboard.actors.classic import ClassicGroup
+from callboard.actors.effects import Deadline, Effects
+from callboard.actors.errors import NO_ERROR, ErrorCode
+from callboard.actors.group import GroupActor
+from callboard.actors.members import Member, Members
+from callboard.actors.messages import (
+    Heartbeat,
+    LeaveGroup,
+    Leaving,
+    Left,
+    LeftMember,
+)
+from callboard.actors.offsets import GroupData, Offsets
+from callboard.actors.ports import ReplyTo
+from callboard.actors.records import GroupValue, MarkerRecord, OffsetRecord
+from callboard.actors.transaction_coordinator import TransactionsActor
+from callboard.actors.underway import CommitContext
+from callboard.runtime import load_child
+from callboard.runtime.faulty_disk import FaultyDisk
+from callboard.runtime.log import backwards, newest
+from callboard.runtime.log.compaction.seen import SeenKeys
+from callboard.runtime.log.newest import Loaded
+from callboard.runtime.log.recovery import Recovery
+from callboard.runtime.member.assignors import cooperative
+from callboard.runtime.member.holdings import Holdings
+from callboard.runtime.member.lease import Lease
+from callboard.runtime.member.membership import Membership
+from callboard.runtime.member.work import Place, Share
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+class Mutant(NamedTuple):
+    """A mistake, and the scenario that is to find it."""
+
+    plant: Plant
+    scenario: str
+
+
+# The log -------------------------------------------------------------------------------------------------------------
+
+
+def answered_before_it_is_written(patch: pytest.MonkeyPatch) -> None:
+    """A commit is answered as soon as it is decided; the log has it a little later."""
+    append = GroupActor._append
+
+    def answer_and_append(self: GroupActor, records: Any, context: Any) -> None:
+        if isinstance(context, CommitContext):
+            context.answer(ErrorCode.NONE, "synced")
+            context = context._replace(reply=None)
+        append(self, records, context)
+
+    patch.setattr(GroupActor, "_append", answer_and_append)
+
+
+def the_journal_is_not_replayed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Recovery, "_missing", lambda self, partition, pieces: iter(()))
+
+
+def replayed_in_the_wrong_order(patch: pytest.MonkeyPatch) -> None:
+    """Loading takes the oldest record of each key for the newest."""
+    chunks = backwards.chunks_newest_first
+
+    def oldest_first(*arguments: Any) -> Any:
+        return reversed(list(chunks(*arguments)))
+
+    patch.setattr(newest, "chunks_newest_first", oldest_first)
+
+
+def changed_when_loaded(change: Callable[[GroupData], None]) -> Plant:
+    """What is loaded of a group is not what the log says."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        load = newest.load_partition
+
+        def load_and_change(*arguments: Any, **options: Any) -> Loaded:
+            loaded = load(*arguments, **options)
+            groups = loaded.awake | {name: GroupData.unpack(packed) for name, packed in loaded.asleep.items()}
+            for data in groups.values():
+                change(data)
+            return loaded._replace(awake=groups, asleep={})
+
+        patch.setattr(load_child, "load_partition", load_and_change)
+
+    return plant
+
+
+def without_an_offset(data: GroupData) -> None:
+    for topic, partition, _ in list(data.offsets)[-1:]:
+        data.offsets.replay(OffsetRecord("", topic, partition, None))
+
+
+def a_generation_older(data: GroupData) -> None:
+    if data.value is not None:
+        data.value = data.value._replace(generation=max(data.value.generation - 2, 0))
+
+
+def tombstones_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    replay = Offsets.replay
+
+    def replay_values(self: Offsets, record: OffsetRecord) -> None:
+        if record.value is not None:
+            replay(self, record)
+
+    patch.setattr(Offsets, "replay", replay_values)
+
+
+def compaction_keeps_the_oldest(patch: pytest.MonkeyPatch) -> None:
+    """It forgets which keys it has met, so what is superseded stays, and what supersedes it goes."""
+    add = SeenKeys.add
+
+    def forget(self: SeenKeys, newest: Mapping[bytes, int]) -> list[int]:
+        kept = add(self, newest)
+        return kept[:-1]
+
+    patch.setattr(SeenKeys, "add", forget)
+
+
+def short_writes_count_as_whole(patch: pytest.MonkeyPatch) -> None:
+    from callboard.runtime.log import journal
+
+    def write(disk: FaultyDisk, fd: int, data: bytes, position: int) -> None:
+        disk.write(fd, data, position)
+
+    patch.setattr(journal, "write_all", write)
+
+
+# Groups --------------------------------------------------------------------------------------------------------------
+
+
+def sessions_never_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ClassicGroup, "_session_expired", lambda self, member_id, effects: None)
+
+
+def the_rebalance_timeout_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Who does not come to a rebalance is waited for, as long as it beats."""
+    patch.setattr(ClassicGroup, "_join_deadline_passed", lambda self, effects: None)
+
+
+def heartbeats_do_not_count(patch: pytest.MonkeyPatch) -> None:
+    """A session ends though its member beats."""
+    renew = ClassicGroup._renew_session
+
+    def renew_sometimes(self: ClassicGroup, member: Member, effects: Effects) -> None:
+        if member.session.due_ms is None:
+            renew(self, member, effects)
+
+    patch.setattr(ClassicGroup, "_renew_session", renew_sometimes)
+
+
+def old_generations_are_not_fenced(patch: pytest.MonkeyPatch) -> None:
+    check = ClassicGroup._check_sender
+
+    def check_but_not_that(self: ClassicGroup, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        return check(self, member_id, instance_id, self.generation)
+
+    patch.setattr(ClassicGroup, "_check_sender", check_but_not_that)
+
+
+def instance_ids_are_not_fenced(patch: pytest.MonkeyPatch) -> None:
+    identify = ClassicGroup._identify
+
+    def anybody(self: ClassicGroup, member_id: str, instance_id: str | None) -> ErrorCode:
+        found = identify(self, member_id, instance_id)
+        return NO_ERROR if found is ErrorCode.FENCED_INSTANCE_ID else found
+
+    check = ClassicGroup._check_sender
+
+    def check_anybody(self: ClassicGroup, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        owner = self.members.static.get(instance_id or "", member_id)
+        return check(self, owner, instance_id, generation)
+
+    def heartbeat(self: ClassicGroup, request: Heartbeat, effects: Effects) -> ErrorCode:
+        owner = self.members.static.get(request.group_instance_id or "", request.member_id)
+        return beat(self, request._replace(member_id=owner), effects)
+
+    beat = ClassicGroup.heartbeat
+    patch.setattr(ClassicGroup, "_identify", anybody)
+    patch.setattr(ClassicGroup, "_check_sender", check_anybody)
+    patch.setattr(ClassicGroup, "heartbeat", heartbeat)
+
+
+def who_leaves_stays(patch: pytest.MonkeyPatch) -> None:
+    def leave(self: ClassicGroup, request: LeaveGroup, effects: Effects) -> Left:
+        def left(one: Leaving) -> LeftMember:
+            known = one.member_id in self.members.by_id
+            return LeftMember(one.member_id, None, ErrorCode.NONE if known else ErrorCode.UNKNOWN_MEMBER_ID)
+
+        return Left(ErrorCode.NONE, tuple(left(one) for one in request.members))
+
+    patch.setattr(ClassicGroup, "leave", leave)
+
+
+def a_generation_is_used_twice(patch: pytest.MonkeyPatch) -> None:
+    """A rebalance that follows another one at once does not count."""
+    begin = ClassicGroup._begin_generation
+
+    def begin_the_same(self: ClassicGroup, effects: Effects) -> None:
+        if self.generation > 1:
+            self.generation -= 1
+        begin(self, effects)
+
+    patch.setattr(ClassicGroup, "_begin_generation", begin_the_same)
+
+
+def one_gets_anothers_assignment(patch: pytest.MonkeyPatch) -> None:
+    value = ClassicGroup._value
+
+    def mixed_up(self: ClassicGroup, assignments: tuple[tuple[str, bytes], ...] | None = None) -> GroupValue:
+        if assignments and len(assignments) > 1:
+            first = assignments[0][1]
+            assignments = tuple((member_id, first) for member_id, _ in assignments)
+        return value(self, assignments)
+
+    patch.setattr(ClassicGroup, "_value", mixed_up)
+
+
+def synced_before_it_is_written(patch: pytest.MonkeyPatch) -> None:
+    """Members hear of an assignment that the log does not have yet."""
+    sync = ClassicGroup.sync
+
+    def sync_at_once(self: ClassicGroup, request: Any, reply: ReplyTo, effects: Effects) -> None:
+        sync(self, request, reply, effects)
+        if effects.records:
+            given = dict(request.assignments)
+            for member in self.members:
+                member.assignment = given.get(member.member_id, b"")
+                self._answer_sync(member, self._assignment_of(member), effects)
+
+    patch.setattr(ClassicGroup, "sync", sync_at_once)
+
+
+def a_parked_join_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Of two members that wait, one is never answered."""
+    begin = ClassicGroup._begin_generation
+
+    def begin_without_one(self: ClassicGroup, effects: Effects) -> None:
+        begin(self, effects)
+        if len(effects.answers) > 1:
+            effects.answers.pop()
+
+    patch.setattr(ClassicGroup, "_begin_generation", begin_without_one)
+
+
+def joins_are_complete_too_early(patch: pytest.MonkeyPatch) -> None:
+    """A rebalance does not wait for those who have not heard of it."""
+    patch.setattr(Members, "all_joined", lambda self: self._joining > 0)
+
+
+def dead_alarms_ring(patch: pytest.MonkeyPatch) -> None:
+    """A deadline that was moved meanwhile counts all the same."""
+
+    def rang(self: Deadline, now_ms: int, effects: Effects) -> bool:
+        self.due_ms = None
+        return True
+
+    patch.setattr(Deadline, "rang", rang)
+
+
+def answered_though_it_failed(patch: pytest.MonkeyPatch) -> None:
+    """What the log has refused is answered as if it had taken it."""
+    answer = CommitContext.answer
+
+    def answer_well(self: CommitContext, error: ErrorCode, durability: str = "") -> None:
+        answer(self, ErrorCode.NONE, durability)
+
+    patch.setattr(CommitContext, "answer", answer_well)
+
+
+# Transactions --------------------------------------------------------------------------------------------------------
+
+
+def a_marker_is_not_told(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(TransactionsActor, "_tell_groups", lambda self, marker: None)
+
+
+def a_marker_is_not_written(patch: pytest.MonkeyPatch) -> None:
+    def finish(self: TransactionsActor, transaction: Any, partitions: Sequence[int]) -> None:
+        from callboard.actors.transaction_coordinator import marker_of
+
+        self._tell_groups(marker_of(transaction))
+        self._finish(transaction)
+
+    patch.setattr(TransactionsActor, "_append_markers", finish)
+
+
+def an_abort_commits(patch: pytest.MonkeyPatch) -> None:
+    replay = GroupData.replay
+
+    def commit(self: GroupData, record: Any) -> None:
+        replay(self, record._replace(committed=True) if isinstance(record, MarkerRecord) else record)
+
+    patch.setattr(GroupData, "replay", commit)
+
+
+def open_transactions_are_not_hidden(patch: pytest.MonkeyPatch) -> None:
+    """A fetch of stable offsets gets what was there before, while the end of a transaction is on its way."""
+    patch.setattr(GroupData, "fetch", lambda self, request: self.offsets.fetch(request))
+
+
+# Members -------------------------------------------------------------------------------------------------------------
+
+
+def leases_never_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lease, "deadline_s", lambda self: self.heard_s + 1_000_000)
+
+
+def tokens_are_not_kept(patch: pytest.MonkeyPatch) -> None:
+    share = Membership._new_share
+
+    def without_token(self: Membership, place: Place, token: int) -> Share:
+        return share(self, place, 1)
+
+    patch.setattr(Membership, "_new_share", without_token)
+
+
+def work_goes_on_while_joining(patch: pytest.MonkeyPatch) -> None:
+    """Nothing is handed back before a member joins again."""
+
+    async def nothing(self: Membership) -> None:
+        return
+
+    patch.setattr(Membership, "_give_back", nothing)
+
+
+def what_moves_is_given_at_once(patch: pytest.MonkeyPatch) -> None:
+    """The cooperative protocol in one step instead of two."""
+    patch.setattr(cooperative, "hold_back", lambda shares, held: list(shares))
+
+
+def hand_backs_do_not_wait(patch: pytest.MonkeyPatch) -> None:
+    """What runs on a share is cancelled but not awaited before others may have it."""
+
+    async def at_once(self: Holdings, pending: Any, until_s: float, what: str) -> None:
+        return
+
+    patch.setattr(Holdings, "_wait", at_once)
+
+
+def journals_names_are_not_synced(patch: pytest.MonkeyPatch) -> None:
+    sync_folder = FaultyDisk.sync_folder
+
+    def not_the_journals(self: FaultyDisk, path: Path) -> None:
+        if path.name != "journal":
+            sync_folder(self, path)
+
+    patch.setattr(FaultyDisk, "sync_folder", not_the_journals)
+
+
+MUTATIONS: dict[str, Mutant] = {
+    "the journal is not synced": Mutant(answered_before_the_sync, "crashes"),
+    "the journal's name is not synced": Mutant(journals_names_are_not_synced, "crashes"),
+    "a commit is answered before it is written": Mutant(answered_before_it_is_written, "commits"),
+    "a refused commit is answered as if it was kept": Mutant(answered_though_it_failed, "full_disk"),
+    "short writes count as whole": Mutant(short_writes_count_as_whole, "full_disk"),
+    "the journal is not replayed": Mutant(the_journal_is_not_replayed, "crashes"),
+    "a commit is lost at a restart": Mutant(changed_when_loaded(without_an_offset), "crashes"),
+    "generations go back at a restart": Mutant(changed_when_loaded(a_generation_older), "crashes"),
+    "the log is replayed in the wrong order": Mutant(replayed_in_the_wrong_order, "commits"),
+    "tombstones are ignored": Mutant(tombstones_are_ignored, "deletions"),
+    "compaction loses a record": Mutant(compaction_keeps_the_oldest, "commits"),
+    "sessions never end": Mutant(sessions_never_end, "members"),
+    "the rebalance timeout is forgotten": Mutant(the_rebalance_timeout_is_forgotten, "static_members"),
+    "heartbeats do not count": Mutant(heartbeats_do_not_count, "members"),
+    "an old alarm counts": Mutant(dead_alarms_ring, "members"),
+    "old generations are not fenced": Mutant(old_generations_are_not_fenced, "nuisances"),
+    "instance ids are not fenced": Mutant(instance_ids_are_not_fenced, "nuisances"),
+    "who leaves stays": Mutant(who_leaves_stays, "nuisances"),
+    "a generation is used twice": Mutant(a_generation_is_used_twice, "members"),
+    "one gets another's assignment": Mutant(one_gets_anothers_assignment, "members"),
+    "an assignment is told before it is written": Mutant(synced_before_it_is_written, "crashes"),
+    "a parked join is forgotten": Mutant(a_parked_join_is_forgotten, "members"),
+    "a rebalance does not wait": Mutant(joins_are_complete_too_early, "members"),
+    "a marker is not told to groups": Mutant(a_marker_is_not_told, "transactions"),
+    "a marker is not written": Mutant(a_marker_is_not_written, "transactions"),
+    "an abort commits": Mutant(an_abort_commits, "transactions"),
+    "stable fetches do not wait": Mutant(open_transactions_are_not_hidden, "transactions"),
+    "a member does not stop at its lease": Mutant(leases_never_end, "embedded_members"),
+    "tokens are not kept": Mutant(tokens_are_not_kept, "embedded_members"),
+    "work goes on while a member joins": Mutant(work_goes_on_while_joining, "embedded_members"),
+    "what moves is given at once": Mutant(what_moves_is_given_at_once, "embedded_members"),
+    "hand-backs do not wait": Mutant(hand_backs_do_not_wait, "embedded_members"),
+}

@@ -1,0 +1,373 @@
+"""Clients of a simulated coordinator that speak its messages themselves, as plainly as a correct client can.
+
+``Worker`` is a member of a group that works on what it is given; ``Committer`` commits and fetches without a group;
+``Producer`` commits in transactions; ``Nuisance`` sends what no correct client would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+from callboard.actors.errors import ErrorCode
+from callboard.actors.messages import (
+    Commit,
+    DeleteGroup,
+    Heartbeat,
+    Joined,
+    JoinGroup,
+    LeaveGroup,
+    Leaving,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    Protocol,
+    SyncGroup,
+    TxnOffsetCommit,
+)
+from callboard.actors.transaction_messages import AddOffsets, EndTransaction, InitProducerId
+from callboard.runtime.member.channel import ChannelLost
+from callboard.runtime.testing.history import Exchange, Listener
+from callboard.runtime.testing.network import SimulatedChannel
+from callboard.runtime.testing.scenario import Sim
+
+HOST = "/127.0.0.1"
+TOPIC = "t"
+AGAIN_S = 0.3  # before a client that was refused or cut off tries again
+LEASE = 0.8  # of a session, the part in which a member may trust the last answer
+REQUEST_S = 400.0  # a client gives a request up after this, parked ones included
+FORGOTTEN = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
+
+
+class Player:
+    """What all of them share: a name, a process of their own, channels."""
+
+    def __init__(self, sim: Sim, name: str) -> None:
+        self.sim = sim
+        self.name = name
+        self.process = sim.process(name)
+        self.door = sim.door(name)
+        self.task = self.process.start(self.run())
+        self._serial = 0
+        self._channels: dict[str, SimulatedChannel] = {}
+
+    async def run(self) -> None:
+        raise NotImplementedError
+
+    def unique(self) -> str:
+        """Metadata that nobody else commits."""
+        self._serial += 1
+        return f"{self.name}.{self._serial}"
+
+    async def ask(self, message: Any, way: str = "main") -> Any:
+        """On a channel that is opened when there is none. ChannelLost when it is lost."""
+        channel = self._channels.get(way)
+        try:
+            if channel is None:
+                channel = self._channels[way] = await self.door.open(self.name)
+            async with asyncio.timeout(REQUEST_S):
+                return await channel.ask(message)
+        except (ChannelLost, TimeoutError) as error:
+            if channel is not None and self._channels.get(way) is channel:
+                del self._channels[way]
+            raise ChannelLost(str(error)) from None
+
+    async def pause(self, seconds: float = AGAIN_S) -> None:
+        await asyncio.sleep(self.sim.random.random() * seconds * 2)
+
+
+class Worker(Player):
+    """An eager member: it stops all work before it joins again, and when its lease ends."""
+
+    def __init__(
+        self,
+        sim: Sim,
+        name: str,
+        group_id: str,
+        partitions: int,
+        *,
+        instance_id: str | None = None,
+        session_s: float = 10.0,
+        rebalance_s: float = 20.0,
+        starts: int = 1,
+    ) -> None:
+        self.group_id = group_id
+        self.partitions = partitions
+        self.instance_id = instance_id
+        self.session_s = session_s
+        self.rebalance_s = rebalance_s
+        self.member_id = ""
+        self.generation_id = -1
+        self.held: frozenset[int] = frozenset()
+        self.is_leaving = False
+        self._lease_end_s = 0.0
+        self._who = instance_id or f"{name}/{starts}"
+        super().__init__(sim, name)
+
+    def leave(self) -> None:
+        """It leaves as soon as it can."""
+        self.is_leaving = True
+
+    async def run(self) -> None:
+        while not self.is_leaving:
+            try:
+                await self._be_a_member()
+            except ChannelLost:
+                await self.pause()
+        if self.member_id and self.instance_id is None:
+            with suppress(ChannelLost):
+                await self.ask(LeaveGroup(self.group_id, (Leaving(self.member_id, None),)))
+
+    async def _be_a_member(self) -> None:
+        joined = await self._join()
+        if joined is None:
+            return
+        asked_s = self.sim.now_s
+        synced = await self.ask(self._sync(joined))
+        if synced.error is not ErrorCode.NONE:
+            await self._refused(synced.error)
+            return
+        self.generation_id = joined.generation_id
+        self._renew(asked_s)
+        await self._work_as_long_as_it_lasts(json.loads(synced.assignment or b"[]"))
+
+    async def _join(self) -> Joined | None:
+        answer: Joined = await self.ask(
+            JoinGroup(
+                self.group_id,
+                self.member_id,
+                self.instance_id,
+                self.name,
+                HOST,
+                int(self.session_s * 1000),
+                int(self.rebalance_s * 1000),
+                "consumer",
+                (Protocol("plain", b""),),
+                needs_member_id=self.instance_id is None,
+                can_skip_assignment=False,
+            )
+        )
+        if answer.error in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
+            self.member_id = answer.member_id
+        if answer.error is ErrorCode.NONE:
+            return answer
+        await self._refused(answer.error)
+        return None
+
+    async def _refused(self, error: ErrorCode) -> None:
+        if error in FORGOTTEN:
+            self.member_id = ""
+        if error is not ErrorCode.MEMBER_ID_REQUIRED:
+            await self.pause()
+
+    def _sync(self, joined: Joined) -> SyncGroup:
+        """The leader deals the partitions out."""
+        shares: dict[str, list[int]] = {member.member_id: [] for member in joined.members}
+        names = sorted(shares)
+        for partition in range(self.partitions if names else 0):
+            shares[names[partition % len(names)]].append(partition)
+        given = tuple((name, json.dumps(share).encode()) for name, share in shares.items())
+        ids = self.group_id, joined.member_id, self.instance_id, joined.generation_id
+        return SyncGroup(*ids, "consumer", "plain", given if joined.leader == joined.member_id else ())
+
+    def _renew(self, heard_s: float) -> None:
+        self._lease_end_s = heard_s + min(self.session_s, self.rebalance_s) * LEASE
+
+    async def _work_as_long_as_it_lasts(self, partitions: Iterable[int]) -> None:
+        self.held = frozenset(partitions)
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._work(partition)) for partition in self.held]
+                await self._beat_as_long_as_it_lasts()
+                for task in tasks:
+                    task.cancel()
+        finally:
+            self.held = frozenset()
+
+    async def _beat_as_long_as_it_lasts(self) -> None:
+        """Until a heartbeat says something else than NONE, or the lease ends."""
+        heartbeat = Heartbeat(self.group_id, self.member_id, self.instance_id, self.generation_id)
+        while not self.is_leaving:
+            sent_s = self.sim.now_s
+            try:
+                async with asyncio.timeout(max(self._lease_end_s - sent_s, 0)):
+                    error = await self.ask(heartbeat, "beat")
+                    if error is ErrorCode.NONE:
+                        self._renew(sent_s)
+                        await asyncio.sleep(self.session_s / 5)
+                    elif error in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
+                        await self.pause()
+                    else:
+                        await self._refused(error)
+                        return
+            except ChannelLost:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(max(self._lease_end_s - self.sim.now_s, 0)):
+                        await self.pause()
+            except TimeoutError:
+                pass
+            if self.sim.now_s >= self._lease_end_s:
+                return
+
+    async def _work(self, partition: int) -> None:
+        token = self.generation_id
+        with self.sim.works_on((self.group_id, TOPIC, partition), self._who, token):
+            position = await self._position(partition)
+            while True:
+                await self.pause(2.0)
+                position += 1
+                with suppress(ChannelLost):
+                    await self.ask(self._commit(partition, position), "beat")
+
+    async def _position(self, partition: int) -> int:
+        while True:
+            try:
+                fetched = await self.ask(OffsetFetch(self.group_id, ((TOPIC, (partition,)),), True), "beat")
+            except ChannelLost:
+                await self.pause()
+                continue
+            for _, found in fetched.topics if not fetched.error else ():
+                if not found[0].error:
+                    return max(int(found[0].offset), 0)
+            await self.pause()
+
+    def _commit(self, partition: int, position: int) -> OffsetCommit:
+        ids = self.group_id, self.member_id, self.instance_id, self.generation_id
+        return OffsetCommit(*ids, (Commit(TOPIC, partition, position, -1, self.unique()),))
+
+
+class Committer(Player):
+    """Commits and fetches for a group without members; sometimes the same commit twice."""
+
+    def __init__(
+        self, sim: Sim, name: str, group_id: str, partitions: int = 2, repeats: float = 0.1, stable: float = 0.5
+    ) -> None:
+        """``stable``: how many of its fetches wait for transactions; beside producers it must be all."""
+        self.group_id = group_id
+        self.partitions = partitions
+        self.stable = stable
+        self.repeats = repeats
+        super().__init__(sim, name)
+
+    async def run(self) -> None:
+        draw = self.sim.random
+        while True:
+            await self.pause(0.5)
+            partitions = sorted(draw.sample(range(self.partitions), draw.randint(1, self.partitions)))
+            try:
+                if draw.random() < 0.4:
+                    await self.ask(
+                        OffsetFetch(self.group_id, ((TOPIC, tuple(partitions)),), draw.random() < self.stable)
+                    )
+                else:
+                    await self._commit(partitions)
+            except ChannelLost:
+                await self.pause()
+
+    async def _commit(self, partitions: list[int]) -> None:
+        commits = tuple(Commit(TOPIC, one, self.sim.random.randrange(1000), -1, self.unique()) for one in partitions)
+        message = OffsetCommit(self.group_id, "", None, -1, commits)
+        repeats = self.sim.random.random() < self.repeats
+        await asyncio.gather(*(self.ask(message, way) for way in (("main", "other") if repeats else ("main",))))
+
+
+class Eraser(Player):
+    """Deletes offsets, and whole groups."""
+
+    def __init__(self, sim: Sim, name: str, group_id: str, partitions: int = 2) -> None:
+        self.group_id = group_id
+        self.partitions = partitions
+        super().__init__(sim, name)
+
+    async def run(self) -> None:
+        while True:
+            await self.pause(2.0)
+            partition = self.sim.random.randrange(self.partitions)
+            delete = OffsetDelete(self.group_id, ((TOPIC, (partition,)),))
+            with suppress(ChannelLost):
+                await self.ask(DeleteGroup(self.group_id) if self.sim.random.random() < 0.3 else delete)
+
+
+class Producer(Player):
+    """Commits offsets in transactions, commits or aborts them, or leaves them open and begins anew."""
+
+    def __init__(self, sim: Sim, name: str, groups: tuple[str, ...], partitions: int = 2) -> None:
+        self.groups = groups
+        self.partitions = partitions
+        self.transactional_id = name
+        super().__init__(sim, name)
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self._begin()
+            except ChannelLost:
+                await self.pause()
+
+    async def _begin(self) -> None:
+        given = await self.ask(InitProducerId(self.transactional_id, self.sim.random.choice((3000, 10_000))))
+        if given.error:
+            await self.pause()
+            return
+        producer = given.producer_id, given.producer_epoch
+        while await self._transaction(producer) and self.sim.random.random() < 0.8:
+            await self.pause()
+
+    async def _transaction(self, producer: tuple[int, int]) -> bool:
+        """Whether the producer may go on."""
+        for group_id in self.groups:
+            if not await self._agreed(AddOffsets(self.transactional_id, *producer, group_id)):
+                return False
+            offset = self.sim.random.randrange(1000)
+            commits = tuple(Commit(TOPIC, one, offset, -1, self.unique()) for one in range(self.partitions))
+            answer = await self.ask(TxnOffsetCommit(group_id, self.transactional_id, *producer, "", None, -1, commits))
+            if any(answer.errors):
+                return False
+        if self.sim.random.random() < 0.1:
+            await self.pause(5.0)
+        is_committed = self.sim.random.random() < 0.7
+        return await self._agreed(EndTransaction(self.transactional_id, *producer, is_committed))
+
+    async def _agreed(self, message: Any) -> bool:
+        """Ask until the last transaction is completed."""
+        while True:
+            answer = await self.ask(message)
+            error = getattr(answer, "error", answer)
+            if error is not ErrorCode.CONCURRENT_TRANSACTIONS:
+                return error is ErrorCode.NONE
+            await self.pause()
+
+
+class Nuisance(Player, Listener):
+    """Sends again what others have sent, when it harms no correct client, and things that nobody should send."""
+
+    def __init__(self, sim: Sim, name: str, group_id: str) -> None:
+        self.group_id = group_id
+        self._heard: list[Any] = []
+        sim.history.listeners.append(self)
+        super().__init__(sim, name)
+
+    def arrived(self, exchange: Exchange) -> None:
+        message = exchange.message
+        if exchange.client != self.name and isinstance(message, Heartbeat | OffsetCommit):
+            self._heard.append(message)
+
+    async def run(self) -> None:
+        while True:
+            await self.pause(1.5)
+            with suppress(ChannelLost):
+                await self.ask(self._nonsense(), self.sim.random.choice(("main", "other")))
+
+    def _nonsense(self) -> Any:
+        draw = self.sim.random
+        strangers: list[Any] = [
+            Heartbeat(self.group_id, "nobody", None, draw.randint(-1, 9)),
+            LeaveGroup(self.group_id, (Leaving("nobody", None), Leaving("", "no such instance"))),
+            SyncGroup(self.group_id, "nobody", None, draw.randint(-1, 9), None, None, (("nobody", b"[0]"),)),
+            OffsetCommit(self.group_id, "nobody", None, draw.randint(0, 9), (Commit(TOPIC, 0, 5, -1, self.unique()),)),
+            OffsetFetch("", None),
+        ]
+        return draw.choice(self._heard[-50:] if self._heard and draw.random() < 0.7 else strangers)

@@ -1,0 +1,89 @@
+"""``simulate``: what it tells of a failure, how it shrinks it, and that its page does what it says."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from callboard.runtime.testing import __main__ as command
+from callboard.runtime.testing.chaos import Chaos
+from callboard.runtime.testing.scenario import Sim
+from callboard.runtime.testing.simulate import SimulationFailed, run_seed, simulate
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "simulation.md"
+CODE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+async def quiet(sim: Sim) -> None:
+    await Chaos(sim).run(10)
+
+
+async def wrong_after_a_crash(sim: Sim) -> None:
+    """A failure that needs one of many faults."""
+    await Chaos(sim).run(60, ("crash", "compaction", "clean restart", "power cut"))
+    if any("clean restart" in fault for fault in sim.faults.happened.values()):
+        sim.fail("as planned")
+
+
+async def never_over(sim: Sim) -> None:
+    await sim.until(lambda: False, 1e9, "pigs fly")
+
+
+async def fails_by_itself(sim: Sim) -> None:
+    async def task() -> None:
+        await sim.sleep(1)
+        raise ValueError("in a task")
+
+    sim.spawn("p", task())
+    await sim.sleep(2)
+
+
+def test_a_report_says_what_was_done() -> None:
+    report = simulate(quiet, seeds=3)
+    assert report.seeds == 3 and report.virtual_s >= 30 and "3 seeds" in str(report)
+
+
+def test_a_failure_is_shrunk_and_told_with_the_command_that_repeats_it() -> None:
+    with pytest.raises(SimulationFailed) as failed:
+        simulate(wrong_after_a_crash, seeds=20)
+    text = str(failed.value)
+    found = re.search(r"repeat it: python -m (\S+) (\S+):(\S+) (\d+) --only ([\d,]+)", text)
+    assert found is not None, text
+    assert found[3] == "wrong_after_a_crash" and "as planned" in text and "timeline:" in text
+    again = run_seed(wrong_after_a_crash, int(found[4]), [int(number) for number in found[5].split(",")])
+    assert "as planned" in str(again.failure)
+    assert list(again.faults.values()) == ["clean restart"]
+
+
+def test_what_is_never_over_fails_and_says_who_waits() -> None:
+    failure = run_seed(never_over, 1, limit_s=100).failure
+    assert "not over after 100 s" in str(failure) and "until" in str(failure)
+
+
+def test_an_error_in_a_process_is_a_failure() -> None:
+    assert isinstance(run_seed(fails_by_itself, 1).failure, ValueError)
+
+
+def test_no_seeds_are_an_error() -> None:
+    with pytest.raises(ValueError, match="seeds=0"):
+        simulate(quiet, seeds=0)
+
+
+def test_the_command_repeats_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main([f"{__name__}:fails_by_itself", "1"]) == 1
+    assert "ValueError: in a task" in capsys.readouterr().out
+    assert command.main([f"{__name__}:quiet", "1", "2"]) == 0
+    with pytest.raises(SystemExit, match="expected MODULE:FUNCTION"):
+        command.main(["no_such_module:scenario", "1"])
+
+
+def test_the_page_does_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    [code] = CODE.findall(PAGE.read_text())
+    module = ModuleType("test_resize")
+    monkeypatch.setitem(sys.modules, "test_resize", module)
+    exec(compile(code, "test_resize.py", "exec"), module.__dict__)
+    module.test_workers_survive_everything()

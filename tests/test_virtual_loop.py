@@ -1,0 +1,174 @@
+"""The virtual loop: asyncio as programs know it, but for time, which jumps, and for what a simulation has not."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from callboard.runtime.testing.loop import START_S, LoopClock, Process, Stuck, VirtualLoop, run
+
+
+def virtual() -> VirtualLoop:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    return loop
+
+
+def test_a_day_takes_no_time() -> None:
+    async def day() -> float:
+        await asyncio.sleep(86_400)
+        return virtual().time()
+
+    begun_s = time.monotonic()
+    assert run(day()) == START_S + 86_400
+    assert time.monotonic() - begun_s < 60
+
+
+def test_timers_ring_in_their_order_and_never_early() -> None:
+    rang: list[tuple[float, float]] = []
+
+    async def main() -> None:
+        loop = virtual()
+        for delay_s in (3.3, 0.1, 2.2, 0.1000004):
+            due_s = loop.time() + delay_s
+            loop.call_at(due_s, lambda due_s: rang.append((due_s, loop.time())), due_s)
+        loop.call_later(1, rang.clear).cancel()
+        await asyncio.sleep(5)
+
+    run(main())
+    assert [due_s for due_s, _ in rang] == sorted(due_s for due_s, _ in rang) and len(rang) == 4
+    assert all(now_s >= due_s for due_s, now_s in rang)
+
+
+def test_timers_of_the_same_moment_ring_in_an_order_of_the_seed() -> None:
+    def order(seed: int) -> tuple[int, ...]:
+        rang: list[int] = []
+
+        async def main() -> None:
+            for number in range(6):
+                virtual().call_later(1, rang.append, number)
+            await asyncio.sleep(2)
+
+        run(main(), seed)
+        return tuple(rang)
+
+    assert order(1) == order(1)
+    assert len({order(seed) for seed in range(20)}) > 10
+
+
+def test_timeouts_groups_and_locks_are_asyncios() -> None:
+    async def main() -> list[str]:
+        seen: list[str] = []
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(5):
+                await asyncio.Event().wait()
+        with pytest.raises(ExceptionGroup):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(asyncio.sleep(100))
+                group.create_task(fail())
+        seen.append(await asyncio.to_thread(lambda: "done at once"))
+        seen += [str(one) async for one in numbers()]
+        return seen
+
+    async def fail() -> None:
+        await asyncio.sleep(1)
+        raise ValueError("as planned")
+
+    async def numbers() -> AsyncIterator[int]:
+        for number in range(2):
+            await asyncio.sleep(1)
+            yield number
+
+    assert run(main()) == ["done at once", "0", "1"]
+
+
+def test_who_waits_for_ever_is_named() -> None:
+    async def main() -> None:
+        await nobody_sets_it()
+
+    async def nobody_sets_it() -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(Stuck, match=r"waits for ever:\n.*nobody_sets_it > Event\.wait"):
+        run(main())
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_who_goes_round_in_circles_is_stopped() -> None:
+    async def main() -> None:
+        while True:
+            await asyncio.sleep(0)
+
+    with pytest.raises(Stuck, match="no time passes"):
+        run(main())
+
+
+def test_nothing_leads_out_of_the_simulation() -> None:
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match="no sockets"):
+            await asyncio.open_connection("127.0.0.1", 9092)
+        caught: list[RuntimeError] = []
+
+        def from_outside(loop: VirtualLoop) -> None:
+            try:
+                loop.call_soon_threadsafe(print)
+            except RuntimeError as error:
+                caught.append(error)
+
+        thread = threading.Thread(target=from_outside, args=(virtual(),))
+        thread.start()
+        thread.join()
+        assert "one thread" in str(caught[0])
+
+    run(main())
+
+
+def test_an_error_that_nobody_catches_is_raised_at_the_end() -> None:
+    async def main() -> None:
+        virtual().call_soon(lambda: 1 // 0)
+        await asyncio.sleep(1)
+
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        run(main())
+
+
+def test_a_process_can_be_frozen_and_killed() -> None:
+    beats: list[float] = []
+    ends: list[str] = []
+
+    async def beat() -> None:
+        try:
+            while True:
+                await asyncio.sleep(1)
+                beats.append(virtual().time() - START_S)
+        finally:
+            ends.append("finally")
+
+    async def main() -> None:
+        process = Process(virtual(), "p")
+        process.start(beat())
+        await asyncio.sleep(2.5)
+        process.freeze()
+        await asyncio.sleep(4)
+        process.thaw()
+        await asyncio.sleep(1.1)
+        process.kill()
+        await asyncio.sleep(10)
+        assert not ends, "a killed process does nothing any more"
+
+    run(main())
+    assert beats == [1, 2, 6.5, 7.5]
+
+
+def test_the_clock_of_actors_is_the_loops() -> None:
+    async def main() -> tuple[int, int]:
+        clock = LoopClock(virtual())
+        wall_ms, now_ms = clock.wall_ms(), clock.monotonic_ms()
+        await asyncio.sleep(1.5)
+        return clock.wall_ms() - wall_ms, clock.monotonic_ms() - now_ms
+
+    assert run(main()) == (1500, 1500)
