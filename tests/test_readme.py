@@ -1,0 +1,38 @@
+"""The README's programs do what stands there. (Its tour, with three terminals, is run by hand.)"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from doc_pages import DOCS, Block, dead_links, run, sections
+from test_testing_plugin import run as run_tests
+
+PAGE = DOCS.parent / "README.md"
+IN_PROCESS, UNDER_PYTEST = sections(PAGE)["In your own program"]
+[COUNTER] = sections(PAGE)["Actors without Kafka"]
+
+
+def printed(block: Block) -> str:
+    return run(PAGE, block, {"__name__": "__main__"})
+
+
+def test_the_embedded_one_shares_out_two_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first, second = printed(IN_PROCESS).splitlines()
+    assert re.fullmatch(r"shard 0, go on behind None, as owner \d+", first)
+    assert second == first.replace("shard 0", "shard 1")
+    assert printed(IN_PROCESS).startswith("shard 0, go on behind 42, as owner"), "the folder has it after a restart"
+
+
+def test_the_test_of_a_consumer_passes(tmp_path: Path) -> None:
+    assert "1 passed" in run_tests(tmp_path, UNDER_PYTEST.code)
+
+
+def test_the_counter_counts() -> None:
+    assert printed(COUNTER) == "5\n"
+
+
+def test_no_link_is_dead() -> None:
+    assert dead_links(PAGE) == []
