@@ -14,7 +14,7 @@ BLOCKS = dict(BLOCK.findall(PAGE.read_text()))
 
 
 def test_every_block_has_a_name() -> None:
-    assert len(BLOCKS) == PAGE.read_text().count("```python") == 5
+    assert len(BLOCKS) == PAGE.read_text().count("```python") == 7
 
 
 @pytest.mark.parametrize("name", BLOCKS)

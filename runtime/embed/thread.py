@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine, Iterable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from ..config import Settings
+from ..waiting import LoopClosed, wait_for
 from .coordinator import Coordinator, End
 from .results import CommittedOffset, GroupDescription, GroupPage, Place, Targets, TopicDescription
 
 if TYPE_CHECKING:
     from ..member.blocking import BlockingMember
+    from ..member.terms import MemberArguments
 
+STOPPED = "this Coordinator has stopped: make another one"
 T = TypeVar("T")
 
 
@@ -64,10 +67,16 @@ class ThreadCoordinator:
         """Run a coroutine of yours on the coordinator's loop, and wait for its result."""
         try:
             loop = self._present()
+            future = asyncio.run_coroutine_threadsafe(work, loop)
         except RuntimeError:
             work.close()
             raise
-        return asyncio.run_coroutine_threadsafe(work, loop).result()
+        try:
+            return wait_for(future, loop)
+        except (CancelledError, LoopClosed) as error:
+            raise RuntimeError(STOPPED) from error
+        finally:
+            future.cancel()  # whoever was interrupted, by Ctrl-C or a test's time limit, waits for it no more
 
     # On the coordinator's thread -------------------------------------------------------------------------------------
 
@@ -94,7 +103,7 @@ class ThreadCoordinator:
         if self._loop is None:
             raise RuntimeError("this Coordinator does not run yet: use it inside of `with`, or call start() first")
         if self._stopping.is_set() or self._ended.done():
-            raise RuntimeError("this Coordinator has stopped: make another one")
+            raise RuntimeError(STOPPED)
         self._refuse_own_thread()
         return self._loop
 
@@ -127,7 +136,7 @@ class ThreadCoordinator:
         """See ``Coordinator.loaded``."""
         self.run(self._coordinator.loaded())
 
-    def member(self, group: str, **options: Any) -> BlockingMember:
+    def member(self, group: str, **options: Unpack[MemberArguments]) -> BlockingMember:
         """A member of a group, in this process; its work is done on the caller's thread. Options as ``Member``'s."""
         from ..member.blocking import BlockingMember
 

@@ -124,7 +124,8 @@ class Call:
         """The group could not answer: the client hears an error code, and the log says why."""
         error = exc_info[1] if exc_info else None
         code = error.code if isinstance(error, CoordinatorError) else ErrorCode.UNKNOWN_SERVER_ERROR
-        log.warning("%s is answered %s", type(self._message).__name__, code.name, exc_info=error)
+        if self.connection.is_open:
+            log.warning("%s is answered %s", type(self._message).__name__, code.name, exc_info=error)
         self.set(refusal(self._message, code))
 
     def wait_for_room(self, room: Reply) -> None:

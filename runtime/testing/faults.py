@@ -21,6 +21,8 @@ from .facts import Facts, api_names
 from .refusing import error_named
 
 WAIT_S = 10.0
+ANY = "*"
+"""Every API: with a client id, what becomes of one that the network has cut off."""
 
 R = TypeVar("R")
 Q = TypeVar("Q")
@@ -128,7 +130,7 @@ class Match:
         nth: int = 1,
         times: float = 1,
     ) -> None:
-        if nth < 1 or times < 1:
+        if not (isinstance(nth, int) and nth >= 1 and times >= 1):  # nan is no number of times either
             raise ValueError(f"nth={nth}, times={times}: expected 1 or more; times=math.inf for all that come")
         self.api = known_api(api)
         self._wanted = {"group": group, "client_id": client_id, "member": member}
@@ -154,16 +156,16 @@ class Match:
 
     def _fits(self, facts: Facts) -> bool:
         found = {"group": facts.groups, "client_id": (facts.client_id,), "member": facts.members + facts.instances}
-        return facts.api == self.api and all(
+        return self.api in (ANY, facts.api) and all(
             value is None or value in found[name] for name, value in self._wanted.items()
         )
 
 
 def known_api(name: str) -> str:
     """ValueError, with the list, for what Kafka does not call an API that is served."""
-    if name in api_names():
+    if name == ANY or name in api_names():
         return name
-    near = get_close_matches(name, api_names(), 1, 0.5)
+    near = get_close_matches(str(name), api_names(), 1, 0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
     raise ValueError(f"there is no API {name!r}: {hint}Kafka's names are {', '.join(sorted(api_names()))}")
 
@@ -171,8 +173,9 @@ def known_api(name: str) -> str:
 class Faults(Generic[R]):
     """The faults of one coordinator. They may be asked for on any thread; each strikes once unless ``times`` is given.
 
-    ``api`` is Kafka's name ("SyncGroup"); ``group``, ``client_id`` and ``member`` (a member or instance id) narrow it
-    down; the first ``nth - 1`` that fit are spared. ValueError for names that Kafka does not know.
+    ``api`` is Kafka's name ("SyncGroup"), or "*" for any; ``group``, ``client_id`` and ``member`` (a member or
+    instance id) narrow it down; the first ``nth - 1`` that fit are spared. ValueError for names that Kafka does not
+    know.
     With ``after=True`` the request is handled, and the fault strikes its answer.
     """
 
@@ -186,6 +189,8 @@ class Faults(Generic[R]):
 
     def fail(self, api: str, *, error: str, after: bool = False, **which: Unpack[Which]) -> Fault:
         """The answer is this error of Kafka's, by its name ("REBALANCE_IN_PROGRESS"), and nothing else."""
+        if api == ANY:
+            raise ValueError("fail('*'): expected one API: not every answer has a place for an error")
         match, code = Match(api, **which), error_named(error)
         fault = Fail(_said(f"fail {match} with {error}", after), match, after)
         fault.code = code
@@ -193,8 +198,8 @@ class Faults(Generic[R]):
 
     def delay(self, api: str, *, seconds: float, after: bool = False, **which: Unpack[Which]) -> Fault:
         """It waits for so long, by the coordinator's clock, and everything behind it on its connection too."""
-        if not seconds >= 0:
-            raise ValueError(f"seconds={seconds}: expected 0 or more")
+        if not 0 <= seconds < math.inf:
+            raise ValueError(f"seconds={seconds}: expected 0 or more; `drop` is for ever")
         match = Match(api, **which)
         fault = Delay(_said(f"delay {match} by {seconds:g} s", after), match, after)
         fault.delay_ms = round(seconds * 1000)
@@ -211,10 +216,13 @@ class Faults(Generic[R]):
         return self._plan(Disconnect(_said(f"disconnect {match}", after), match, after))
 
     def lose_disk_after(self, writes: int) -> Fault:
-        """After so many more writes nothing can be written or synced any more (EIO), until ``clear`` or a restart.
+        """After so many more writes nothing can be written any more (EIO), until a restart.
 
-        ValueError when the coordinator's data is not in memory.
+        ``clear`` mends the disk too; but a log that has failed by then stays so, as a server's does. ValueError when
+        the coordinator's data is not in memory.
         """
+        if not (isinstance(writes, int) and writes >= 0):
+            raise ValueError(f"writes={writes!r}: expected a whole number, 0 or more")
         if not self._disks:
             raise ValueError("the coordinator's data is in a real folder: expected one in memory (data=None)")
         fault = Fault(f"lose the disk after {writes} writes")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from inspect import isawaitable
 from typing import Any, Protocol, TypeVar
 
@@ -23,6 +24,11 @@ SETTLE_MAX = 1000
 
 UNTIL_S = 30 * 24 * 3600.0
 """How far ``advance_until`` goes unless it is told."""
+
+ADVANCE_MAX_S = 100 * 365 * 24 * 3600.0
+"""More is a slip, and would take the machine for ever: there is an alarm every ten minutes."""
+
+NAMES_SHOWN = 20
 
 T = TypeVar("T")
 Blocking = Callable[[Coroutine[Any, Any, T]], T]
@@ -59,6 +65,9 @@ class Mover:
     async def moving(self, seconds: float, silent: Iterable[str]) -> AsyncIterator[Move]:
         """The clock stands still meanwhile, but for the steps."""
         names = checked(seconds, silent)
+        if _LOOKS.get() is self:
+            raise RuntimeError("the clock is moved already, by the advance_until whose predicate moves it again")
+        self._refuse_strangers(names)
         async with self._lock:
             self._clock.hold()
             began_ms = self._clock.monotonic_ms()
@@ -69,6 +78,15 @@ class Mover:
                 moved_ms = self._clock.monotonic_ms() - began_ms
                 self._clock.release()
                 self._moved.note_move(moved_ms, names)
+
+    def _refuse_strangers(self, names: frozenset[str]) -> None:
+        """A name that is misspelt would silence nobody, and the test would wait for ever."""
+        known = self._moved.presence.names.union(*map(names_of, groups(self._moved.node)))
+        if strangers := sorted(names - known):
+            said = ", ".join(sorted(known)[:NAMES_SHOWN]) or "nobody"
+            raise ValueError(
+                f"silent={strangers}: nobody of that name has spoken to the coordinator; it has heard {said}"
+            )
 
     async def step(self, move: Move) -> bool:
         """To the next alarm, or to the end: then it returns False."""
@@ -83,6 +101,15 @@ class Mover:
         self._clock.ring_what_is_due()
         await self.settle()
         return True
+
+    async def looks(self, predicate: Callable[[], object | Awaitable[object]]) -> bool:
+        """Whether it is so. The predicate must not move the clock."""
+        token = _LOOKS.set(self)
+        try:
+            found = predicate()
+            return bool(await found if isawaitable(found) else found)
+        finally:
+            _LOOKS.reset(token)
 
     async def settle(self) -> None:
         """Until all actors have done what they had to do, and all of it is durable."""
@@ -103,6 +130,10 @@ class Mover:
             looks = looks + 1 if dispatcher.is_idle else 0
             if looks == IDLE_LOOKS:
                 return
+
+
+_LOOKS: ContextVar[Mover | None] = ContextVar("_LOOKS", default=None)
+"""Whose ``advance_until`` asks its predicate here. A context goes along to the thread that a predicate runs on."""
 
 
 class Move:
@@ -128,7 +159,7 @@ class VirtualTime:
         """Let so much time pass in the coordinator: all that becomes due happens, in its order, before this returns.
 
         Members that are there count as alive meanwhile, but for those whose member id, instance id or client id is in
-        ``silent``. ValueError for a negative time, TypeError for a single name.
+        ``silent``. ValueError for a time below 0 or above 100 years, and for a name that nobody has.
         """
         await self._mover.advance(seconds, silent)
 
@@ -146,7 +177,7 @@ class VirtualTime:
         began = self.now()
         async with self._mover.moving(within, silent) as move:
             goes_on = True
-            while not await _truth(predicate):
+            while not await self._mover.looks(predicate):
                 if not goes_on:
                     raise not_within(within)
                 goes_on = await self._mover.step(move)
@@ -186,18 +217,25 @@ def groups(node: Node) -> Iterator[ClassicGroup]:
             yield actor._group
 
 
+def names_of(group: ClassicGroup) -> set[str]:
+    """All by which its members may be called silent."""
+    found = ((one.member_id, one.client_id, one.group_instance_id or one.member_id) for one in group.members)
+    return {name for names in found for name in names}
+
+
 def checked(seconds: float, silent: Iterable[str]) -> frozenset[str]:
-    if not seconds >= 0:
-        raise ValueError(f"the clock cannot be moved by {seconds} s: expected 0 or more; time does not go back")
+    if not isinstance(seconds, int | float):
+        raise TypeError(f"the clock cannot be moved by {seconds!r}: expected a number of seconds")
+    if not 0 <= seconds <= ADVANCE_MAX_S:
+        limits = f"expected 0 to {ADVANCE_MAX_S:.0f}, which is 100 years; time does not go back"
+        raise ValueError(f"the clock cannot be moved by {seconds} s: {limits}")
     if isinstance(silent, str):
         raise TypeError(f"silent={silent!r} is one name: expected a list of member, instance or client ids")
-    return frozenset(silent)
+    names = frozenset(silent)
+    if wrong := [name for name in names if not isinstance(name, str)]:
+        raise TypeError(f"silent names {wrong[0]!r}: expected member, instance or client ids, which are strings")
+    return names
 
 
 def not_within(seconds: float) -> TimeoutError:
     return TimeoutError(f"it was not so within {seconds:g} s of the coordinator's time")
-
-
-async def _truth(predicate: Callable[[], object | Awaitable[object]]) -> bool:
-    found = predicate()
-    return bool(await found if isawaitable(found) else found)

@@ -42,7 +42,7 @@ def error_names() -> list[str]:
 
 def error_named(name: str) -> Any:
     """kio's code. ValueError for a name that is none."""
-    if name.upper() not in error_names():
+    if not isinstance(name, str) or name.upper() not in error_names():
         raise ValueError(f"Kafka has no error {name!r}: expected one of {', '.join(sorted(error_names()))}")
     return _codes()[name.lower()]
 

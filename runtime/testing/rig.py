@@ -59,7 +59,8 @@ class Rig:
 
     def note_move(self, moved_ms: int, silent: Iterable[str]) -> None:
         names = ", ".join(sorted(silent))
-        self.timeline.note("clock", f"moved by {moved_ms / 1000:g} s" + (f", silent: {names}" if names else ""))
+        moved = f"{moved_ms / 1000:.3f}".rstrip("0").rstrip(".")
+        self.timeline.note("clock", f"moved by {moved} s" + (f", silent: {names}" if names else ""))
 
     def _note_fault(self, what: str, who: str, groups: tuple[str, ...]) -> None:
         self.timeline.note("fault", what, ", ".join(groups), who)

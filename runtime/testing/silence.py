@@ -15,6 +15,7 @@ from ...actors.classic import ClassicGroup
 from ...actors.effects import Deadline
 from ...actors.members import Member
 from ...actors.states import State
+from .facts import Facts
 
 
 class Speaker(Protocol):
@@ -27,13 +28,27 @@ class Speaker(Protocol):
     def client_id(self) -> str: ...
 
 
+MEMBERS_OWN = frozenset({"Heartbeat", "JoinGroup", "OffsetCommit", "SyncGroup"})
+"""Requests that only the member itself makes. A LeaveGroup may be an admin's, a TxnOffsetCommit is a producer's."""
+
+
 class Presence:
-    """Which members have spoken, and on which connections."""
+    """Which members have spoken, and on which connections. ``names``: client, member and instance ids, of all ever."""
 
     def __init__(self) -> None:
+        self.names: set[str] = set()
         self._speakers: dict[tuple[str, str], list[Speaker]] = {}
 
+    def heard(self, facts: Facts, speaker: Speaker) -> None:
+        """A request."""
+        self.names.update((facts.client_id, *facts.members, *facts.instances))
+        if facts.api in MEMBERS_OWN:
+            for group_id in facts.groups:
+                for member_id in facts.members:
+                    self.spoke(group_id, member_id, speaker)
+
     def spoke(self, group_id: str, member_id: str, speaker: Speaker) -> None:
+        self.names.add(member_id)
         speakers = self._speakers.setdefault((group_id, member_id), [])
         if speaker not in speakers:
             speakers[:] = [*(one for one in speakers if one.is_open), speaker]

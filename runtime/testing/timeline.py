@@ -7,8 +7,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from ..embed.admin import ORIGIN
 from .facts import Facts
 
+TESTS_OWN = ORIGIN.client_id
 EVENTS_MAX = 10_000
 """Older ones are forgotten: some megabytes, and more than anybody reads."""
 
@@ -18,11 +20,14 @@ LINES_MAX = 300
 QUIET = frozenset({"ApiVersions", "Fetch", "Heartbeat", "ListOffsets", "Metadata"})
 """Requests that ``text`` leaves out when nothing is wrong with them: there are many, and they say little."""
 
+QUIET_WITHIN = frozenset({"DescribeGroups", "ListGroups", "OffsetFetch"})
+"""The same of what the test itself reads, by ``coordinator.describe`` and the like: often again and again."""
+
 WIDTH_MAX = 24  # of a column
 
 
 class Event(NamedTuple):
-    """``kind``: request, answer, timer, state, member, offsets, fault, clock or node. ``who``: a client's id.
+    """``kind``: request, answer, timer, state, member, offsets, fault, clock, test or node. ``who``: a client's id.
 
     ``at_ms``: the coordinator's time since it was made. ``number`` is the same for a request and its answer, 0 for the
     others. ``is_quiet``: of no interest unless one looks for it.
@@ -69,12 +74,16 @@ class Timeline:
         self.before()
         self._keep(Event(self._now_ms(), kind, group, who, what))
 
+    def begins(self, test: str) -> None:
+        """A test that shares the coordinator with others. On any thread."""
+        self._keep(Event(self._now_ms(), "test", "", "", f"{test} begins"))
+
     def short(self, member_id: str) -> str:
         """A member's short name, "m1"; ``members`` has the whole ones."""
         return self._short.setdefault(member_id, f"m{len(self._short) + 1}")
 
     def _add(self, facts: Facts, kind: str, what: str, number: int, is_wrong: bool = False) -> None:
-        is_quiet = facts.api in QUIET and not is_wrong
+        is_quiet = not is_wrong and (facts.api in QUIET or _is_a_look(facts))
         self._keep(Event(self._now_ms(), kind, ", ".join(facts.groups), facts.client_id, what, number, is_quiet))
 
     def _keep(self, event: Event) -> None:
@@ -99,6 +108,8 @@ class Timeline:
         ``everything``: with heartbeats and fetches that were answered without an error. At most the last ``lines``.
         """
         rows = list(_rows(self.events, everything))
+        if lines < 1:
+            raise ValueError(f"lines={lines}: expected 1 or more")
         dropped = len(rows) - lines
         body = _aligned([("seconds", "group", "client", "what"), *rows[-lines:]])
         head = [f"(the first {dropped} lines are left out)"] if dropped > 0 else []
@@ -109,6 +120,10 @@ class Timeline:
         """All events, for tools: ``{"events": [...], "members": {...}, "forgotten": 0}``."""
         events = [_plain(event) for event in self.events]
         return json.dumps({"events": events, "members": self.members, "forgotten": self._forgotten}, indent=1)
+
+
+def _is_a_look(facts: Facts) -> bool:
+    return facts.client_id == TESTS_OWN and facts.version is None and facts.api in QUIET_WITHIN
 
 
 def said(facts: Facts) -> str:

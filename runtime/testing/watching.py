@@ -12,7 +12,8 @@ from typing import NamedTuple
 from ...actors.classic import ClassicGroup
 from ...actors.group import IDLE, GroupActor
 from ...actors.messages import Append, Expired
-from ...actors.records import GroupRecord, OffsetRecord
+from ...actors.records import GroupRecord, OffsetRecord, TransactionRecord, TransactionValue
+from ...actors.transactions import TransactionState
 from ..mailbox import Mailbox
 from ..node import Node
 from ..trace import Traced
@@ -120,11 +121,18 @@ class Watcher:
         for one in message.entry.records:
             if isinstance(one, GroupRecord) and one.value is None:
                 self._timeline.note("state", "the group is deleted", one.group_id)
+            if isinstance(one, TransactionRecord) and one.value is not None:
+                self._timeline.note("state", f"transaction {one.transactional_id}: {_state_of(one.value)}")
 
 
 def _group_in(mailbox: Mailbox) -> ClassicGroup | None:
     actor = mailbox.actor
     return actor._group if isinstance(actor, GroupActor) else None
+
+
+def _state_of(value: TransactionValue) -> str:
+    """As Kafka writes it, "PrepareAbort"."""
+    return "".join(word.capitalize() for word in TransactionState(value.state).name.split("_"))
 
 
 def _nothing() -> None:

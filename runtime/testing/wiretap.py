@@ -55,16 +55,13 @@ class Wiretap:
 
     def handle(self, call: Call, handle: Callable[[Call], None]) -> None:
         assert isinstance(call, TappedCall), "it was made by ``call``"
-        for group_id in call.facts.groups:
-            for member_id in call.facts.members:
-                self.presence.spoke(group_id, member_id, call.connection)
+        self.presence.heard(call.facts, call.connection)
         call.begin(handle)
 
     def ask(self, node: Node, message: GroupRequest, origin: Origin, reply: ReplyTo) -> None:
         speaker = self._local.setdefault(origin, LocalSpeaker(origin.client_id))
         exchange = LocalExchange(self, node, message, speaker, reply)
-        for member_id in exchange.facts.members:
-            self.presence.spoke(message.group_id, member_id, speaker)
+        self.presence.heard(exchange.facts, speaker)
         exchange.begin()
 
     def gone(self, origin: Origin) -> None:
@@ -149,7 +146,8 @@ class TappedCall(Call):
             self.fail()
 
     def let_out(self) -> None:
-        self._meeting.answered(self._read(self._body))
+        if self.connection.is_open:  # else nobody hears it: the coordinator was killed, or the client is gone
+            self._meeting.answered(self._read(self._body))
         super().reply_bytes(self._body)
 
     def refuse(self, code: Any) -> None:

@@ -156,7 +156,7 @@ async def open_stage(folder: Path, settings: Mapping[str, Any]) -> AsyncIterator
     """A node with the topics that scripts know, stopped at the end."""
     time = ScriptTime()
     node = Node(Settings(**settings), Options(data=folder, sync="none", topics=tuple(TOPICS.items())))
-    node.clock = time  # type: ignore[assignment]
+    node.clock = time
     listening = socket.create_server(("127.0.0.1", 0))
     with patch.object(LoopDispatcher, "new_alarm", lambda _dispatcher, _clock: time):
         await node.start(listening)
