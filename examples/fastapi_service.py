@@ -12,6 +12,7 @@ Tenants come and go while it runs. A new one is dealt out within a second; those
 """
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,6 +21,8 @@ from typing import Annotated, Any
 from fastapi import Depends, FastAPI, HTTPException, Path, Request
 
 import callboard
+
+log = logging.getLogger(__name__)
 
 GROUP = "importers"
 WORKERS = 2
@@ -51,6 +54,12 @@ class Service:
             await share.commit(position, note=f"page {position}")
 
 
+def report(worker: asyncio.Task[None]) -> None:
+    """A task that fails would say so only at the end of the program. The others go on, with its share of the work."""
+    if not worker.cancelled() and (error := worker.exception()) is not None:
+        log.error("a worker has ended", exc_info=error)
+
+
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     async with callboard.Coordinator(
@@ -60,6 +69,8 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     ) as coordinator:
         service = app.state.service = Service(coordinator, ["acme", "zenith", "initech"])
         workers = [asyncio.create_task(service.keep_working()) for _ in range(WORKERS)]
+        for worker in workers:
+            worker.add_done_callback(report)
         try:
             yield
         finally:
@@ -76,8 +87,8 @@ def service_of(request: Request) -> Service:
     return service
 
 
-# Progress lies under the tenant's name, as a topic, where other characters than these would be escaped.
-Name = Annotated[str, Path(pattern="^[A-Za-z0-9-]+$")]
+# A name too long for a share would stop every later change of the list: progress lies under it, as a topic's name.
+Name = Annotated[str, Path(pattern="^[A-Za-z0-9-]+$", max_length=100)]
 Running = Annotated[Service, Depends(service_of)]
 
 
@@ -104,8 +115,8 @@ async def members(service: Running) -> dict[str, list[str]]:
 @app.get("/progress")
 async def progress(service: Running) -> dict[str, str]:
     """How far the work on each tenant is, whoever did it. What is said here outlives every process."""
-    committed = await service.coordinator.offsets(GROUP)
-    return {topic.removeprefix("tenants."): found.metadata for (topic, _), found in sorted(committed.items())}
+    committed = await service.coordinator.progress(GROUP, "tenants")
+    return {str(name): found.metadata for name, found in committed.items()}
 
 
 @app.put("/tenants/{name}")

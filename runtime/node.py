@@ -111,7 +111,8 @@ class Node:
             jobs = self._jobs(offsets_log)
             self._start_actors(offsets_log, folder)
             self._arrival = Arrival(self.groups, self.topics, offsets_log, self.clock)
-            loads_beside = self._has_others and sum(job.log_bytes for job in jobs) > AT_ONCE_BYTES
+            is_large = sum(job.log_bytes for job in jobs) > AT_ONCE_BYTES
+            loads_beside = (self._has_others and is_large) or self.around.load is not None
             if not loads_beside:
                 load_at_once(jobs, self._arrival.take, self.around.disk)
                 await self._arrival.finish(self.transactions)
@@ -193,6 +194,13 @@ class Node:
             ending.callback(self.topics.halt)
             if self._log is not None:
                 ending.callback(self._log.halt)
+
+    def own_files(self) -> list[int]:
+        """Descriptors of what no other process may hold: the listener, the connections, the lock of the folder."""
+        sockets = [] if self._server is None else [listener.fileno() for listener in self._server.sockets]
+        sockets += [connection.fileno() for connection in self.connections]
+        locks = [] if self._folder is None or not self.around.disk.is_real else [self._folder.lock_fd]
+        return [fd for fd in (*sockets, *locks) if fd >= 0]
 
     # In this process -------------------------------------------------------------------------------------------------
 
@@ -318,6 +326,8 @@ class Node:
             segment_ms=settings.log_roll_ms,
             max_message_bytes=settings.message_max_bytes,
             flush_interval_ms=settings.log_flush_interval_ms,
+            checkpoint_bytes=around.checkpoint_bytes,
+            checkpoint_interval_ms=around.checkpoint_interval_ms,
             disk=around.disk,
             clock=around.log_clock,
             threads=around.threads(),
@@ -436,7 +446,7 @@ class Node:
 
     async def _load_beside(self, jobs: list[Job]) -> None:
         try:
-            await load_beside(jobs, self._arrival.take)
+            await (self.around.load or load_beside)(jobs, self._arrival.take)
         except Exception as error:
             log.exception("the log could not be loaded")
             for partition in tuple(self.groups.unserved.loading):

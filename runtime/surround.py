@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import time
 from asyncio import AbstractEventLoop
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..actors.ports import Clock, Random
 from .clock import SystemClock, SystemRandom
 from .dispatcher import Dispatcher, LoopDispatcher
 from .log.disk import Disk
 from .log.threads import Inline, OwnThreads, Threads
+
+if TYPE_CHECKING:
+    from .load_pieces import Job
+    from .loading import Take
 
 MEMORY = Path("/memory")
 """The data folder of a node whose disk is in memory."""
@@ -37,7 +41,8 @@ class Around:
 
     ``log_clock``: monotonic seconds, for what the log does now and then. ``has_children``: whether there may be other
     processes and threads, to load what is large, to compact, and for what blocks; else all of that is done on the loop,
-    and nothing is compacted.
+    and nothing is compacted. ``load``: reads the log while the node serves already, in place of processes beside it.
+    A checkpoint is made when the journal has so many bytes, or after so long.
     """
 
     disk: Disk = field(default_factory=Disk)
@@ -47,6 +52,9 @@ class Around:
     log_clock: Callable[[], float] = time.monotonic
     dispatcher: Callable[[AbstractEventLoop], Dispatcher] = LoopDispatcher
     has_children: bool = True
+    load: Callable[[Sequence[Job], Take], Awaitable[None]] | None = None
+    checkpoint_bytes: int = 64 * 1024 * 1024
+    checkpoint_interval_ms: int = 60_000
 
 
 def in_memory(disk: Disk | None = None) -> Around:

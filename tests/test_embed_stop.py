@@ -188,8 +188,9 @@ def test_members_leave_with_their_coordinator() -> None:
                 await began.wait()
                 around = coordinator.node.around
                 await coordinator.stop()
+                await working  # has come to its end, without an error
                 with pytest.raises(MemberError, match="has left"):
-                    await working
+                    await member.next_work()
             async with Coordinator(around=around) as after:
                 assert (await after.offsets("g"))["wide", 0].offset == 7
                 assert (await after.describe("g")).state == "Empty"

@@ -70,6 +70,16 @@ def test_a_rebalance_that_waits_for_us_ends_it_however_often_we_beat() -> None:
     assert not lease.is_silent(158)
 
 
+def test_a_join_ends_a_rebalance_and_renews_no_session() -> None:
+    """One that is answered at once, since nothing has changed, leaves the coordinator's timer as it is."""
+    lease = Lease(TERMS)
+    lease.calm(100)
+    lease.joined(107)
+    assert lease.deadline_s() == 108
+    lease.heard(160)
+    assert lease.deadline_s() == 107 + TERMS.rebalance_s - TERMS.margin_s
+
+
 def test_there_is_no_lease_before_anything_was_heard() -> None:
     assert Lease(TERMS).deadline_s() < -1e300
 

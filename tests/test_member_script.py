@@ -55,7 +55,7 @@ async def test_a_member_joins_leads_syncs_reads_its_positions_and_leaves() -> No
         assert (await work.commit(work.share("jobs", 1), 8, "half")).durability == "synced"
         assert door.topics == {"jobs": 2}
     kinds = [type(one) for one in door.asked]
-    assert kinds == [JoinGroup, JoinGroup, SyncGroup, OffsetFetch, OffsetCommit, LeaveGroup]
+    assert kinds == [JoinGroup, JoinGroup, Heartbeat, SyncGroup, OffsetFetch, OffsetCommit, LeaveGroup]
     assert door.last(OffsetFetch).require_stable  # what an open transaction is about to change is waited for
     assert work.is_over and work.shares[0].is_lost
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Unpack, get_args
 from weakref import WeakSet
 
 from .. import config
@@ -24,6 +24,7 @@ from ..config import Address, Options, Settings
 from ..errors import StartError
 from ..surround import MEMORY, Around, in_memory
 from .admin import Admin
+from .forked import leave_behind
 
 if TYPE_CHECKING:
     from socket import socket
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ..faulty_disk import FaultyDisk
     from ..member.local import LocalDoor
     from ..member.member import Member
+    from ..member.terms import MemberArguments
     from ..node import Node
     from ..tap import Tap
     from .thread import ThreadCoordinator
@@ -109,10 +111,15 @@ class Coordinator(Admin):
         """Let the members that were made here leave, take nothing new, answer what was decided, sync, close.
 
         What the members work on is cancelled and awaited. It goes on to its end even if whoever waits for it is
-        cancelled. Does nothing where nothing runs.
+        cancelled. Does nothing where nothing runs. RuntimeError from what runs on such work, whose end it awaits.
         """
         if self._node is not None:
             self._present()
+            if any(member.is_run_by(asyncio.current_task()) for member in self._members):
+                raise RuntimeError(
+                    "stop() waits for the end of the work that it is called from: call it behind `async with work`, "
+                    "or from a task that is no handler"
+                )
             await self._to_the_end(self._stop())
 
     async def _stop(self) -> None:
@@ -144,6 +151,8 @@ class Coordinator(Admin):
         synced may be gone too.
         """
         node = self._present()
+        if end not in get_args(End):
+            raise ValueError(f"end {end!r}: expected one of {', '.join(map(repr, get_args(End)))}")
         if end == "power lost" and self._around.disk.is_real:
             raise ValueError("power lost: expected a Coordinator in memory (data=None), not on a real disk")
         if end == "stopped":
@@ -170,6 +179,7 @@ class Coordinator(Admin):
         listening = self._listen()
         node = Node(self._settings, self._options, self._around)
         node.tap = self._tap
+        leave_behind(node)
         try:
             await node.start(listening)
         except BaseException:
@@ -238,10 +248,10 @@ class Coordinator(Admin):
         if self._door is None:
             from ..member.local import LocalDoor
 
-            self._door = LocalDoor(self._node)
+            self._door = LocalDoor(self._node, self._loop)
         return self._door
 
-    def member(self, group: str, **options: Any) -> Member:
+    def member(self, group: str, **options: Unpack[MemberArguments]) -> Member:
         """A member of a group, in this process. See ``Member`` for its options."""
         from ..member.member import Member
 
@@ -275,6 +285,14 @@ def _options(
     """As ``config.load`` makes them of a command line. Raises StartError."""
     if data == "":
         raise StartError("bad data '': expected the path of a folder, '.' for this one, or None to keep all in memory")
+    if not isinstance(topics, Mapping):
+        raise StartError(f"bad topics {topics!r}: expected names and how many partitions, as in {{'jobs': 3}}")
+    if data is not None and not isinstance(data, str | Path):
+        raise StartError(f"bad data {data!r}: expected the path of a folder, or None to keep all in memory")
+    _check_text("listen", listen, "HOST:PORT, as in '127.0.0.1:9092', or None for nobody")
+    _check_text("advertised", advertised, "HOST:PORT, as in 'example.org:9092'")
+    for name in topics:
+        _check_text("topic name", name, "text, as in {'jobs': 3}")
     address = config.DEFAULT_LISTEN if listen is None else config.parse_address("listen", listen)
     return Options(
         listen_host=address.host,
@@ -284,6 +302,11 @@ def _options(
         sync=config.parse_sync(sync),
         topics=tuple(config.check_topic(name, partitions) for name, partitions in topics.items()),
     )
+
+
+def _check_text(what: str, value: object, expected: str) -> None:
+    if value is not None and not isinstance(value, str):
+        raise StartError(f"bad {what} {value!r}: expected {expected}")
 
 
 def _disk_after(around: Around, end: End) -> Any:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from callboard.runtime.errors import StartError as StartError
     from callboard.runtime.member.assignors.base import Assignor as Assignor
     from callboard.runtime.member.blocking import BlockingMember as BlockingMember
+    from callboard.runtime.member.blocking import BlockingShare as BlockingShare
+    from callboard.runtime.member.blocking import BlockingWork as BlockingWork
     from callboard.runtime.member.channel import ChannelLost as ChannelLost
     from callboard.runtime.member.connect import connect as connect
     from callboard.runtime.member.connect import connect_in_thread as connect_in_thread
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "Assignor": "callboard.runtime.member.assignors.base",
     "BlockingMember": "callboard.runtime.member.blocking",
+    "BlockingShare": "callboard.runtime.member.blocking",
+    "BlockingWork": "callboard.runtime.member.blocking",
     "ChannelLost": "callboard.runtime.member.channel",
     "CommitRefused": "callboard.runtime.member.errors",
     "Coordinator": "callboard.runtime.embed.coordinator",

@@ -19,6 +19,8 @@ from .strict import why
 from .tags import skip_tagged_fields, without_unknown_tags
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from ..node import Node
     from ..reply import Reply
 
@@ -71,6 +73,11 @@ class Connection(asyncio.Protocol):
         self._is_closed = False
 
     # From the socket -------------------------------------------------------------------------------------------------
+
+    def fileno(self) -> int:
+        """The socket's descriptor, -1 when it is closed."""
+        own: socket | None = self._transport.get_extra_info("socket")
+        return -1 if own is None else own.fileno()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)

@@ -72,7 +72,7 @@ class DataFolder:
     ) -> None:
         self.path = path
         self._disk = disk or Disk()
-        self._lock_fd = -1
+        self.lock_fd = -1
         try:
             self._refuse_file()
             if self._read_info() is None:
@@ -109,9 +109,9 @@ class DataFolder:
 
     def close(self) -> None:
         """Let another process have the folder. A second call does nothing."""
-        if self._lock_fd != -1:
-            self._disk.close(self._lock_fd)
-            self._lock_fd = -1
+        if self.lock_fd != -1:
+            self._disk.close(self.lock_fd)
+            self.lock_fd = -1
 
     def __enter__(self) -> DataFolder:
         return self
@@ -165,7 +165,7 @@ class DataFolder:
         return self._write_info(info._replace(transactions_partitions=count))
 
     def _lock(self) -> None:
-        self._lock_fd = lock_folder(self._disk, self.path)
+        self.lock_fd = lock_folder(self._disk, self.path)
 
 
 def lock_folder(disk: Disk, path: Path) -> int:

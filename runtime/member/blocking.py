@@ -10,16 +10,21 @@ import asyncio
 import threading
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from random import Random
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
+from ..waiting import LoopClosed, wait_for
 from .channel import Door
-from .errors import MemberError, WorkLost
+from .errors import HasLeft, MemberError, WorkLost
 from .member import Member
+from .terms import MemberArguments
 from .work import Body, Progress, Share, Stage, Work
 
 T = TypeVar("T")
+
+ENDED = "the event loop of this member has ended, and with it the member"
 
 
 class Runner:
@@ -34,11 +39,11 @@ class Runner:
             future = asyncio.run_coroutine_threadsafe(work, self._loop)
         except RuntimeError as error:
             work.close()
-            raise MemberError("the event loop of this member has ended, and with it the member") from error
+            raise MemberError(ENDED) from error
         try:
-            return future.result(timeout_s)
-        except CancelledError as error:
-            raise MemberError("the event loop of this member has ended, and with it the member") from error
+            return wait_for(future, self._loop, timeout_s)
+        except (CancelledError, LoopClosed) as error:
+            raise MemberError(ENDED) from error
         finally:
             future.cancel()  # of use only when we are interrupted or out of time
 
@@ -115,7 +120,7 @@ class BlockingWork:
         return share.commit(position, note)
 
     def __enter__(self) -> Self:
-        self._body = self._runner.run(self._enter())
+        self._body = self._runner.run(self._enter(threading.current_thread()))
         return self
 
     def __exit__(
@@ -125,8 +130,8 @@ class BlockingWork:
         self._runner.run(self._leave(self._body))
         return isinstance(error, WorkLost) and self._work.is_over
 
-    async def _enter(self) -> Body:
-        return self._work.enter(self.lost.set)
+    async def _enter(self, worker: threading.Thread) -> Body:
+        return self._work.enter(self.lost.set, worker)
 
     async def _leave(self, body: Body) -> None:
         self._work.leave(body)
@@ -139,7 +144,13 @@ class BlockingMember:
     """
 
     def __init__(
-        self, door: Door, group: str, *, loop: asyncio.AbstractEventLoop, random: Random | None = None, **options: Any
+        self,
+        door: Door,
+        group: str,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        random: Random | None = None,
+        **options: Unpack[MemberArguments],
     ) -> None:
         self._runner = Runner(loop)
         self._member = Member(door, group, random=random, **options)
@@ -178,13 +189,23 @@ class BlockingMember:
         self.leave()
 
     def leave(self) -> None:
-        """Hand the work back and leave the group."""
-        self._runner.run(self._member.leave())
+        """Hand the work back and leave the group. Raises RuntimeError inside of ``with work:``, whose end it awaits."""
+        self._runner.run(self._leave(threading.current_thread()))
+
+    async def _leave(self, caller: threading.Thread) -> None:
+        if self._member.is_run_by(caller):
+            raise RuntimeError("leave() waits for the end of the `with work:` that it is called in: call it behind")
+        await self._member.leave()
 
     def assignments(self) -> Iterator[BlockingWork]:
-        """A work each time what is held has changed. Raises Fenced and MemberError when the member cannot go on."""
-        while True:
-            yield self.next_work()
+        """A work each time what is held has changed; it ends when the member leaves.
+
+        Raises Fenced and MemberError when the member cannot go on.
+        """
+        with suppress(HasLeft):
+            while True:
+                work = self.next_work()
+                yield work
 
     def next_work(self, timeout_s: float | None = None) -> BlockingWork:
         """The next of ``assignments``. Raises TimeoutError."""

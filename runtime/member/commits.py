@@ -9,6 +9,7 @@ from ...actors.messages import Commit, Committed, OffsetCommit
 from .channel import ChannelLost
 from .errors import CommitRefused, WorkLost, refused
 from .line import Backoff
+from .named import check_text
 from .protocol import Asked, Step, step_after
 from .work import Progress, Share
 
@@ -22,14 +23,15 @@ NO_LEADER_EPOCH = -1
 async def commit(membership: Membership, share: Share, position: int, note: str) -> Progress:
     """See ``Share.commit``."""
     _check(position, note)
-    rows = (Commit(*share.place, position, NO_LEADER_EPOCH, note),)
+    own = sent = share.newest = share.newest[0] + 1, position, note
     backoff: Backoff | None = None
-    while True:
+    while own[0] >= share.kept[0]:
         if share.is_lost or not membership.check_lease():
             raise WorkLost(
                 f"{share!r} is lost, somebody else may work on it already; stop, and go on with the next Work"
             )
         member_id, generation = identity = membership.identity
+        rows = (Commit(*share.place, sent[1], NO_LEADER_EPOCH, sent[2]),)
         request = OffsetCommit(membership.group_id, member_id, membership.options.instance_id, generation, rows)
         try:
             answer: Committed = await membership.beats.ask(request)
@@ -38,14 +40,26 @@ async def commit(membership: Membership, share: Share, position: int, note: str)
         else:
             error = answer.errors[0]
             if error is NO_ERROR:
-                share.position, share.note = position, note
-                return Progress(answer.durability)
+                return _keep(share, sent, Progress(answer.durability))
             step = step_after(Asked.COMMIT, error)
-            if step is Step.FAIL:
+            if step is not Step.FAIL:
+                membership.follow(step, identity, error, "a commit")
+            elif sent is own:
                 raise CommitRefused(refused(f"the commit of {position} for {share!r}", error), error)
-            membership.follow(step, identity, error, "a commit")
+            elif share.newest is sent:
+                share.newest = own
         backoff = backoff or Backoff(membership.random)
         await backoff.wait()
+        sent = share.newest  # which may have been begun since: behind it, ours would take it back
+    return share.kept[1]
+
+
+def _keep(share: Share, sent: tuple[int, int, str], progress: Progress) -> Progress:
+    """One is acknowledged. What was begun before it, and is still on its way, is then acknowledged as well."""
+    if sent[0] >= share.kept[0]:
+        share.kept = sent[0], progress
+        share.position, share.note = sent[1:]
+    return progress
 
 
 def _check(position: object, note: object) -> None:
@@ -53,3 +67,5 @@ def _check(position: object, note: object) -> None:
         raise ValueError(f"position {position!r}: expected a whole number from 0 to 2**63-1, as in share.commit(42)")
     if not isinstance(note, str):
         raise ValueError(f"note {note!r}: expected a string; json.dumps makes one of other values")
+    if not note.isascii():
+        check_text("note", note)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
+from weakref import WeakSet
 
 from .blocking import BlockingMember
 from .member import Member
 from .tcp import TcpDoor
+from .terms import MemberArguments
+
+log = logging.getLogger("callboard.member")
 
 STOP_TIMEOUT_S = 10.0
 """For the loop's thread to end, whose members have left by then."""
@@ -20,23 +25,25 @@ class Connected:
 
     def __init__(self, bootstrap: str) -> None:
         self._door = TcpDoor(bootstrap)
-        self._members: list[Member] = []
+        self._members: WeakSet[Member] = WeakSet()
 
     async def __aenter__(self) -> Self:
         """Raises ChannelLost when nobody is there now, so that a wrong address is told at once."""
-        (await self._door.connect_to_any("callboard")).close()
+        await self._door.knock()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for member in self._members:
-            await member.leave()
+        """Members that are still there leave, all at once."""
+        outcomes = await asyncio.gather(*(member.leave() for member in self._members), return_exceptions=True)
+        for failure in filter(None, outcomes):
+            log.warning("a member could not leave: %r", failure)
 
-    def member(self, group: str, **options: Any) -> Member:
+    def member(self, group: str, **options: Unpack[MemberArguments]) -> Member:
         """A member of a group. See ``Member`` for its options."""
         member = Member(self._door, group, **options)
-        self._members.append(member)
+        self._members.add(member)
         return member
 
 
@@ -58,7 +65,7 @@ class ConnectedThread:
         ready.wait()
         assert self._loop is not None, "the thread has set it"
         try:
-            asyncio.run_coroutine_threadsafe(self._door.connect_to_any("callboard"), self._loop).result().close()
+            asyncio.run_coroutine_threadsafe(self._door.knock(), self._loop).result()
         except BaseException:
             self.close()
             raise
@@ -75,7 +82,7 @@ class ConnectedThread:
             self._loop.call_soon_threadsafe(self._ending.set)
             self._thread.join(STOP_TIMEOUT_S)
 
-    def member(self, group: str, **options: Any) -> BlockingMember:
+    def member(self, group: str, **options: Unpack[MemberArguments]) -> BlockingMember:
         """A member of a group; its work is done on the caller's thread. Options as ``Member``'s."""
         if self._loop is None:
             raise RuntimeError("not connected yet: use it inside of `with callboard.connect_in_thread(...)`")

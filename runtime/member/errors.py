@@ -13,6 +13,10 @@ class MemberError(Exception):
         self.code = code
 
 
+class HasLeft(MemberError):
+    """The member has left by itself: there will be no work any more."""
+
+
 class Fenced(MemberError):
     """Another process has joined with this ``instance_id``; this one must stop. (KIP-345)"""
 

@@ -116,6 +116,14 @@ class Holdings:
         self._end_work()
         self._news.set()
 
+    def is_run_by(self, worker: object) -> bool:
+        """Whether this task or thread works on what is held, or was."""
+        return (
+            worker in self._lingering
+            or (self._work is not None and self._work.is_run_by(worker))
+            or any(worker in share.tasks for share in self.held.values())
+        )
+
     def tell_failures(self) -> None:
         """At the end: what nobody has heard of by ``next_work``."""
         if self._failure is not None:

@@ -25,8 +25,8 @@ class Terms(NamedTuple):
 class Lease:
     """When the work of one member is lost.
 
-    ``heard_s`` is when the last request was sent whose answer shows that we are a member. ``calm_s`` is the same for an
-    answer that shows that no rebalance was under way, so that one that we do not know of began later.
+    ``heard_s`` is when the last request was sent whose answer shows that our session was renewed. ``calm_s`` is the
+    same for an answer that shows that no rebalance was under way, so that one that we do not know of began later.
     """
 
     __slots__ = ("calm_s", "heard_s", "terms")
@@ -38,6 +38,14 @@ class Lease:
     def heard(self, sent_s: float) -> None:
         """We are a member, but a rebalance is under way."""
         self.heard_s = max(self.heard_s, sent_s)
+
+    def joined(self, sent_s: float) -> None:
+        """A rebalance has ended for us. Of the session that says nothing.
+
+        A join or a sync that is answered at once, since nothing has changed, does not renew it, as in Kafka; and nobody
+        can tell it from one that was parked, which does.
+        """
+        self.calm_s = max(self.calm_s, sent_s)
 
     def calm(self, sent_s: float) -> None:
         """We are a member, and nobody waits for us."""

@@ -19,10 +19,14 @@ CLIENT_HOST = "/127.0.0.1"
 
 
 class LocalDoor:
-    """``node``: the coordinator, on this loop; None while there is none. A node closes its channels when it ends."""
+    """``node``: the coordinator; None while there is none. A node closes its channels when it ends.
 
-    def __init__(self, node: Node | None = None) -> None:
+    ``loop``: where it lives, and its members must too; not looked at if None.
+    """
+
+    def __init__(self, node: Node | None = None, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self.node = node
+        self._loop = loop
         self._ids = count()
 
     async def open(self, client_id: str) -> LocalChannel:
@@ -46,6 +50,11 @@ class LocalDoor:
         return {name: len(topic.partitions) for name, topic in found if topic is not None}
 
     def _present(self) -> Node:
+        if self._loop is not None and asyncio.get_running_loop() is not self._loop:
+            raise RuntimeError(
+                "this member was made by a Coordinator of another event loop: use it there, or reach that Coordinator "
+                "with listen='127.0.0.1:0' and callboard.connect(coordinator.bootstrap)"
+            )
         if self.node is None:
             raise ChannelLost("the coordinator is not there; it is being restarted, or was stopped")
         return self.node

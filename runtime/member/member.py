@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
 from random import Random
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 from .channel import Door
 from .commits import commit
+from .errors import HasLeft
 from .membership import Membership
-from .named import find_wanted
+from .named import check_text, find_wanted
 from .terms import MemberArguments, make_options
 from .work import Progress, Share, Work
 
@@ -35,10 +37,12 @@ class Member:
     ) -> None:
         if not isinstance(group, str) or not group:
             raise ValueError(f"group {group!r}: expected a name that is not empty, as in 'resize-images'")
+        check_text("group", group)
         self._options = make_options(options)
         self._membership = Membership(door, group, self._options, self, random or _CHANCE)
         self._refresher: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
+        self._is_entered = False
 
     @property
     def group_id(self) -> str:
@@ -65,9 +69,16 @@ class Member:
         return tuple(self._membership.holdings.held.values())
 
     async def __aenter__(self) -> Self:
-        if self._leaving is not None or self._refresher is not None:
+        if self._leaving is not None or self._is_entered:
             raise RuntimeError("this member was entered before; make another one")
-        wanted = await find_wanted(self._options.resources)
+        self._is_entered = True
+        try:
+            wanted = await find_wanted(self._options.resources)
+        except BaseException:
+            self._is_entered = False
+            raise
+        if self._leaving is not None:
+            raise HasLeft(f"this member of group {self.group_id!r} left before it had begun; make another one")
         self._membership.start(wanted)
         self._refresher = asyncio.get_running_loop().create_task(self._refresh())
         return self
@@ -80,11 +91,18 @@ class Member:
     async def leave(self) -> None:
         """Cancel and await what runs on the work, hand it back, leave the group (a static member does not).
 
-        A second call waits for the first. If the caller is cancelled, it goes on by itself.
+        A second call waits for the first. If the caller is cancelled, it goes on by itself. What runs on the work may
+        call it too: it is cancelled there, and in its cleanup does not wait, since it would wait for its own end.
         """
         if self._leaving is None:
             self._leaving = asyncio.get_running_loop().create_task(self._leave())
-        await asyncio.shield(self._leaving)
+        caller = asyncio.current_task()
+        if caller is None or not caller.cancelling() or not self.is_run_by(caller):
+            await asyncio.shield(self._leaving)
+
+    def is_run_by(self, worker: object) -> bool:
+        """Whether this task or thread works on what the member holds, or held."""
+        return self._membership.holdings.is_run_by(worker)
 
     async def _leave(self) -> None:
         if self._refresher is not None:
@@ -93,21 +111,26 @@ class Member:
         self._membership.holdings.tell_failures()
 
     async def assignments(self) -> AsyncIterator[Work]:
-        """A Work each time what is held has changed, until the member leaves.
+        """A Work each time what is held has changed; it ends when the member leaves.
 
         Raises Fenced and MemberError when it cannot go on, and the errors of tasks that ran on the work.
         """
-        while True:
-            yield await self.next_work()
+        with suppress(HasLeft):
+            while True:
+                work = await self.next_work()
+                yield work
 
     async def next_work(self) -> Work:
-        """The next of ``assignments``."""
+        """The next of ``assignments``. Raises MemberError, too, when the member has left."""
+        if not self._is_entered and self._leaving is None:
+            raise RuntimeError("this member does not take part yet: use it inside of `async with`")
         return await self._membership.holdings.next_work()
 
     async def run(self, handler: Callable[[Share], Coroutine[Any, Any, object]]) -> None:
         """For each share that is acquired a task ``handler(share)``, cancelled and awaited when the share goes.
 
-        Shares that stay are not disturbed. Never returns; an error of a handler is raised, after leaving the group.
+        Shares that stay are not disturbed. Returns when the member leaves; an error of a handler is raised, after
+        leaving the group.
         """
         served: set[Share] = set()
         try:
@@ -115,8 +138,10 @@ class Member:
                 work = await self.next_work()
                 for share in work.shares:
                     if share not in served:
-                        work.create_task(handler(share), share)
+                        work.create_task(_begin(handler, share), share)
                 served = set(work.shares)
+        except HasLeft:
+            return
         finally:
             await self.leave()
 
@@ -139,3 +164,11 @@ class Member:
                 await self._membership.want(wanted)
             except Exception:
                 log.exception("the resources of group %r could not be refreshed; they stay as they are", self.group_id)
+
+
+def _begin(handler: Callable[[Share], Coroutine[Any, Any, object]], share: Share) -> Coroutine[Any, Any, object]:
+    """Raises TypeError for what is no coroutine function."""
+    begun: object = handler(share) if callable(handler) else handler
+    if not asyncio.iscoroutine(begun):
+        raise TypeError(f"handler {handler!r}: expected a coroutine function, as in `async def handle(share): ...`")
+    return begun

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -18,7 +19,7 @@ from ...actors.messages import Heartbeat, Joined, JoinGroup, LeaveGroup, Leaving
 from .assignors.base import Own
 from .assignors.wire import read_assignment
 from .channel import ChannelLost, Door
-from .errors import Fenced, MemberError, refused
+from .errors import Fenced, HasLeft, MemberError, refused
 from .holdings import Holdings
 from .leading import Group, offer, protocol_name
 from .lease import Lease
@@ -91,12 +92,16 @@ class Membership:
     def start(self, wanted: Wanted) -> None:
         """Begin to take part, in the background."""
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._live(wanted)), loop.create_task(self.beat())]
+        works = partial(self._live, wanted), self.beat
+        self._tasks = [loop.create_task(self._or_stop(work)) for work in works]
 
     async def _live(self, wanted: Wanted) -> None:
+        await self.want(wanted)
+        await self.take_part()
+
+    async def _or_stop(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
-            await self.want(wanted)
-            await self.take_part()
+            await work()
         except Exception as error:
             self.stop_with(error)
 
@@ -112,7 +117,7 @@ class Membership:
         held = self.holdings.held
         try:
             await self.holdings.hand_back(tuple(held), self.lease.hand_back_deadline_s())
-            self.holdings.end(MemberError(f"this member of group {self.group_id!r} has left; make another one"))
+            self.holdings.end(HasLeft(f"this member of group {self.group_id!r} has left; make another one"))
             await self._say_good_bye()
         finally:
             self._hang_up()
@@ -141,13 +146,17 @@ class Membership:
 
     async def want(self, wanted: Wanted) -> None:
         """Take part for these resources from now on. Their topics are made first, as soon as a coordinator is there."""
-        new = {topic: number for topic, number in wanted.topics().items() if self._wanted.topics().get(topic) != number}
+        if wanted == self._wanted:
+            return
+        had = self._wanted.topics()
+        new = {topic: number for topic, number in wanted.topics().items() if had.get(topic) != number}
         backoff = Backoff(self.random)
         while new:
             try:
                 await self._door.ensure_topics(new)
                 break
-            except ChannelLost:
+            except ChannelLost as error:
+                log.info("the topics of group %r cannot be made yet: %s; trying again", self.group_id, error)
                 await backoff.wait()
             except CoordinatorError as error:
                 raise MemberError(
@@ -195,7 +204,10 @@ class Membership:
             step = step_after(Asked.JOIN, joined.error)
             if step is Step.GO_ON:
                 self._has_joined(joined, sent_s)
-                return joined
+                if await self._is_sure(self.identity):
+                    self._set_watch()
+                    return joined
+                continue
             if step is Step.COME_WITH_ID:
                 self.identity = joined.member_id, -1
                 continue
@@ -236,8 +248,7 @@ class Membership:
         self.identity = joined.member_id, joined.generation_id
         self.is_leader = joined.leader == joined.member_id
         # The phase ended after the last heartbeat that said it was open, and the next one begins after that.
-        self.lease.calm(max(sent_s, self.lease.heard_s))
-        self._set_watch()
+        self.lease.joined(max(sent_s, self.lease.heard_s))
 
     async def _sync(self, joined: Joined) -> Sequence[Place] | None:
         """What we are assigned; None if there was no answer, or it says to join again."""
@@ -261,7 +272,7 @@ class Membership:
             if step is not Step.REJOIN:
                 await Backoff(self.random).wait()
             return None
-        self.lease.calm(sent_s)
+        self.lease.joined(sent_s)
         self._is_settled = True
         assigned = read_assignment(synced.assignment)
         if assigned is None:
@@ -300,18 +311,38 @@ class Membership:
         identity, held = self.identity, self.holdings.held
         places = [place for place in assigned if place in self._places]
         if len(places) < len(assigned):
-            log.warning("%d places were assigned that this member has no resource for", len(assigned) - len(places))
+            level = logging.INFO if self.is_called else logging.WARNING  # then its names have changed meanwhile
+            log.log(level, "%d places were assigned that this member has no resource for", len(assigned) - len(places))
         self._had = tuple(places), identity[1]
         given = set(places)
         taken = [place for place in held if place not in given]
         await self.holdings.hand_back(taken, self.lease.hand_back_deadline_s())
         await self.holdings.settle(self.lease.hand_back_deadline_s())
         added = [self._new_share(place, identity[1]) for place in places if place not in self.holdings.held]
-        if not await find_positions(self, added) or identity != self.identity or not self.check_lease():
-            return False  # the process may have stood still meanwhile, and somebody else have the work
+        if not await find_positions(self, added) or not await self._is_sure(identity):
+            return False
         self._set_watch()
         self.holdings.acquire(added, identity[1])
         return not taken
+
+    async def _is_sure(self, identity: Identity) -> bool:
+        """Whether we are still that member: the process may have stood still, and somebody else have the work.
+
+        Only a heartbeat says so for sure (``Lease.joined``).
+        """
+        if _now_s() > self.lease.heard_s + self.lease.terms.interval_s and not await self._beat_now():
+            await Backoff(self.random).wait()
+        return identity == self.identity and self.check_lease()
+
+    async def _beat_now(self) -> bool:
+        """Beat once, beside the others. An answer that comes later than a lease lasts would be of no use."""
+        terms = self.lease.terms
+        try:
+            async with asyncio.timeout(terms.session_s - terms.margin_s):
+                return await self._beat_once()
+        except TimeoutError:
+            self.beats.drop()
+            return False
 
     def _new_share(self, place: Place, token: int) -> Share:
         resource, name = self._places[place]

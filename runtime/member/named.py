@@ -30,6 +30,9 @@ PREFIX = "callboard-"
 NAMES_BYTES_MAX = 64 * 1024 * 1024
 """A member's names, unpacked. More is no list that anybody shares out but somebody's bomb."""
 
+STRING_BYTES_MAX = 32_767
+"""Of a string in Kafka's records and requests."""
+
 _PLAIN = re.compile(r"[A-Za-z0-9-]+")
 _ESCAPED = re.compile(r"\.([0-9a-f]{2})")
 _NUMBERED = re.compile(r"[A-Za-z0-9._-]+")
@@ -153,9 +156,23 @@ def check_names(resource: str, names: object) -> tuple[str, ...]:
     return tuple(sorted(set(listed)))  # in this order always: another one, as sets have it, is no change
 
 
+def check_text(what: str, text: object) -> None:
+    """Raises ValueError for what the protocol cannot carry as a string."""
+    if not isinstance(text, str):
+        raise ValueError(f"{what} {text!r}: expected a string")
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{what} {text!r}: expected text, but it has half of a surrogate pair in it") from error
+    if size > STRING_BYTES_MAX:
+        raise ValueError(f"{what} {text[:40]!r}... has {size} bytes; expected at most {STRING_BYTES_MAX}")
+
+
 def check_name(resource: str, name: object) -> None:
     if not isinstance(name, str) or not name:
         raise ValueError(f"resource {resource!r} has the name {name!r}; expected a string that is not empty")
+    if not name.isascii():
+        check_text(f"resource {resource!r}: the name", name)
     size = len(topic_of(resource, name))
     if size > TOPIC_NAME_MAX:
         raise ValueError(

@@ -12,6 +12,7 @@ from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.messages import GroupRequest
 from ..client.frames import ANSWER_BYTES_MAX, API_VERSIONS, SIZE, BadAnswer, common_versions, decode, encode
 from ..config import Address, parse_address
+from ..errors import StartError
 from .channel import ChannelLost
 from .translate import APIS, TRANSLATIONS, error_of
 
@@ -123,6 +124,8 @@ class TcpDoor:
     """
 
     def __init__(self, bootstrap: str) -> None:
+        if not isinstance(bootstrap, str):
+            raise StartError(f"bad bootstrap {bootstrap!r}: expected text, as in '127.0.0.1:9092'")
         self._addresses = tuple(parse_address("bootstrap", part.strip(), 1) for part in bootstrap.split(","))
 
     async def open(self, client_id: str) -> TcpChannel:
@@ -137,6 +140,10 @@ class TcpDoor:
             except ChannelLost as error:
                 failure = error
         raise failure
+
+    async def knock(self) -> None:
+        """Raises ChannelLost when nobody is there."""
+        (await self.connect_to_any("callboard")).close()
 
     async def ensure_topics(self, partitions: Mapping[str, int]) -> None:
         connection = await self.connect_to_any("callboard-topics")
@@ -183,6 +190,7 @@ class TcpChannel:
         """Once, whoever asks at the same time."""
         if self._finding is None:
             self._finding = asyncio.get_running_loop().create_task(self._move_to_coordinator(group_id))
+            self._finding.add_done_callback(_hear)
         await asyncio.wait({self._finding})
         self._finding.result()
 
@@ -201,6 +209,12 @@ class TcpChannel:
         self._is_found = True
 
 
+def _hear(finding: asyncio.Task[None]) -> None:
+    """Whoever asked may have been cancelled, and a failure that nobody hears of is complained about."""
+    if not finding.cancelled():
+        finding.exception()
+
+
 async def connect_to(address: Address, client_id: str) -> Connection:
     """A connection that knows what the other side serves. Raises ChannelLost."""
     loop = asyncio.get_running_loop()
@@ -217,6 +231,8 @@ async def connect_to(address: Address, client_id: str) -> Connection:
         raise ChannelLost(f"cannot reach {address}: no answer within {TIMEOUT_S:g} s") from error
     except OSError as error:
         raise ChannelLost(f"cannot reach {address}: {error.strerror or error}; is a server running there?") from error
+    except UnicodeError as error:
+        raise ChannelLost(f"cannot reach {address}: {address.host!r} is no name of a host: {error}") from error
     connection.versions |= common_versions(served, APIS)
     return connection
 

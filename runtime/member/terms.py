@@ -7,11 +7,12 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Required, TypedDict
 
+from ..config import INT_MAX
 from .assignors.base import Assignor
 from .assignors.table import find_assignor
 from .assignors.user_data import write_weight
 from .lease import Terms
-from .named import Resource, check_resources
+from .named import Resource, check_resources, check_text
 
 HEARTBEATS_A_SESSION = 5
 """A few may be lost before the lease ends."""
@@ -49,11 +50,17 @@ class MemberOptions:
         check_resources(self.resources)
         write_weight(self.weight)
         self.assignors()
-        if self.instance_id is not None and not 1 <= len(self.instance_id) <= INSTANCE_ID_MAX:
+        instance_id = self.instance_id
+        if instance_id is not None and not (isinstance(instance_id, str) and 1 <= len(instance_id) <= INSTANCE_ID_MAX):
             raise ValueError(
-                f"instance_id={self.instance_id!r}: expected 1 to {INSTANCE_ID_MAX} characters that no other member of "
+                f"instance_id={instance_id!r}: expected 1 to {INSTANCE_ID_MAX} characters that no other member of "
                 f"the group has, or None"
             )
+        for what, text in (("instance_id", instance_id), ("client_id", self.client_id)):
+            if text is not None:
+                check_text(what, text)
+        for name in ("heartbeat_interval_ms", "lease_margin_ms"):
+            _check_number(name, getattr(self, name))
         for name in ("session_timeout_ms", "rebalance_timeout_ms", "refresh_interval_ms"):
             _check_ms(name, getattr(self, name))
         self._check_terms()
@@ -75,9 +82,10 @@ class MemberOptions:
     def assignors(self) -> tuple[Assignor, ...]:
         """Raises ValueError for a name that there is not."""
         given = self.assignor
-        several = (given,) if isinstance(given, str | Assignor) else tuple(given)
-        if not several:
-            raise ValueError("assignor=[]: expected at least one, as in assignor='cooperative-sticky'")
+        several = (given,) if isinstance(given, str | Assignor) else given
+        is_list = isinstance(several, Sequence) and len(several) > 0
+        if not is_list or not all(isinstance(one, str | Assignor) for one in several):
+            raise ValueError(f"assignor={given!r}: expected at least one, as in assignor='cooperative-sticky'")
         return tuple(find_assignor(one) for one in several)
 
     def terms(self) -> Terms:
@@ -118,5 +126,10 @@ def make_options(arguments: MemberArguments) -> MemberOptions:
 
 
 def _check_ms(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name}={value!r}: expected a whole number of milliseconds, 1 or more")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= INT_MAX:
+        raise ValueError(f"{name}={value!r}: expected a whole number of milliseconds, 1 to {INT_MAX}")
+
+
+def _check_number(name: str, value: object) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise ValueError(f"{name}={value!r}: expected a number of milliseconds, or None for a fifth of the session")

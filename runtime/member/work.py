@@ -55,7 +55,7 @@ class Share:
 
     __slots__ = (
         *("_gone", "_over", "_owner", "_stage", "watch"),
-        *("name", "note", "place", "position", "resource", "tasks", "token"),
+        *("kept", "name", "newest", "note", "place", "position", "resource", "tasks", "token"),
     )
 
     def __init__(self, owner: Owner, resource: str, name: int | str, place: Place, token: int) -> None:
@@ -71,6 +71,8 @@ class Share:
         self._over: asyncio.Event | None = None
         self._gone: asyncio.Event | None = None
         self.watch: Callable[[Stage], None] | None = None  # hears of every move
+        self.newest = 0, 0, ""  # the commit that was begun last: its number, position and note
+        self.kept = 0, Progress("")  # the number of the newest that was acknowledged, and what became of it
 
     def __repr__(self) -> str:
         return f"Share({self.resource!r}, {self.name!r}, token={self.token}, {self._stage.name.lower()})"
@@ -111,8 +113,8 @@ class Share:
     def commit(self, position: int, note: str = "") -> Coroutine[Any, Any, Progress]:
         """To be awaited: keep how far the work has come, durably; whoever gets the share next begins there.
 
-        Tries again through rebalances and restarts of the coordinator, as long as the share is held. Raises WorkLost,
-        CommitRefused, ValueError.
+        Tries again through rebalances and restarts of the coordinator, as long as the share is held. Of several at a
+        time the one that was begun last counts. Raises WorkLost, CommitRefused, ValueError.
         """
         return self._owner.commit(self, position, note)
 
@@ -132,13 +134,17 @@ class Share:
 
 
 class Body:
-    """Somebody who works on a Work, and says when done: the body of an ``async with``, or a thread."""
+    """Somebody who works on a Work, and says when done: the body of an ``async with``, or a thread.
 
-    __slots__ = ("done", "stop")
+    ``worker``: the task or the thread.
+    """
 
-    def __init__(self, stop: Callable[[], object], done: asyncio.Future[None]) -> None:
+    __slots__ = ("done", "stop", "worker")
+
+    def __init__(self, stop: Callable[[], object], done: asyncio.Future[None], worker: object) -> None:
         self.stop = stop
         self.done = done
+        self.worker = worker
 
 
 class Work:
@@ -200,9 +206,9 @@ class Work:
             return
         self._owner.has_failed(error)
 
-    def enter(self, stop: Callable[[], object]) -> Body:
+    def enter(self, stop: Callable[[], object], worker: object) -> Body:
         """Somebody begins to work on it. ``stop`` is called when it is over, at once if it is; ``done`` is awaited."""
-        body = Body(stop, asyncio.get_running_loop().create_future())
+        body = Body(stop, asyncio.get_running_loop().create_future(), worker)
         self.bodies.append(body)
         if self.is_over:
             stop()
@@ -224,6 +230,14 @@ class Work:
             body.stop()
         for task in tuple(self.tasks):
             task.cancel()
+
+    def is_run_by(self, worker: object) -> bool:
+        """Whether this task or thread works on it, or on one of its shares."""
+        return (
+            any(body.worker is worker for body in self.bodies)
+            or worker in self.tasks
+            or any(worker in share.tasks for share in self.shares)
+        )
 
     def unfinished(self) -> set[asyncio.Future[Any]]:
         """What has not ended yet of this work itself."""
@@ -254,7 +268,7 @@ class _Entered:
         self._cancelling = task.cancelling()
         self._is_stopped = False
         self._work = work
-        self._body = work.enter(self._stop)
+        self._body = work.enter(self._stop, task)
 
     def _stop(self) -> None:
         self._is_stopped = True

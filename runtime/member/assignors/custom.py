@@ -24,11 +24,13 @@ class Custom(Assignor):
     """See ``Assignor.of``."""
 
     def __init__(self, name: str, function: Function, cooperative: bool) -> None:
-        if not name or name in TAKEN or name.startswith(OURS):
+        if not isinstance(name, str) or not name or name in TAKEN or name.startswith(OURS):
             raise ValueError(
                 f"an assignor of one's own cannot be called {name!r}: members agree on the name, so it must be one "
                 f"that stands for this function alone (not empty, not {', '.join(TAKEN)}, not {OURS}...)"
             )
+        if not callable(function):
+            raise ValueError(f"assignor {name!r}: {function!r} is no function of (partitions, members)")
         self.name = name
         self.is_cooperative = cooperative
         self._function = function

@@ -76,5 +76,5 @@ def read_weight(data: bytes) -> float:
     return weight if is_weight(weight) else NO_WEIGHT
 
 
-def is_weight(weight: float) -> bool:
-    return WEIGHT_MIN <= weight <= WEIGHT_MAX
+def is_weight(weight: object) -> bool:
+    return isinstance(weight, int | float) and not isinstance(weight, bool) and WEIGHT_MIN <= weight <= WEIGHT_MAX

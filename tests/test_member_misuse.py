@@ -1,0 +1,347 @@
+"""What people do with members that nobody meant: each is answered with an error that helps, and nothing hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import weakref
+from concurrent.futures import Future
+from random import Random
+from typing import Any
+
+import pytest
+from door import on_a_loop
+from member_helpers import GROUP, ScriptedDoor, held, in_virtual_time, never, until
+
+import callboard
+from callboard.actors.errors import ErrorCode
+from callboard.actors.messages import Heartbeat, OffsetCommit
+from callboard.runtime import waiting
+from callboard.runtime.member import named
+from callboard.runtime.member.blocking import BlockingMember
+from callboard.runtime.member.connect import Connected, ConnectedThread
+from callboard.runtime.member.errors import CommitRefused, MemberError
+from callboard.runtime.member.member import Member
+from callboard.runtime.member.tcp import TcpDoor
+from callboard.runtime.member.work import Share
+
+
+def a_member(door: ScriptedDoor, **options: Any) -> Member:
+    return Member(door, GROUP, random=Random(1), **{"resources": {"jobs": 2}, **options})
+
+
+# Several commits of one share ----------------------------------------------------------------------------------------
+
+
+@in_virtual_time
+async def test_a_commit_that_is_tried_again_does_not_take_back_a_later_one() -> None:
+    """Else 6 would be acknowledged, and the next owner begin at 5."""
+    door = ScriptedDoor()
+    async with a_member(door) as member:
+        share = (await held(member, 2)).shares[0]
+        door.then(OffsetCommit, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE)
+        earlier = asyncio.create_task(share.commit(5))
+        await asyncio.sleep(0)
+        assert (await share.commit(6, "six")).durability == "synced"
+        assert (await earlier).durability == "synced"
+        assert [one.commits[0].offset for one in door.asked if isinstance(one, OffsetCommit)] == [5, 6]
+        assert (share.position, share.note) == (6, "six")
+
+
+@in_virtual_time
+async def test_a_commit_that_is_tried_again_behind_a_later_one_repeats_that() -> None:
+    """The later one is on its way, and may be there before or behind."""
+    door = ScriptedDoor()
+    async with a_member(door) as member:
+        share = (await held(member, 2)).shares[0]
+        door.then(OffsetCommit, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, slow := never())
+        earlier, later = asyncio.create_task(share.commit(5)), asyncio.create_task(share.commit(6))
+        await earlier
+        assert door.last(OffsetCommit).commits[0].offset == 6
+        slow.set_result(ErrorCode.NONE)
+        await later
+        assert share.position == 6
+
+
+@in_virtual_time
+async def test_a_later_commit_that_is_refused_takes_no_earlier_one_with_it() -> None:
+    door = ScriptedDoor()
+    async with a_member(door) as member:
+        share = (await held(member, 2)).shares[0]
+        too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
+        door.then(OffsetCommit, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, too_large, too_large, ErrorCode.NONE)
+        earlier = asyncio.create_task(share.commit(5))
+        await asyncio.sleep(0)
+        with pytest.raises(CommitRefused, match="too long"):
+            await share.commit(6, "a long story")
+        await earlier
+        assert door.last(OffsetCommit).commits[0].offset == share.position == 5
+
+
+# Leaving -------------------------------------------------------------------------------------------------------------
+
+
+@in_virtual_time
+async def test_a_handler_that_leaves_while_it_is_cleaned_up_does_not_wait_for_itself() -> None:
+    door = ScriptedDoor()
+    member = a_member(door)
+    left = []
+
+    async def handler(share: Share) -> None:
+        try:
+            await asyncio.sleep(1e6)
+        finally:
+            await member.leave()
+            left.append(share.name)
+
+    async with member:
+        running = asyncio.create_task(member.run(handler))
+        await until(lambda: len(member.shares) == 2)
+        await asyncio.sleep(0)
+        began_s = asyncio.get_running_loop().time()
+        await member.leave()
+        await running
+    assert sorted(left) == [0, 1]
+    assert asyncio.get_running_loop().time() - began_s < 1  # by the virtual clock
+
+
+@in_virtual_time
+async def test_assignments_and_run_end_when_the_member_leaves() -> None:
+    """An error would be one that nobody can do anything about, and nobody hears of a task's at the end of a program."""
+    async with a_member(ScriptedDoor()) as member:
+        looking = asyncio.create_task(_all_of(member))
+        await until(lambda: len(member.shares) == 2)
+        await member.leave()
+        assert await looking == 1
+        await member.run(_handle)
+        with pytest.raises(MemberError, match="has left"):
+            await member.next_work()
+
+
+async def _all_of(member: Member) -> int:
+    return len([work async for work in member.assignments()])
+
+
+async def _handle(share: Share) -> None: ...
+
+
+@in_virtual_time
+async def test_a_member_that_left_while_its_resources_were_asked_for_does_not_begin() -> None:
+    asked = asyncio.Event()
+
+    async def ask() -> int:
+        asked.set()
+        await asyncio.sleep(1)
+        return 2
+
+    door = ScriptedDoor()
+    member = a_member(door, resources={"jobs": ask})
+    entering = asyncio.create_task(member.__aenter__())
+    await asked.wait()
+    with pytest.raises(RuntimeError, match="entered before"):  # at the same time
+        await member.__aenter__()
+    await member.leave()
+    with pytest.raises(MemberError, match="left before"):
+        await entering
+    assert not door.asked
+
+
+@on_a_loop
+async def test_members_that_have_left_are_forgotten() -> None:
+    async with (
+        callboard.Coordinator(listen="127.0.0.1:0") as coordinator,
+        callboard.connect(coordinator.bootstrap) as remote,
+    ):
+        gone = []
+        for source in (coordinator, remote):
+            async with source.member("g", resources={"jobs": 1}) as member:
+                await member.next_work()
+            gone.append(weakref.ref(member))
+        del member
+        await asyncio.sleep(0)
+        gc.collect()
+        assert [one() for one in gone] == [None, None]
+
+
+@on_a_loop
+async def test_members_of_a_connection_leave_together_at_its_end() -> None:
+    async with callboard.Coordinator(listen="127.0.0.1:0") as coordinator:
+        async with callboard.connect(coordinator.bootstrap) as remote:
+            members = [remote.member("g", resources={"jobs": 2}) for _ in range(2)]
+            for member in members:
+                await member.__aenter__()
+                await member.next_work()
+        assert (await coordinator.describe("g")).state == "Empty"
+        assert [member.shares for member in members] == [(), ()]
+
+
+def test_a_thread_does_not_leave_inside_of_its_work() -> None:
+    """It would wait for its own end, as long as a rebalance may take."""
+    with callboard.Coordinator.in_thread() as coordinator, coordinator.member("g", resources={"jobs": 1}) as member:
+        for work in member.assignments():
+            with work, pytest.raises(RuntimeError, match="call it behind"):
+                member.leave()
+            member.leave()  # and that ends the loop
+
+
+# Wrong from the beginning --------------------------------------------------------------------------------------------
+
+
+@in_virtual_time
+async def test_a_member_that_nobody_entered_says_so() -> None:
+    member = a_member(ScriptedDoor())
+    with pytest.raises(RuntimeError, match="async with"):
+        await member.next_work()
+
+
+@in_virtual_time
+@pytest.mark.parametrize("handler", [lambda share: None, 5], ids=["function", "number"])
+async def test_a_handler_that_is_no_coroutine_function_is_named(handler: Any) -> None:
+    async with a_member(ScriptedDoor()) as member:
+        with pytest.raises(TypeError, match="async def handle"):
+            await member.run(handler)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"assignor": None}, "at least one"),
+        ({"assignor": [3]}, "at least one"),
+        ({"instance_id": 5}, "1 to 249 characters"),
+        ({"client_id": 5}, "client_id 5: expected a string"),
+        ({"client_id": "\ud800"}, "surrogate"),
+        ({"weight": "heavy"}, "a weight of 'heavy'"),
+        ({"heartbeat_interval_ms": "1"}, "a number of milliseconds"),
+        ({"lease_margin_ms": [1]}, "a number of milliseconds"),
+        ({"rebalance_timeout_ms": 2**31}, "1 to 2147483647"),
+        ({"resources": {"tenants": ["\ud800"]}}, "surrogate"),
+        ({"resources": {"tenants": lambda: ["\ud800"]}, "group": "\ud800"}, "surrogate"),
+        ({"group": "g" * 40_000}, "at most 32767"),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, Any], expected: str) -> None:
+    given = {"group": GROUP, "resources": {"jobs": 1}, **options}
+    with pytest.raises(ValueError, match=expected):
+        Member(ScriptedDoor(), **given)
+
+
+@pytest.mark.parametrize(("name", "function"), [(3, dict), ("mine", "no function")])
+def test_an_assignor_of_ones_own_is_a_name_and_a_function(name: Any, function: Any) -> None:
+    with pytest.raises(ValueError, match=repr(name)):
+        callboard.Assignor.of(name, function)
+
+
+@pytest.mark.parametrize("bootstrap", [9092, ["127.0.0.1:9092"], None])
+def test_an_address_is_text(bootstrap: Any) -> None:
+    for connect in (callboard.connect, callboard.connect_in_thread):
+        with pytest.raises(callboard.StartError, match="bad bootstrap"):
+            connect(bootstrap)
+
+
+@on_a_loop
+async def test_a_name_that_no_host_can_have_is_a_lost_channel() -> None:
+    with pytest.raises(callboard.ChannelLost, match=r"'a\.\.b' is no name of a host"):
+        async with callboard.connect("a..b:9092"):
+            pass
+
+
+@in_virtual_time
+async def test_half_of_a_surrogate_pair_is_no_note() -> None:
+    async with a_member(ScriptedDoor()) as member:
+        share = (await held(member, 2)).shares[0]
+        with pytest.raises(ValueError, match="surrogate"):
+            await share.commit(1, "\ud800")
+        await share.commit(1, "ümlaut 🦊")
+
+
+def test_type_checkers_know_the_options_of_every_member() -> None:
+    for kind in (callboard.Coordinator, callboard.ThreadCoordinator, Connected, ConnectedThread):
+        assert inspect.signature(kind.member).parameters["options"].annotation == "Unpack[MemberArguments]", kind
+    for twin in (Member, BlockingMember):
+        assert inspect.signature(twin).parameters["options"].annotation == "Unpack[MemberArguments]", twin
+
+
+# What must not hang, or cost too much --------------------------------------------------------------------------------
+
+
+@in_virtual_time
+async def test_an_error_in_the_heartbeats_is_told() -> None:
+    """Without them the member would lose its work again and again, and nobody knew why."""
+    door = ScriptedDoor()
+    async with a_member(door) as member:
+        await held(member, 2)
+        door.then(Heartbeat, ZeroDivisionError("in a door"))
+        with pytest.raises(ZeroDivisionError):
+            await member.next_work()
+
+
+@in_virtual_time
+async def test_a_change_of_a_long_list_costs_as_much_as_the_list_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was the square of it, and stood still for seconds with a few hundred names."""
+    calls = 0
+
+    def counted(resource: str, name: str, topic_of: Any = named.topic_of) -> Any:
+        nonlocal calls
+        calls += 1
+        return topic_of(resource, name)
+
+    monkeypatch.setattr(named, "topic_of", counted)
+    names = [f"tenant-{number}" for number in range(400)]
+    door = ScriptedDoor()
+    async with a_member(door, resources={"tenants": lambda: names}, refresh_interval_ms=100) as member:
+        await held(member, 400)
+        calls = 0
+        names.append("one-more")
+        await held(member, 401)
+        assert calls < 50 * len(names)
+
+
+def test_who_waits_for_a_loop_that_was_closed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a loop is given in the moment in which it closes is never run."""
+    monkeypatch.setattr(waiting, "LOOK_S", 0.01)
+    loop = asyncio.new_event_loop()
+    never_done: Future[None] = Future()
+    with pytest.raises(TimeoutError):
+        waiting.wait_for(never_done, loop, 0.02)
+    loop.close()
+    with pytest.raises(waiting.LoopClosed):
+        waiting.wait_for(never_done, loop)
+
+
+def test_an_error_that_is_a_timeout_is_not_taken_for_waiting() -> None:
+    failed: Future[None] = Future()
+    failed.set_exception(TimeoutError("its own"))
+    loop = asyncio.new_event_loop()
+    with pytest.raises(TimeoutError, match="its own"):
+        waiting.wait_for(failed, loop)
+    loop.close()
+
+
+def test_a_connection_of_threads_is_clean_in_asyncios_debug_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There whatever is done to a loop from another thread is an error."""
+    monkeypatch.setenv("PYTHONASYNCIODEBUG", "1")
+    with (
+        callboard.Coordinator.in_thread(listen="127.0.0.1:0") as coordinator,
+        callboard.connect_in_thread(coordinator.bootstrap) as remote,
+        remote.member("g", resources={"jobs": 1}) as member,
+    ):
+        assert member.next_work(20).shares[0].commit(1).durability == ""
+
+
+@on_a_loop
+async def test_who_is_cancelled_while_the_coordinator_is_looked_for_leaves_no_complaint() -> None:
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    async with callboard.Coordinator(listen="127.0.0.1:0") as coordinator:
+        channel = await TcpDoor(coordinator.bootstrap).open("one")
+        asking = asyncio.create_task(channel.ask(Heartbeat("g", "nobody", None, 1)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        asking.cancel()
+        channel.close()
+        await asyncio.wait({asking})
+        del asking, channel
+        await asyncio.sleep(0)
+        gc.collect()
+    assert complaints == []
