@@ -19,7 +19,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
@@ -153,11 +153,19 @@ class FaultyDisk(Disk):
             found._names = self._names.after_power_loss(self._random, chance, self._file_that_arrived)
             return found
 
-    def kill(self) -> FaultyDisk:
-        """The disk as the next process finds it when only this one died: all is there, and no more is durable."""
+    def kill(self, others: Collection[int] = ()) -> FaultyDisk:
+        """The disk as the next process finds it when only this one died: all is there, and no more is durable.
+
+        ``others``: descriptors of processes that live on; they are good on the disk that is found.
+        """
         with self._guard:
             found = self._successor()
             found._names = self._names
+            found._next_fd = self._next_fd
+            for fd in others:
+                opened = found._open[fd] = self._opened(fd)
+                if self._locks.get(opened.file) is opened:
+                    found._locks[opened.file] = opened
             return found
 
     @property

@@ -24,7 +24,7 @@ NO_PROCESS: Any = None
 
 
 class Story:
-    """Events in their order: each of them is written as it would be seen at the coordinator."""
+    """Events in their order, a second apart: each of them is written as it would be seen at the coordinator."""
 
     def __init__(self) -> None:
         self.checker = RegisterChecker()
@@ -34,13 +34,13 @@ class Story:
     def begins(self, name: str, message: Any) -> None:
         self._events += 1
         self._open[name] = exchange = Exchange(self._events, name, NO_PROCESS, 1, message, 0.0)
-        exchange.arrived_at = self._events
+        exchange.arrived_at = exchange.arrived_s = self._events
         self.checker.arrived(exchange)
 
     def ends(self, name: str, answer: Any) -> None:
         self._events += 1
         exchange = self._open.pop(name)
-        exchange.answered_at, exchange.answer = self._events, answer
+        exchange.answered_at, exchange.answered_s, exchange.answer = self._events, self._events, answer
         self.checker.answered(exchange)
 
     def commit(self, offset: int, error: ErrorCode = NONE, name: str = "c") -> None:
@@ -145,3 +145,46 @@ def test_a_deletion_is_a_commit_of_nothing(story: Story) -> None:
     story.ends("d", NONE)
     story.fetch(1)
     assert "had committed None after it" in (story.checker.wrong() or "")
+
+
+def test_what_is_old_may_be_gone_and_what_is_not_may_not() -> None:
+    for retention_s, is_right in ((2, True), (20, False)):
+        story = Story()
+        story.checker.retention_s = retention_s
+        story.commit(5)
+        story.fetch(5)
+        story.fetch(-1)
+        assert (story.checker.wrong() is None) is is_right
+
+
+def test_what_is_gone_does_not_come_back() -> None:
+    story = Story()
+    story.checker.retention_s = 2
+    story.commit(5)
+    story.fetch(-1)
+    assert story.checker.wrong() is None
+    story.fetch(5)
+    assert "again" in str(story.checker.wrong())
+
+
+def test_a_deleted_topic_takes_what_was_committed_before_and_nothing_later() -> None:
+    story = Story()
+    story.commit(5)
+    story.checker.topic_deleted("t", story._events)
+    story.fetch(5)  # it takes a while
+    story.fetch(-1)
+    assert story.checker.wrong() is None
+    story.commit(6)
+    story.fetch(-1)
+    assert "committed (6, '') after it" in str(story.checker.wrong())
+
+
+def test_after_a_loss_what_was_found_counts() -> None:
+    story = Story()
+    story.commit(5)
+    story.fetch(5)
+    assert story.checker.begin_anew({}) is None
+    story.fetch(-1)
+    assert story.checker.wrong() is None
+    story.fetch(5)
+    assert story.checker.wrong() is not None

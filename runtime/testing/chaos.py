@@ -23,6 +23,10 @@ CHANGES_MAX = 40  # of the disk until the power goes, when it goes in the middle
 ROOM_BYTES = 3000  # that a full disk may still have
 WHILE_FULL_S = 3.0
 LOSS = 0.1
+ALL_AT_ONCE, ALONE = 0.2, 0.7  # how often compaction is one step, and how often no more than one is under way
+COMPACTION_DIES = 0.2
+TOMBSTONES_MS = (0, 3000)  # how long they are kept
+GRACE_MS = (0, 3000)  # for those who read files that compaction has replaced
 
 DISK_ERRORS = (("sync", errno.EIO), ("write", errno.EIO), ("read", errno.EIO), ("write", 0), ("write", 0))
 """Operations and what becomes of them; 0: they are short, which is no error, and must be seen."""
@@ -35,7 +39,8 @@ class Chaos:
 
     def __init__(self, sim: Sim, more: Mapping[str, Action] | None = None) -> None:
         self._sim = sim
-        self._draw = random.Random(sim.random.random())
+        self._plan = random.Random(sim.random.random())
+        self._draw = self._plan  # then each action's own: one that is left out draws nothing away from the others
         self._more = dict(more or {})
 
     def actions(self) -> dict[str, Action]:
@@ -55,15 +60,16 @@ class Chaos:
             **self._more,
         }
 
-    async def run(self, seconds: float, only: tuple[str, ...] = ()) -> None:
-        """For so long. ``only``: names of actions; all by default."""
-        sim, draw = self._sim, self._draw
+    async def run(self, seconds: float, only: tuple[str, ...] = (), pause_s: float | None = None) -> None:
+        """For so long. ``only``: names of actions; all by default. ``pause_s``: between two, at most."""
+        sim, draw = self._sim, self._plan
         actions = {name: action for name, action in self.actions().items() if not only or name in only}
-        pause_s = draw.choice(PAUSE_S)
+        pause_s = draw.choice(PAUSE_S) if pause_s is None else pause_s
         end_s = sim.now_s + seconds
         while sim.now_s < end_s:
             await sim.sleep(draw.random() * pause_s)
             name = draw.choice(list(actions))
+            self._draw = random.Random(draw.random())
             if sim.faults.permits(name):
                 waits = actions[name]()
                 if waits is not None:
@@ -116,7 +122,16 @@ class Chaos:
         network.loss = 0.0 if network.loss else LOSS * self._draw.random()
 
     async def compact(self) -> None:
-        self._sim.compact()
+        """At once, or by one or two processes beside the coordinator, which may die too."""
+        sim, draw = self._sim, self._draw
+        way = draw.random()
+        if way < ALL_AT_ONCE:
+            sim.compact()
+            return
+        for _ in range(1 if way < ALONE else 2):
+            sim.coordinator.compact_beside(draw.choice(TOMBSTONES_MS), draw.choice(GRACE_MS))
+        if draw.random() < COMPACTION_DIES:
+            sim.loop.call_later(draw.random(), sim.coordinator.kill_beside)
 
     async def full_disk(self) -> None:
         """Room for a little more; then there is room again."""

@@ -8,7 +8,7 @@ and in time. ``registers.py`` judges commits, ``holders.py`` who works on what.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from math import inf
 from typing import Any
 
@@ -24,6 +24,7 @@ from ...actors.messages import (
     Synced,
     SyncGroup,
 )
+from ...actors.offsets import GroupData
 from .history import Exchange, Listener
 
 
@@ -62,27 +63,51 @@ class GroupSeen:
 
 
 class GenerationChecker(Listener):
-    """``fail`` is called with a sentence. ``restarted``: the coordinator lives again."""
+    """``fail`` is called with a sentence. ``restarted``: the coordinator lives again.
 
-    def __init__(self, fail: Fail) -> None:
+    While it is loading (``is_loading``) any heartbeat is answered with NONE, as by Kafka.
+    """
+
+    def __init__(self, fail: Fail, is_loading: Callable[[], bool] = lambda: False) -> None:
         self._fail = fail
+        self._is_loading = is_loading
+        self._in_the_dark: set[Exchange] = set()  # heartbeats that came while it loaded
         self._groups: dict[str, GroupSeen] = defaultdict(GroupSeen)
         self._asked_joins: dict[Exchange, None] = {}
 
     def restarted(self) -> None:
         for group in self._groups.values():
             group.begin_anew()
+        self._in_the_dark.clear()
+
+    def lost(self, exchange: Exchange) -> None:
+        self._in_the_dark.discard(exchange)
+
+    def forget_newer(self, groups: Mapping[str, GroupData]) -> None:
+        """Power was lost where that may take what was answered: each group is in the generation that was found."""
+        for group_id, group in self._groups.items():
+            found = groups.get(group_id)
+            generation = -1 if found is None or found.value is None else found.value.generation
+            for newer in [one for one in group.synced if one > generation]:
+                group.synced.pop(newer)
+                group.first_synced_at.pop(newer, None)
+            group.newest_durable = min(group.newest_durable, generation)
 
     def arrived(self, exchange: Exchange) -> None:
         message = exchange.message
         if isinstance(message, SyncGroup) and message.assignments:
             self._groups[message.group_id].offered[message.generation_id].append(dict(message.assignments))
+        elif isinstance(message, Heartbeat) and self._is_loading():
+            self._in_the_dark.add(exchange)
 
     def answered(self, exchange: Exchange) -> None:
         message, answer = exchange.message, exchange.answer
         match message:
             case Heartbeat() if answer is ErrorCode.NONE:
-                self._heard(exchange, message)
+                if exchange in self._in_the_dark:
+                    self._in_the_dark.remove(exchange)
+                else:
+                    self._heard(exchange, message)
             case OffsetCommit() if message.generation_id >= 0:
                 if isinstance(answer, Committed) and ErrorCode.NONE in answer.errors:
                     self._heard(exchange, message)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -19,6 +19,7 @@ import pykka
 
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.group import GroupActor
+from ...actors.messages import SettingsChanged, TopicsDeleted
 from ...actors.offsets import GroupData
 from ...actors.transaction_messages import (
     AddOffsets,
@@ -27,17 +28,22 @@ from ...actors.transaction_messages import (
     InitProducerId,
     VerifyPartitions,
 )
-from ..config import Options, Settings
+from ..config import Options, Settings, Sync
 from ..faulty_disk import FaultyDisk, PowerLoss
+from ..load_pieces import Job
+from ..loading import Take, load_at_once
 from ..log.compaction.garbage import tidy
 from ..log.compaction.swap import Settings as CompactSettings
 from ..log.compaction.swap import compact
+from ..log.disk import Disk
+from ..log.errors import DamagedBatch
 from ..log.partition import TOPIC, TRANSACTIONS_TOPIC, folder_name
 from ..logtools.verify import Replay, differences, state_of
 from ..member.channel import ChannelLost
 from ..node import Node
 from ..reply import Reply
 from ..surround import Around, Origin
+from .beside import Beside
 from .dispatcher import LoopThreads, SeededDispatcher
 from .history import History
 from .loop import LoopClock, Process, VirtualLoop
@@ -46,6 +52,17 @@ DATA = Path("/data")
 HOST = "/127.0.0.1"
 TRANSACTION_REQUESTS = (InitProducerId, AddPartitions, AddOffsets, VerifyPartitions, EndTransaction)
 COMPACT_CHUNK_BYTES = 4096  # small, so that small logs meet the edges of chunks
+COMPACT_BYTES = 1500  # of the files that compaction makes
+BESIDE_MS = (0.1, 3.0, 50.0)  # between two turns of a process beside the coordinator, at most
+BESIDE_STEPS = 6  # of the disk in one turn, at most
+
+CHECKPOINT_BYTES = (400, 4000, 1 << 26)
+CHECKPOINT_INTERVAL_MS = (300, 4000, 60_000)
+"""How often the log makes a checkpoint, drawn for each life: several times a second, or never in so short a life."""
+
+LOADS_BESIDE_CHANCE = 0.4
+LOAD_PIECE_S = 0.5
+"""How long it takes, at most, until the next piece of the log is loaded, where the coordinator serves meanwhile."""
 
 
 class DrawnIds:
@@ -97,6 +114,29 @@ class Life:
         elif len(topic.partitions) < count:
             topics.grow(topic, count)
 
+    def delete_topic(self, name: str) -> bool:
+        """As a request would; whether there was one, and it is gone."""
+        try:
+            if self.node.topics.get(name) is None:
+                return False
+            self.node.topics.delete(name)
+        except PowerLoss:
+            self._power_gone()
+            return False
+        self.node.groups.coordinator.tell(TopicsDeleted(frozenset((name,))))
+        return True
+
+    def set(self, **settings: int | bool) -> bool:
+        """Change settings as an admin does; whether that is certain."""
+        configs = self.node.configs
+        try:
+            configs.change({**configs.broker, **settings}, configs.all_brokers)
+        except PowerLoss:
+            self._power_gone()
+            return False
+        self.node.groups.coordinator.tell(SettingsChanged())
+        return True
+
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
         found = ((name, self.node.topics.get(name)) for name in topics)
         return {name: len(topic.partitions) for name, topic in found if topic is not None}
@@ -122,17 +162,20 @@ class Lives:
         loop: VirtualLoop,
         seed: str,
         settings: Settings,
-        options: Options,
         history: History,
         born: Callable[[Life], None],
         died: Callable[[], None],
     ) -> None:
         self.settings = settings
-        self.options = options
+        self.sync: Sync = "always"
+        self.loads_beside = True
+        """Whether a life may begin to serve before it has loaded."""
+        self.lost_power_s: float | None = None
+        """When the first power loss was after which no life has begun yet."""
         self.clock = LoopClock(loop)
-        self.disk = FaultyDisk(hash_of(seed), wall_ms=self.clock.wall_ms)
-        self.disk.make_folder(DATA)
-        self.disk.sync_folder(DATA.parent)
+        self._seed = seed
+        self._beside: list[Beside] = []
+        self.new_disk()
         self.current: Life | None = None
         self.count = 0
         self.down = asyncio.Event()
@@ -142,6 +185,13 @@ class Lives:
         self._history = history
         self._born, self._died = born, died
         self.down.set()
+
+    def new_disk(self) -> None:
+        """An empty one; the coordinator is down."""
+        self.disk = FaultyDisk(hash_of(self._seed), wall_ms=self.clock.wall_ms)
+        self.disk.make_folder(DATA)
+        self.disk.sync_folder(DATA.parent)
+        self.lost_power_s = None
 
     @property
     def has_troubles(self) -> bool:
@@ -156,7 +206,7 @@ class Lives:
         """The next life. False when the power goes on the way, or the disk that was made to fail refuses."""
         self.count += 1
         process = Process(self._loop, f"coordinator-{self.count}")
-        node = Node(self.settings, self.options, self._around(process))
+        node = Node(self.settings, Options(data=DATA, sync=self.sync), self._around(process))
         life = Life(self.count, process, node, partial(self._power_gone, process))
         self.current = life
         self.down.clear()
@@ -185,7 +235,20 @@ class Lives:
             log_clock=self._loop.time,
             dispatcher=lambda _loop: SeededDispatcher(self._loop, random.Random(self._draw.random()), gone),
             has_children=False,
+            load=self._load_beside if self._draw.random() < LOADS_BESIDE_CHANCE and self.loads_beside else None,
+            checkpoint_bytes=self._draw.choice(CHECKPOINT_BYTES),
+            checkpoint_interval_ms=self._draw.choice(CHECKPOINT_INTERVAL_MS),
         )
+
+    async def _load_beside(self, jobs: Sequence[Job], take: Take) -> None:
+        """As processes beside a server do: in any order, and piece by piece, while it serves already."""
+        disk = self.disk
+        for job in self._draw.sample(jobs, len(jobs)):
+            pieces: list[tuple[Job, Any]] = []
+            load_at_once([job], lambda job, piece, to=pieces: to.append((job, piece)), disk)  # type: ignore[misc]
+            for piece in pieces:
+                await asyncio.sleep(LOAD_PIECE_S * self._draw.random())
+                take(*piece)
 
     def _power_gone(self, process: Process) -> None:
         """Some operation of the disk has met the end of the power."""
@@ -221,38 +284,93 @@ class Lives:
 
     def power_cut(self) -> None:
         """Now, between two operations of the disk."""
-        self._end("has lost its power")
-        self.disk = self.disk.crash()
+        self._end("has lost its power", loses_power=True)
 
-    def _end(self, how: str) -> None:
+    def _end(self, how: str, loses_power: bool = False) -> None:
+        """The life that there is ends, if there is one; the disk goes on as that leaves it."""
+        loses_power = loses_power or self.disk.is_off
         life, self.current = self.current, None
-        if life is None:
+        if life is not None:
+            self._history.tell(f"coordinator-{life.life} {how}")
+            life.process.kill()
+            self._died()
+            self.down.set()
+        elif not loses_power:
             return
-        self._history.tell(f"coordinator-{life.life} {how}")
-        life.process.kill()
-        lost_power = self.disk.is_off
-        self.disk = self.disk.crash() if lost_power else self.disk.kill()
-        self._died()
-        self.down.set()
+        self._follow(loses_power)
+
+    def _follow(self, loses_power: bool) -> None:
+        """The disk after the end of a process; one beside lives on, unless its power has gone too."""
+        if loses_power:
+            self.lost_power_s = self._loop.time() if self.lost_power_s is None else self.lost_power_s
+            self.kill_beside()
+            self.disk = self.disk.crash()
+        else:
+            self.disk = self.disk.kill([fd for one in self._beside for fd in one.disk.fds])
+            for one in self._beside:
+                one.disk.inner = self.disk
 
     # What is looked at from outside ----------------------------------------------------------------------------------
 
     def compact(self, retention_ms: int = 0, grace_ms: int = 0) -> int:
         """All partitions, as the cleaner beside a server does; how many had something to compact."""
-        now_ms = self.clock.wall_ms()
-        settings = CompactSettings(now_ms, "simulation", -1, retention_ms, 1500, chunk_bytes=COMPACT_CHUNK_BYTES)
-        new_id = DrawnIds(self._draw).uuid
         done = 0
         try:
             for folder in self._folders():
-                done += compact(self.disk, folder, settings, lambda: now_ms, new_id) is not None
-                tidy(self.disk, folder, now_ms, grace_ms, new_id)
-        except PowerLoss:
-            self._end("has lost its power")
-        except OSError:
-            if not self.has_troubles:
-                raise
+                done += self._compact(self.disk, folder, retention_ms, grace_ms)
+        except (PowerLoss, OSError, DamagedBatch) as error:
+            self._compaction_failed(error)
         return done
+
+    def compact_beside(self, retention_ms: int = 0, grace_ms: int = 0) -> None:
+        """The same by a process beside, step by step; several may be at it. It may outlive the coordinator's."""
+
+        def work(disk: Disk) -> None:
+            for folder in folders:
+                self._compact(disk, folder, retention_ms, grace_ms)
+
+        folders = self._folders()
+        one = Beside(self.disk, work)
+        self._beside.append(one)
+        self._loop.call_soon(self._step, one, self._draw.choice(BESIDE_MS))
+
+    def _compact(self, disk: Disk, folder: Path, retention_ms: int, grace_ms: int) -> bool:
+        now_ms = self.clock.wall_ms()
+
+        def new_id() -> str:
+            return f"{self._draw.getrandbits(32):08x}"
+
+        settings = CompactSettings(
+            now_ms, "simulation", -1, retention_ms, COMPACT_BYTES, chunk_bytes=COMPACT_CHUNK_BYTES
+        )
+        done = compact(disk, folder, settings, self.clock.wall_ms, new_id) is not None
+        tidy(disk, folder, self.clock.wall_ms(), grace_ms, new_id)
+        return done
+
+    def _step(self, one: Beside, pace_ms: float) -> None:
+        """Some operations of a process beside."""
+        try:
+            for _ in range(self._draw.randint(1, BESIDE_STEPS)):
+                if one.is_over or not one.step():
+                    self._beside = [other for other in self._beside if other is not one]
+                    return
+        except (PowerLoss, OSError, DamagedBatch) as error:
+            self._beside = [other for other in self._beside if other is not one]
+            self._compaction_failed(error)
+        else:
+            self._loop.call_later(pace_ms * self._draw.random() / 1000, self._step, one, pace_ms)
+
+    def _compaction_failed(self, error: BaseException) -> None:
+        if isinstance(error, PowerLoss):
+            self._end("has lost its power")
+        elif not self.has_troubles:
+            raise error
+
+    def kill_beside(self) -> None:
+        """All processes beside the coordinator."""
+        for one in self._beside:
+            one.kill()
+        self._beside.clear()
 
     def _folders(self) -> list[Path]:
         """Those of partitions that have files."""
@@ -264,8 +382,8 @@ class Lives:
         ]
         return [folder for folder in folders if self.disk.names(folder)]
 
-    def live(self) -> dict[str, object]:
-        """What the coordinator holds now, by group and transactional id."""
+    def groups(self) -> dict[str, GroupData]:
+        """What the coordinator holds now of each group of which there is something."""
         assert self.current is not None, "there is nobody to ask"
         node = self.current.node
         found = {name: GroupData.unpack(packed) for name, packed in node.groups.asleep.items()}
@@ -273,7 +391,13 @@ class Lives:
             actor = ref.actor_inbox.actor
             if isinstance(actor, GroupActor):
                 found[name] = actor.data
-        groups: dict[str, object] = {name: state_of(data) for name, data in found.items() if not data.is_gone()}
+        return {name: data for name, data in found.items() if not data.is_gone()}
+
+    def live(self) -> dict[str, object]:
+        """The same, and of each transactional id, in a form that can be compared."""
+        assert self.current is not None, "there is nobody to ask"
+        node = self.current.node
+        groups: dict[str, object] = {name: state_of(data) for name, data in self.groups().items()}
         ids = {name: one.value for name, one in node.transaction_table.items() if one.value is not None}
         return groups | ids
 

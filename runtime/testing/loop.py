@@ -56,6 +56,7 @@ class Process:
         self.context.run(_process.set, self)
         self.held: list[Handle] = []
         self._loop = loop
+        loop.processes.append(self)
 
     def start(self, coro: Coroutine[Any, Any, T], name: str | None = None) -> Task[T]:
         """A task of this process."""
@@ -131,6 +132,7 @@ class VirtualLoop(AbstractEventLoop):
         self.seed = seed
         self.troubles: list[dict[str, Any]] = []
         self.callbacks = 0
+        self.processes: list[Process] = []
         self._now_us = START_S * 1_000_000
         self._random = random.Random(f"{seed}/loop")
         self._ready: deque[tuple[Handle, Process | None]] = deque()
@@ -155,7 +157,8 @@ class VirtualLoop(AbstractEventLoop):
     # What is to be done ----------------------------------------------------------------------------------------------
 
     def call_soon(self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None) -> Handle:
-        self._check(callback)
+        if self._is_closed:
+            self._check(callback)
         handle = Handle(callback, args, self, context)
         self._ready.append((handle, _process.get() if context is None else context.get(_process)))
         return handle
@@ -168,7 +171,8 @@ class VirtualLoop(AbstractEventLoop):
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> TimerHandle:
-        self._check(callback)
+        if self._is_closed:
+            self._check(callback)
         handle = TimerHandle(when, callback, args, self, context)
         process = _process.get() if context is None else context.get(_process)
         due_us = round(when * 1_000_000)
@@ -319,7 +323,6 @@ class VirtualLoop(AbstractEventLoop):
 
     def end(self) -> None:
         """Cancel whatever is left, that of killed processes too, and close. What it says by then nobody hears."""
-        self._ready.clear()
         self._timers.clear()
         for _ in range(CLOSING_ROUNDS):
             left = list(self._tasks.values())
@@ -327,7 +330,8 @@ class VirtualLoop(AbstractEventLoop):
                 break
             for task in left:
                 task.cancel()
-            self._ready.extend((handle, None) for handle, _ in [*self._ready])
+            for process in self.processes:
+                self.release(process)
             self._run_what_is_ready()
         for task in self._tasks.values():
             task._log_destroy_pending = False  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ them to the last arrival. Zones that run forward must not overlap, and none that
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from math import inf
 from typing import Any, NamedTuple
@@ -27,6 +27,7 @@ from ...actors.messages import (
     OffsetsDeleted,
     TxnOffsetCommit,
 )
+from ...actors.offsets import GroupData
 from ...actors.transaction_messages import EndTransaction
 from .history import Exchange, Listener
 
@@ -50,12 +51,14 @@ REFUSED = frozenset(
 class Write:
     """One commit to one register. ``done_at``: infinity while its fate is not known."""
 
-    __slots__ = ("done_at", "is_refused", "text", "value", "written_at")
+    __slots__ = ("done_at", "is_refused", "last_at", "text", "time_s", "value", "written_at")
 
-    def __init__(self, value: Value, written_at: float, text: str) -> None:
+    def __init__(self, value: Value, written_at: float, text: str, time_s: float = 0.0) -> None:
         self.value = value
         self.written_at = written_at
+        self.time_s = time_s
         self.done_at = inf
+        self.last_at: float | None = None  # if it has no answer, and may not undo what comes after this
         self.is_refused = False
         self.text = text
 
@@ -65,6 +68,7 @@ class Read(NamedTuple):
     asked_at: float
     answered_at: float
     text: str
+    time_s: float
 
 
 class Zone(NamedTuple):
@@ -79,9 +83,14 @@ Producer = tuple[str, int, int]
 
 
 class RegisterChecker(Listener):
-    """Collects commits and fetches; ``wrong`` judges them when the run is over."""
+    """Collects commits and fetches; ``wrong`` judges them when the run is over.
+
+    ``retention_s``: the shortest time after a commit at which its offset may be deleted because it is old.
+    """
 
     def __init__(self) -> None:
+        self.retention_s = inf
+        self._known: dict[Register, Value] = {}  # those of which there ever was a commit; what they held at first
         self._writes: dict[Register, list[Write]] = defaultdict(list)
         self._reads: dict[Register, list[Read]] = defaultdict(list)
         self._of_exchange: dict[Exchange, list[Write]] = {}
@@ -111,8 +120,10 @@ class RegisterChecker(Listener):
             self._ending[exchange] = self._open.pop(_producer(message), [])
 
     def _write(self, register: Register, value: Value, exchange: Exchange) -> Write:
-        write = Write(value, exchange.arrived_at, f"{exchange.client} #{exchange.number}")
+        now_s = exchange.arrived_s or 0.0
+        write = Write(value, exchange.arrived_at, f"{exchange.client} #{exchange.number}", now_s)
         self._writes[register].append(write)
+        self._known.setdefault(register)
         return write
 
     def answered(self, exchange: Exchange) -> None:
@@ -149,8 +160,28 @@ class RegisterChecker(Listener):
                 if one.error is ErrorCode.NONE:
                     value = (one.offset, one.metadata) if one.offset >= 0 else None
                     text = f"{exchange.client} #{exchange.number}"
-                    read = Read(value, exchange.arrived_at, exchange.answered_at, text)
+                    read = Read(value, exchange.arrived_at, exchange.answered_at, text, exchange.answered_s or 0.0)
                     self._reads[exchange.message.group_id, topic, one.partition].append(read)
+
+    def topic_deleted(self, topic: str, at: int) -> None:
+        """What was committed of a topic goes, some time; what is committed from now on stays."""
+        for register in [one for one in self._writes if one[1] == topic]:
+            write = Write(None, at, "a deleted topic")
+            write.last_at = at
+            self._writes[register].append(write)
+
+    def begin_anew(self, groups: Mapping[str, GroupData]) -> str | None:
+        """Power was lost where that may take what was answered: what was found counts. What was wrong before."""
+        wrong = self.wrong()
+        held = {
+            (group_id, topic, partition): (value.offset, value.metadata)
+            for group_id, data in groups.items()
+            for topic, partition, value in data.offsets
+        }
+        self._known = {register: held.get(register) for register in self._known}
+        for table in (self._writes, self._reads, self._of_exchange, self._open, self._ending):
+            table.clear()
+        return wrong
 
     def _committed(self, exchange: Exchange, answer: Committed) -> None:
         for write, error in zip(self._of_exchange.pop(exchange), answer.errors, strict=True):
@@ -183,18 +214,21 @@ class RegisterChecker(Listener):
         for read in self._reads[register]:
             reads[read.value].append(read)
         writes: dict[Value, list[Write]] = defaultdict(list)
-        writes[None].append(_nothing_at_first())
+        first = _at_first(self._known.get(register))
+        writes[first.value].append(first)
         for write in self._writes[register]:
             writes[write.value].append(write)
         yield from (f"{name_of(register)}: {text}" for text in _never_written(reads, writes))
-        yield from (f"{name_of(register)}: {text}" for text in _overwritten(reads, writes))
-        zones = [zone for value in writes if (zone := _zone(value, writes[value], reads[value]))]
+        yield from (f"{name_of(register)}: {text}" for text in _overwritten(reads, writes, self.retention_s))
+        yield from (f"{name_of(register)}: {text}" for text in _came_back(reads, writes))
+        told = [value for value in writes if value is not None or self.retention_s == inf]  # nothing comes of itself
+        zones = [zone for value in told if (zone := _zone(value, writes[value], reads[value]))]
         yield from (f"{name_of(register)}: {text}" for text in _contradictions(zones, writes, reads))
 
     def known(self) -> dict[str, tuple[tuple[str, tuple[int, ...]], ...]]:
         """All that anybody has tried to commit: by group what to fetch."""
         found: dict[str, dict[str, list[int]]] = {}
-        for group_id, topic, number in self._writes:
+        for group_id, topic, number in self._known:
             found.setdefault(group_id, {}).setdefault(topic, []).append(number)
         return {
             group_id: tuple((topic, tuple(numbers)) for topic, numbers in topics.items())
@@ -213,19 +247,39 @@ def _never_written(reads: dict[Value, list[Read]], writes: dict[Value, list[Writ
                 yield f"{read.text} found {value}, but {why}"
 
 
-def _overwritten(reads: dict[Value, list[Read]], writes: dict[Value, list[Write]]) -> Iterator[str]:
+def _overwritten(reads: dict[Value, list[Read]], writes: dict[Value, list[Write]], retention_s: float) -> Iterator[str]:
     """Fetches that found a value though another was committed after it, for certain, and before the fetch.
 
-    The zones say the same and more, but only of values that were committed once; this holds for all.
+    The zones say the same and more, but only of values that were committed once; this holds for all. What was committed
+    long ago may have gone because it was old.
     """
     certain = [write for found in writes.values() for write in found if write.done_at < inf]
     for value, found in reads.items():
-        last = max((write.done_at for write in writes.get(value, ()) if not write.is_refused), default=inf)
+        last = max((_last_at(write) for write in writes.get(value, ()) if not write.is_refused), default=inf)
         later = [write for write in certain if write.written_at > last and write.value != value]
-        over = min(later, key=lambda write: write.done_at, default=None)
-        for read in found:
-            if over is not None and read.asked_at > over.done_at:
+        for read in found if later else ():
+            youngest_s = read.time_s - retention_s if value is None else -inf
+            over = next((one for one in later if read.asked_at > one.done_at and one.time_s > youngest_s), None)
+            if over is not None:
                 yield f"{read.text} found {value}, but {over.text} had committed {over.value} after it"
+
+
+def _came_back(reads: dict[Value, list[Read]], writes: dict[Value, list[Write]]) -> Iterator[str]:
+    """Fetches that found a value which was there, and had gone: each was committed once."""
+    nothing = reads.get(None, ())
+    for value, found in reads.items() if nothing else ():
+        possible = [write for write in writes.get(value, ()) if not write.is_refused]
+        if value is None or len(possible) != 1:
+            continue
+        first = min(possible[0].done_at, min(read.answered_at for read in found))
+        gone = min((one for one in nothing if one.asked_at > first), key=lambda one: one.answered_at, default=None)
+        for read in found:
+            if gone is not None and read.asked_at > gone.answered_at:
+                yield f"{read.text} found {value} again, but {gone.text} had found nothing there"
+
+
+def _last_at(write: Write) -> float:
+    return write.done_at if write.last_at is None else write.last_at
 
 
 def _settle(write: Write, error: ErrorCode, answered_at: float) -> None:
@@ -267,8 +321,8 @@ def _told(one: Zone, other: Zone, writes: dict[Value, list[Write]], reads: dict[
     )
 
 
-def _nothing_at_first() -> Write:
-    write = Write(None, -1, "the beginning")
+def _at_first(value: Value) -> Write:
+    write = Write(value, -1, "the beginning")
     write.done_at = 0
     return write
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, Unpack
 
 from ...actors.errors import ErrorCode
 from ...actors.messages import OffsetFetch
-from ..config import Options, Settings
+from ..config import Settings, Sync
 from ..faulty_disk import Fault
 from ..member.channel import ChannelLost
 from ..member.member import Member
@@ -25,14 +25,16 @@ from .checkers import AnswerChecker, GenerationChecker, Violation
 from .faults_drawn import FaultDraw
 from .history import History
 from .holders import Hold, HolderChecker, Resource
-from .lives import DATA, Life, Lives
+from .lives import Life, Lives
 from .loop import Process, VirtualLoop, current_process
+from .losses import LossChecker
 from .network import Host, Network, SimulatedDoor
 from .registers import RegisterChecker
 
 T = TypeVar("T")
 
 THAWED_S = 1.0  # after it was frozen a process needs so long, at most, to see what it has lost
+SYNC_S = 0.001  # the power may go in the middle of the sync that is due
 LOOK_AGAIN_S = 0.25  # between two looks whether something has come
 LOOK_S = 5.0  # between two looks for requests that wait for too long
 JUDGE = "judge"
@@ -68,22 +70,39 @@ class Sim:
         self.history = History(loop)
         self.faults = FaultDraw(only, self.history.tell)
         self.network = Network(loop, random.Random(f"{seed}/network"), self.faults, self.history)
-        self.generations = GenerationChecker(self.fail)
+        self.generations = GenerationChecker(self.fail, self._is_loading)
         self.answers = AnswerChecker(self.fail, loop.time)
         self.registers = RegisterChecker()
+        self.losses = LossChecker(self.fail)
         self.holders = HolderChecker(self.fail, self.history.tell)
-        self.history.listeners += [self.generations, self.answers, self.registers]
-        options = Options(data=DATA)
-        self.coordinator = Lives(loop, seed, settings or small(), options, self.history, self._born, self._died)
+        self.history.listeners += [self.generations, self.answers, self.registers, self.losses]
+        self.coordinator = Lives(loop, seed, settings or small(), self.history, self._born, self._died)
         self._processes: dict[str, Process] = {}
         self._names: dict[str, int] = {}
 
     # The coordinator -------------------------------------------------------------------------------------------------
 
     def _born(self, life: Life) -> None:
+        lost_power_s, self.coordinator.lost_power_s = self.coordinator.lost_power_s, None
+        if self.coordinator.sync != "always" and lost_power_s is not None:
+            self._see_losses(lost_power_s)
         self.generations.restarted()
         self.answers.restarted()
         self.network.up(life)
+
+    def _see_losses(self, lost_power_s: float) -> None:
+        """Some of what was answered may be gone: whether no more is than may be; that is the truth from now on."""
+        settings, groups = self.coordinator.settings, self.coordinator.groups()
+        lasts_s = settings.log_flush_interval_ms / 1000 if self.coordinator.sync == "interval" else float("inf")
+        self.losses.look(groups, lost_power_s - lasts_s - SYNC_S)
+        wrong = self.registers.begin_anew(groups)
+        if wrong:
+            self.fail(wrong)
+        self.generations.forget_newer(groups)
+
+    def _is_loading(self) -> bool:
+        life = self.coordinator.current
+        return life is not None and life.node.is_loading
 
     def _died(self) -> None:
         self.answers.restarted()
@@ -93,6 +112,14 @@ class Sim:
         """Begin a life, and another one if the power goes while it begins."""
         while self.coordinator.current is None and not await self.coordinator.start():
             await self.sleep(0.1)
+
+    async def begin(self, sync: Sync = "always", **settings: Any) -> None:
+        """A coordinator with other settings, on an empty disk: to be said first in a scenario, if at all."""
+        self.coordinator.crash()
+        self.coordinator.settings, self.coordinator.sync = small(**settings), sync
+        self.coordinator.loads_beside = sync == "always"  # else what was lost is looked at before anybody asks
+        self.coordinator.new_disk()
+        await self.start()
 
     async def restart(self) -> None:
         """A clean stop, and a start."""
@@ -122,6 +149,22 @@ class Sim:
     def compact(self) -> int:
         """As the cleaner does that runs beside a server; how many partitions had something to compact."""
         return self.coordinator.compact()
+
+    def compact_beside(self) -> None:
+        """The same in a process beside: all else goes on between two operations of its disk. Several may be at it."""
+        self.coordinator.compact_beside()
+
+    def set(self, **settings: int | bool) -> bool:
+        """Change settings of the coordinator that lives; whether that is certain."""
+        life = self.coordinator.current
+        return life is not None and life.set(**settings)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, if it is there; its groups' offsets go too, soon after."""
+        life = self.coordinator.current
+        if life is not None and life.delete_topic(name):
+            self.tell(f"topic {name} is deleted")
+            self.registers.topic_deleted(name, self.history.events)
 
     # Processes and members -------------------------------------------------------------------------------------------
 
@@ -238,7 +281,7 @@ class Sim:
     async def run(self, scenario: Scenario, limit_s: float) -> None:
         """The scenario, and the judgement. Raises Violation, or what the scenario raised."""
         process = self.process("scenario")
-        task = process.start(self._all_of(scenario, process))
+        task = process.start(self._all_of(scenario))
         watch = self.loop.create_task(self._watch())
         try:
             await asyncio.wait({task, self.failed}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
@@ -250,17 +293,17 @@ class Sim:
             raise Violation(f"the scenario is not over after {limit_s:g} s; these wait:\n{self.loop.waiting()}")
         task.result()
 
-    async def _all_of(self, scenario: Scenario, process: Process) -> None:
+    async def _all_of(self, scenario: Scenario) -> None:
         await self.start()
         await scenario(self)
         await self.calm()
-        self._kill_all(process)
+        self.kill_all()  # the judge wants to be alone
         await self.judge()
 
-    def _kill_all(self, spared: Process) -> None:
-        """The judge wants to be alone."""
+    def kill_all(self) -> None:
+        """All processes but the coordinator's, and the one that calls."""
         for name, process in list(self._processes.items()):
-            if process is not spared and not process.is_dead:
+            if process is not current_process() and not process.is_dead:
                 self.kill(name)
 
     async def _watch(self) -> None:
@@ -270,6 +313,10 @@ class Sim:
 
     async def judge(self) -> None:
         """Live, replayed, and found after a crash: all the same. And every offset is one that may be there."""
+        self.coordinator.kill_beside()
+        if self.coordinator.sync != "always":
+            self.coordinator.sync = "always"
+            await self.restart()
         await self._read_all()
         await self._same_after_a_crash()
         await self._read_all()
@@ -280,11 +327,15 @@ class Sim:
     async def _same_after_a_crash(self) -> None:
         life = self.coordinator.current
         assert life is not None
+        await life.process.start(life.node.wait_until_loaded())
         await life.process.start(life.node.drain())
         live, replayed = self.coordinator.live(), self.coordinator.replayed()
         self._compare(live, "live", replayed, "in the log")
         self.power_cut()
         await self.start()
+        life = self.coordinator.current
+        assert life is not None
+        await life.process.start(life.node.wait_until_loaded())
         self._compare(live, "before the power went", self.coordinator.live(), "after it")
 
     def _compare(self, one: dict[str, object], name: str, other: dict[str, object], other_name: str) -> None:

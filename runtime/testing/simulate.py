@@ -120,6 +120,7 @@ def run_seed(
         with _logs_to(sim.history.tell):
             failure = _failure_of(loop, sim, scenario, limit_s)
             timeline = sim.history.timeline() if tells or failure is not None else []
+            sim.coordinator.kill_beside()
             counts = sim.history.exchanges, loop.time() - begun_s, loop.callbacks
             sim.history.listeners.clear()
             loop.end()

@@ -41,7 +41,7 @@ from callboard.runtime.member.lease import Lease
 from callboard.runtime.member.membership import Membership
 from callboard.runtime.member.work import Place, Share
 
-Plant = Callable[[pytest.MonkeyPatch], None]
+from .mutations_log import HOUSEKEEPING, Plant
 
 
 class Mutant(NamedTuple):
@@ -394,4 +394,5 @@ MUTATIONS: dict[str, Mutant] = {
     "work goes on while a member joins": Mutant(work_goes_on_while_joining, "embedded_members"),
     "what moves is given at once": Mutant(what_moves_is_given_at_once, "embedded_members"),
     "hand-backs do not wait": Mutant(hand_backs_do_not_wait, "embedded_members"),
+    **{name: Mutant(*planted) for name, planted in HOUSEKEEPING.items()},
 }

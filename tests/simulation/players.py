@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 from callboard.actors.errors import ErrorCode
@@ -36,9 +36,14 @@ from callboard.runtime.testing.scenario import Sim
 
 HOST = "/127.0.0.1"
 TOPIC = "t"
+REST_S = 150.0  # a group falls asleep after one to two minutes
 AGAIN_S = 0.3  # before a client that was refused or cut off tries again
 LEASE = 0.8  # of a session, the part in which a member may trust the last answer
 REQUEST_S = 400.0  # a client gives a request up after this, parked ones included
+AWAY = (
+    *(ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+)
 FORGOTTEN = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
 
 
@@ -93,7 +98,10 @@ class Worker(Player):
         session_s: float = 10.0,
         rebalance_s: float = 20.0,
         starts: int = 1,
+        is_watched: bool = True,
     ) -> None:
+        """``is_watched``: nobody else works on what it works on. Not so where answered generations may be lost."""
+        self.is_watched = is_watched
         self.group_id = group_id
         self.partitions = partitions
         self.instance_id = instance_id
@@ -125,13 +133,17 @@ class Worker(Player):
         joined = await self._join()
         if joined is None:
             return
-        asked_s = self.sim.now_s
         synced = await self.ask(self._sync(joined))
         if synced.error is not ErrorCode.NONE:
             await self._refused(synced.error)
             return
         self.generation_id = joined.generation_id
-        self._renew(asked_s)
+        asked_s = self.sim.now_s
+        error = await self.ask(self._heartbeat(), "beat")
+        if error is not ErrorCode.NONE:
+            await self._refused(error)
+            return
+        self._renew(asked_s)  # a join and a sync that are answered at once do not begin the session anew
         await self._work_as_long_as_it_lasts(json.loads(synced.assignment or b"[]"))
 
     async def _join(self) -> Joined | None:
@@ -173,6 +185,9 @@ class Worker(Player):
         ids = self.group_id, joined.member_id, self.instance_id, joined.generation_id
         return SyncGroup(*ids, "consumer", "plain", given if joined.leader == joined.member_id else ())
 
+    def _heartbeat(self) -> Heartbeat:
+        return Heartbeat(self.group_id, self.member_id, self.instance_id, self.generation_id)
+
     def _renew(self, heard_s: float) -> None:
         self._lease_end_s = heard_s + min(self.session_s, self.rebalance_s) * LEASE
 
@@ -189,16 +204,15 @@ class Worker(Player):
 
     async def _beat_as_long_as_it_lasts(self) -> None:
         """Until a heartbeat says something else than NONE, or the lease ends."""
-        heartbeat = Heartbeat(self.group_id, self.member_id, self.instance_id, self.generation_id)
         while not self.is_leaving:
             sent_s = self.sim.now_s
             try:
                 async with asyncio.timeout(max(self._lease_end_s - sent_s, 0)):
-                    error = await self.ask(heartbeat, "beat")
+                    error = await self.ask(self._heartbeat(), "beat")
                     if error is ErrorCode.NONE:
                         self._renew(sent_s)
                         await asyncio.sleep(self.session_s / 5)
-                    elif error in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
+                    elif error in AWAY:
                         await self.pause()
                     else:
                         await self._refused(error)
@@ -214,7 +228,8 @@ class Worker(Player):
 
     async def _work(self, partition: int) -> None:
         token = self.generation_id
-        with self.sim.works_on((self.group_id, TOPIC, partition), self._who, token):
+        resource = self.group_id, TOPIC, partition
+        with self.sim.works_on(resource, self._who, token) if self.is_watched else nullcontext():
             position = await self._position(partition)
             while True:
                 await self.pause(2.0)
@@ -243,9 +258,22 @@ class Committer(Player):
     """Commits and fetches for a group without members; sometimes the same commit twice."""
 
     def __init__(
-        self, sim: Sim, name: str, group_id: str, partitions: int = 2, repeats: float = 0.1, stable: float = 0.5
+        self,
+        sim: Sim,
+        name: str,
+        group_id: str,
+        partitions: int = 2,
+        repeats: float = 0.1,
+        stable: float = 0.5,
+        pause_s: float = 0.5,
+        rests: float = 0,
     ) -> None:
-        """``stable``: how many of its fetches wait for transactions; beside producers it must be all."""
+        """``stable``: how many of its fetches wait for transactions; beside producers it must be all.
+
+        ``pause_s`` on average, or, ``rests`` of them, for so long that its group falls asleep.
+        """
+        self.pause_s = pause_s
+        self.rests = rests
         self.group_id = group_id
         self.partitions = partitions
         self.stable = stable
@@ -255,7 +283,7 @@ class Committer(Player):
     async def run(self) -> None:
         draw = self.sim.random
         while True:
-            await self.pause(0.5)
+            await self.pause(REST_S if draw.random() < self.rests else self.pause_s)
             partitions = sorted(draw.sample(range(self.partitions), draw.randint(1, self.partitions)))
             try:
                 if draw.random() < 0.4:
@@ -272,6 +300,37 @@ class Committer(Player):
         message = OffsetCommit(self.group_id, "", None, -1, commits)
         repeats = self.sim.random.random() < self.repeats
         await asyncio.gather(*(self.ask(message, way) for way in (("main", "other") if repeats else ("main",))))
+
+
+class Brinkman(Player):
+    """Commits again in the very moment in which what it has committed is old, while everybody looks for what is old."""
+
+    def __init__(self, sim: Sim, name: str, group_id: str, retention_s: float) -> None:
+        self.group_id = group_id
+        self.retention_s = retention_s
+        super().__init__(sim, name)
+
+    async def run(self) -> None:
+        while True:
+            with suppress(ChannelLost):
+                await self._commit()
+                await asyncio.sleep(self.retention_s - 0.01)
+                await self._commit_while_they_look()
+                await self.ask(OffsetFetch(self.group_id, ((TOPIC, (0,)),), True))
+
+    async def _commit_while_they_look(self) -> None:
+        sim = self.sim
+        try:
+            if sim.set(offsets_retention_check_interval_ms=3):
+                await self.pause(0.005)
+                await self._commit()
+        finally:
+            while not sim.set(offsets_retention_check_interval_ms=10_000):
+                await self.pause()
+
+    async def _commit(self) -> None:
+        commit = Commit(TOPIC, 0, self.sim.random.randrange(1000), -1, self.unique())
+        await self.ask(OffsetCommit(self.group_id, "", None, -1, (commit,)))
 
 
 class Eraser(Player):

@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from callboard.runtime.member.channel import ChannelLost
 from callboard.runtime.member.errors import Fenced, WorkLost
 from callboard.runtime.member.work import Share
 from callboard.runtime.testing.chaos import Action, Chaos
 from callboard.runtime.testing.scenario import Sim
 
-from .players import Committer, Eraser, Nuisance, Producer, Worker
+from .players import TOPIC, Brinkman, Committer, Eraser, Nuisance, Producer, Worker
 
 GROUP = "work"
 ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky")
-Resources = Mapping[str, int | Callable[[], list[str]]]
+Amount = int | Callable[[], int | list[str]]
+Resources = Mapping[str, Amount]
+POWER = ("power cut", "power cut in a write")
+CHANGES: Mapping[str, tuple[int, ...]] = {
+    "group_initial_rebalance_delay_ms": (0, 500, 3000),
+    "group_max_size": (1, 2, 100),
+    "offset_metadata_max_bytes": (100, 4096),
+    "offsets_retention_check_interval_ms": (1000, 600_000),
+}
 SETTLE_S = 120.0  # after a storm all shares are owned again within this
 
 
 class Crew:
     """The workers of one group: they come, leave, die; those of them that are static come back under their name."""
 
-    def __init__(self, sim: Sim, partitions: int, is_static: bool = False) -> None:
+    def __init__(
+        self, sim: Sim, partitions: int, is_static: bool = False, group_id: str = GROUP, is_watched: bool = True
+    ) -> None:
+        self.group_id = group_id
+        self.is_watched = is_watched
         self.sim = sim
         self.partitions = partitions
         self.is_static = is_static
@@ -34,7 +47,8 @@ class Crew:
     def join(self) -> None:
         if len(self.workers) < 5:
             self._count += 1
-            self.start(f"w{self._count % 7}" if self.is_static else f"w{self._count}")
+            name = f"{self.group_id[0]}{self._count % 7 if self.is_static else self._count}"
+            self.start(name)
 
     def start(self, name: str) -> None:
         if name in self.workers:
@@ -44,7 +58,14 @@ class Crew:
         instance_id = name if self.is_static else None
         starts = self._starts[name]
         self.workers[name] = Worker(
-            self.sim, name, GROUP, self.partitions, instance_id=instance_id, session_s=session_s, starts=starts
+            self.sim,
+            name,
+            self.group_id,
+            self.partitions,
+            instance_id=instance_id,
+            session_s=session_s,
+            starts=starts,
+            is_watched=self.is_watched,
         )
 
     def leave(self) -> None:
@@ -75,14 +96,14 @@ class Crew:
     async def settle(self) -> None:
         """Everybody who is left works, and on everything; and again when one of them has died."""
         if not self.workers:
-            self.start("last")
+            self.start(f"{self.group_id[0]} last")
         await self.sim.until(self.is_settled, SETTLE_S, "all shares are worked on, by one worker each")
         if len(self.workers) > 1:
             self.die()
             await self.sim.until(self.is_settled, SETTLE_S, "the shares of one who died are worked on by others")
 
     def is_settled(self) -> bool:
-        held = self.sim.holders.held(GROUP)
+        held = self.sim.holders.held(self.group_id)
         return len(held) == self.partitions and all(len(who) == 1 for who in held.values())
 
 
@@ -91,7 +112,7 @@ async def members(sim: Sim) -> None:
     crew = Crew(sim, sim.random.randint(1, 6))
     crew.join()
     only = (*crew.actions(), "cut off", "hang up", "slow member", "lossy network", "compaction")
-    await Chaos(sim, crew.actions()).run(25, only)
+    await Chaos(sim, crew.actions()).run(18, only)
     await sim.calm()
     await crew.settle()
 
@@ -101,7 +122,7 @@ async def static_members(sim: Sim) -> None:
     crew = Crew(sim, sim.random.randint(1, 6), is_static=True)
     crew.join()
     crew.join()
-    await Chaos(sim, crew.actions()).run(25)
+    await Chaos(sim, crew.actions()).run(14)
     await sim.calm()
     await crew.settle()
 
@@ -113,7 +134,7 @@ async def crashes(sim: Sim) -> None:
     Committer(sim, "c1", "simple")
     Committer(sim, "c2", "simple")
     only = ("crash", "power cut", "power cut in a write", "clean restart", "compaction", "join", "leave")
-    await Chaos(sim, crew.actions()).run(20, only)
+    await Chaos(sim, crew.actions()).run(10, only)
     await sim.calm()
     await crew.settle()
 
@@ -122,7 +143,7 @@ async def commits(sim: Sim) -> None:
     """Many commits to few places, by clients that repeat themselves, while everything goes wrong."""
     for number in range(3):
         Committer(sim, f"c{number}", "simple", partitions=1 + number)
-    await Chaos(sim).run(15)
+    await Chaos(sim).run(12)
     await sim.calm()
     await sim.sleep(2)
 
@@ -132,7 +153,7 @@ async def full_disk(sim: Sim) -> None:
     crew = Crew(sim, 2)
     crew.join()
     Committer(sim, "c1", "simple")
-    await Chaos(sim).run(20, ("full disk", "disk error", "compaction", "crash"))
+    await Chaos(sim).run(14, ("full disk", "disk error", "compaction", "crash"))
     await sim.calm()
     await crew.settle()
 
@@ -143,9 +164,9 @@ async def transactions(sim: Sim) -> None:
     Producer(sim, "tx2", ("simple", "other"))
     Committer(sim, "c1", "simple", stable=1.0)
     only = ("crash", "power cut", "power cut in a write", "clean restart", "compaction", "hang up", "lossy network")
-    await Chaos(sim).run(20, only)
+    await Chaos(sim).run(5, only)
     await sim.calm()
-    await sim.sleep(3)
+    await sim.sleep(1)
 
 
 async def deletions(sim: Sim) -> None:
@@ -154,9 +175,9 @@ async def deletions(sim: Sim) -> None:
     Committer(sim, "c2", "simple", repeats=0)
     Eraser(sim, "e1", "simple")
     only = ("crash", "power cut", "power cut in a write", "clean restart", "compaction", "hang up")
-    await Chaos(sim).run(15, only)
+    await Chaos(sim).run(12, only)
     await sim.calm()
-    await sim.sleep(2)
+    await sim.sleep(1)
 
 
 async def nuisances(sim: Sim) -> None:
@@ -165,9 +186,15 @@ async def nuisances(sim: Sim) -> None:
     crew.join()
     Nuisance(sim, "n1", GROUP)
     Committer(sim, "c1", "simple", repeats=0.5)
-    await Chaos(sim, crew.actions()).run(20, (*crew.actions(), "crash", "lossy network", "compaction"))
+    await Chaos(sim, crew.actions()).run(12, (*crew.actions(), "crash", "lossy network", "compaction"))
     await sim.calm()
     await crew.settle()
+
+
+def parts_of(amount: Amount) -> Iterable[str | int]:
+    """What there is of a resource now."""
+    now = amount if isinstance(amount, int) else amount()
+    return range(now) if isinstance(now, int) else now
 
 
 class Troupe(Crew):
@@ -265,11 +292,7 @@ class Troupe(Crew):
         await self.sim.until(self.is_settled, SETTLE_S, "all shares are worked on, by one member each")
 
     def is_settled(self) -> bool:
-        wanted = {
-            (name, part)
-            for name, amount in self.resources.items()
-            for part in (range(amount) if isinstance(amount, int) else amount())
-        }
+        wanted = {(name, part) for name, amount in self.resources.items() for part in parts_of(amount)}
         held = self.sim.holders.held(GROUP)
         return set(held) == wanted and all(len(who) == 1 for who in held.values())
 
@@ -287,7 +310,7 @@ async def embedded_members(sim: Sim) -> None:
     )
     troupe.join()
     troupe.join()
-    await Chaos(sim, troupe.actions()).run(25)
+    await Chaos(sim, troupe.actions()).run(18)
     await sim.calm()
     await troupe.settle()
 
@@ -309,7 +332,118 @@ async def named_resources(sim: Sim) -> None:
 
     troupe.join()
     troupe.join()
-    await Chaos(sim, {**troupe.actions(), "names change": change}).run(25)
+    await Chaos(sim, {**troupe.actions(), "names change": change}).run(18)
+    await sim.calm()
+    await troupe.settle()
+
+
+async def relaxed(sim: Sim) -> None:
+    """Commits are answered before they are synced; of them a loss of power may take the last, and nothing else may."""
+    await sim.begin(
+        sync=sim.random.choice(("interval", "interval", "none")),
+        log_flush_interval_ms=sim.random.choice((50, 1000, 4000)),
+        offsets_topic_num_partitions=sim.random.choice((1, 3)),
+        offsets_topic_segment_bytes=sim.random.choice((300, 2000)),
+    )
+    crew = Crew(sim, 2, is_watched=False)
+    crew.join()
+    for number, group_id in enumerate(("simple", "simple", "other")):
+        Committer(sim, f"c{number}", group_id, repeats=0, pause_s=0.2)
+    only = (*POWER, "crash", "clean restart", "compaction", "hang up", "join", "die")
+    await Chaos(sim, crew.actions()).run(8, only)
+    await sim.calm()
+    await sim.sleep(1)
+
+
+async def sleepers(sim: Sim) -> None:
+    """Days in the life of groups that are seldom used: they fall asleep and wake, and what is old is deleted."""
+    retention_min, check_s = sim.random.choice((1, 4)), sim.random.choice((5, 30))
+    await sim.begin(
+        offsets_retention_minutes=retention_min,
+        offsets_retention_check_interval_ms=check_s * 1000,
+        offsets_topic_num_partitions=sim.random.choice((1, 3)),
+        log_roll_ms=sim.random.choice((20_000, 1_000_000)),
+        group_generation_from_clock=True,
+    )
+    sim.registers.retention_s = retention_min * 60
+    crew = Crew(sim, 2)
+    for number in range(4):
+        pause_s, rests = sim.random.choice((3.0, 20.0)), sim.random.choice((0.1, 0.4))
+        Committer(sim, f"c{number}", f"simple{number % 3}", pause_s=pause_s, rests=rests)
+    Brinkman(sim, "b", "brink", retention_min * 60)
+
+    def set_pause() -> None:
+        sim.set(offsets_retention_check_interval_ms=sim.random.choice((5000, 30_000)))
+
+    more: dict[str, Action] = {**crew.actions(), "another pause": set_pause, "delete topic": lambda: delete_topic(sim)}
+    only = (*more, *POWER, "crash", "clean restart", "compaction", "hang up")
+    await Chaos(sim, more).run(220, only, pause_s=45)
+    await sim.calm()
+    sim.set(offsets_retention_check_interval_ms=5000)
+    sim.kill_all()
+    kept_s = retention_min * 60 + 60
+    await sim.until(lambda: not sim.coordinator.groups(), kept_s, "all that is old is deleted")
+
+
+async def crowd(sim: Sim) -> None:
+    """Several groups in one partition, of which some are deleted; topics that go and grow, settings that change."""
+    await sim.begin(offsets_topic_num_partitions=1, group_generation_from_clock=True)
+    crews = [Crew(sim, 2, group_id=group_id) for group_id in (GROUP, "night")]
+    for crew in crews:
+        crew.join()
+    Committer(sim, "c1", "simple", repeats=0)
+    Committer(sim, "c2", "other", repeats=0)
+    Eraser(sim, "e1", "simple")
+    Eraser(sim, "e2", "night")
+    kept: dict[str, int] = {}
+
+    def grow() -> None:
+        life = sim.coordinator.current
+        if life is not None:
+            with suppress(ChannelLost):
+                life.ensure_topics({TOPIC: sim.random.randint(1, 9)})
+
+    def change() -> None:
+        name = sim.random.choice(sorted(CHANGES))
+        value = sim.random.choice(CHANGES[name])
+        kept.pop(name, None)
+        if sim.set(**{name: value}):
+            kept[name] = value
+
+    def are_kept() -> bool:
+        life = sim.coordinator.current
+        return life is not None and all(getattr(life.node.settings, name) == value for name, value in kept.items())
+
+    more: dict[str, Action] = {"topic grows": grow, "settings change": change}
+    more["delete topic"] = lambda: delete_topic(sim)
+    more |= {f"{crew.group_id} {name}": action for crew in crews for name, action in crew.actions().items()}
+    await Chaos(sim, more).run(10, (*more, *POWER, "crash", "clean restart", "compaction"))
+    await sim.calm()
+    await sim.until(are_kept, 1, f"settings are what they were changed to: {kept}")
+    for crew in crews:
+        await crew.settle()
+
+
+def delete_topic(sim: Sim) -> None:
+    """The one that everybody commits to; those who work on it make it anew."""
+    sim.delete_topic(TOPIC)
+    life = sim.coordinator.current
+    if life is not None:
+        with suppress(ChannelLost):
+            life.ensure_topics({TOPIC: 2})
+
+
+async def growing(sim: Sim) -> None:
+    """A resource gets more and more parts while members work on it."""
+    parts = [1]
+
+    def grow() -> None:
+        parts[0] = min(parts[0] + sim.random.randint(1, 2), 9)
+
+    troupe = Troupe(sim, {"jobs": lambda: parts[0]}, session_timeout_ms=6000, rebalance_timeout_ms=8000)
+    troupe.join()
+    troupe.join()
+    await Chaos(sim, {**troupe.actions(), "parts are added": grow}).run(16)
     await sim.calm()
     await troupe.settle()
 
@@ -327,6 +461,10 @@ SCENARIOS = {
         nuisances,
         embedded_members,
         named_resources,
+        relaxed,
+        sleepers,
+        crowd,
+        growing,
     )
 }
 

@@ -1,0 +1,167 @@
+"""More planted mistakes: of the log's housekeeping, of what is old or sleeps, and of what is answered too early."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callboard.actors.errors import ErrorCode
+from callboard.actors.group import GroupActor
+from callboard.actors.offsets import GroupData
+from callboard.actors.sweep import Sweep
+from callboard.actors.underway import DeleteContext, Deletion
+from callboard.actors.unserved import Unserved
+from callboard.runtime.dynamic import DynamicSettings
+from callboard.runtime.faulty_disk import FaultyDisk
+from callboard.runtime.log import checkpoint
+from callboard.runtime.log.compaction import garbage, swap
+from callboard.runtime.log.rounds import Round
+from callboard.runtime.log.writer import RoundWork
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def a_checkpoint_does_not_sync(patch: pytest.MonkeyPatch) -> None:
+    """It drops the journal though the partition files may not be on the disk."""
+    patch.setattr(checkpoint, "sync_partitions", lambda *arguments: [])
+
+
+def a_checkpoint_drops_too_much(patch: pytest.MonkeyPatch) -> None:
+    """With a journal file that has ended it drops the one that goes on."""
+    remove = checkpoint.remove_journals
+
+    def remove_all(disk: FaultyDisk, paths: Any) -> None:
+        folder = paths[0].parent if paths else Path()
+        remove(disk, [folder / name for name in disk.names(folder)] if paths else [])
+
+    patch.setattr(checkpoint, "remove_journals", remove_all)
+
+
+def the_interval_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """With ``sync="interval"`` nothing is ever synced."""
+    patch.setattr(RoundWork, "_sync_journal", lambda self: None)
+
+
+def answered_before_the_write(patch: pytest.MonkeyPatch) -> None:
+    """A round is answered, and written when the next call comes."""
+    write = RoundWork._write
+
+    def later(self: RoundWork, item: Round) -> None:
+        item.done(item.outcomes)
+        self._threads.put(partial(write, self, item._replace(done=lambda outcomes: None)))
+
+    patch.setattr(RoundWork, "_write", later)
+
+
+def deletions_do_not_wait(patch: pytest.MonkeyPatch) -> None:
+    """What is old is deleted without a look at the commits that are on their way."""
+
+    def at_once(self: GroupActor, deletion: Deletion) -> None:
+        if not deletion.is_sent:
+            found = self._doomed(deletion)
+            context = DeleteContext(deletion.reply, False, found.is_all, len(found.records))
+            if found.records:
+                self._append(found.records, context)
+                deletion.is_sent = True
+            else:
+                self._delete_written(context, ErrorCode.NONE)
+
+    patch.setattr(GroupActor, "_delete_if_all_is_written", at_once)
+
+
+def deleted_groups_are_answered_early(patch: pytest.MonkeyPatch) -> None:
+    """DeleteGroups is answered before its tombstones are durable."""
+    append = GroupActor._append
+
+    def answer_and_append(self: GroupActor, records: Any, context: Any) -> None:
+        append(self, records, context)
+        if isinstance(context, DeleteContext) and self._underway.deletion is not None:
+            self._underway.deletion.answer(ErrorCode.NONE)
+
+    patch.setattr(GroupActor, "_append", answer_and_append)
+
+
+def sleepers_forget(patch: pytest.MonkeyPatch) -> None:
+    """What a group leaves when it falls asleep lacks one of its offsets."""
+    unpack = GroupData.unpack
+
+    def unpack_less(packed: bytes) -> GroupData:
+        data = unpack(packed)
+        for topic, partition, _ in list(data.offsets)[-1:]:
+            data.offsets._topics[topic].pop(partition)
+        return data
+
+    patch.setattr(GroupData, "unpack", staticmethod(unpack_less))
+
+
+def sleepers_are_not_swept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Sweep, "concerns", lambda self, packed: False)
+
+
+def minutes_are_seconds(patch: pytest.MonkeyPatch) -> None:
+    """Offsets expire too early."""
+    from callboard.actors import group
+
+    patch.setattr(group, "MINUTE_MS", 1000)
+
+
+def served_while_it_loads(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Unserved, "refuse", lambda self, request, partitions: None)
+
+
+def settings_are_not_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(DynamicSettings, "_save", lambda self, broker, all_brokers: None)
+
+
+def not_synced(part: str) -> Plant:
+    """Files and names of compaction are used before they are durable."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        sync, sync_folder = FaultyDisk.sync, FaultyDisk.sync_folder
+
+        def sync_others(self: FaultyDisk, fd: int) -> None:
+            if part not in self.path_of(fd):
+                sync(self, fd)
+
+        def sync_other_folders(self: FaultyDisk, path: Path) -> None:
+            if part not in str(path):
+                sync_folder(self, path)
+
+        patch.setattr(FaultyDisk, "sync", sync_others)
+        patch.setattr(FaultyDisk, "sync_folder", sync_other_folders)
+
+    return plant
+
+
+def compactors_do_not_lock(patch: pytest.MonkeyPatch) -> None:
+    """Two of them publish, collect and swap together, and the second takes the number of the first."""
+
+    @contextmanager
+    def unlocked(disk: Any, folder: Path) -> Iterator[bool]:
+        yield True
+
+    patch.setattr(swap, "locked", unlocked)
+    patch.setattr(garbage, "locked", unlocked)
+
+
+HOUSEKEEPING: dict[str, tuple[Plant, str]] = {
+    "a checkpoint does not sync": (a_checkpoint_does_not_sync, "crashes"),
+    "a checkpoint drops too much": (a_checkpoint_drops_too_much, "crashes"),
+    "interval: never synced": (the_interval_is_forgotten, "relaxed"),
+    "interval: answered before the write": (answered_before_the_write, "relaxed"),
+    "deletions do not wait for commits": (deletions_do_not_wait, "sleepers"),
+    "a deleted group is answered early": (deleted_groups_are_answered_early, "deletions"),
+    "sleepers forget an offset": (sleepers_forget, "sleepers"),
+    "sleepers are not swept": (sleepers_are_not_swept, "sleepers"),
+    "offsets expire too early": (minutes_are_seconds, "sleepers"),
+    "groups are served while they load": (served_while_it_loads, "commits"),
+    "settings are not kept": (settings_are_not_kept, "crowd"),
+    "compaction's files are not synced": (not_synced(".compaction/segments"), "crashes"),
+    "compaction's manifest is not synced": (not_synced(".compaction"), "crashes"),
+    "compactors do not lock": (compactors_do_not_lock, "crashes"),
+}

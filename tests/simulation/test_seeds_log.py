@@ -1,0 +1,14 @@
+"""The log under groups that commit much: see ``seeds``."""
+
+from __future__ import annotations
+
+import pytest
+
+from .seeds import run_all
+
+NAMES = ("crashes", "commits", "full_disk", "relaxed", "deletions")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_wrong(name: str) -> None:
+    run_all(name)
