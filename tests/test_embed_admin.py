@@ -155,7 +155,7 @@ def test_groups_come_in_pages() -> None:
             assert (await coordinator.groups(states=["Stable"])).groups == ()
             assert (await coordinator.groups(types=["consumer"])).groups == ()
             assert len((await coordinator.groups(types=["Classic"], states=["EMPTY"])).groups) == len(names)
-            with pytest.raises(ValueError, match="limit=0: expected 1 or more"):
+            with pytest.raises(ValueError, match="limit=0: expected a whole number from 1 on"):
                 await coordinator.groups(limit=0)
             with pytest.raises(TypeError, match="expected several words"):
                 await coordinator.groups(states="Stable")
@@ -259,5 +259,25 @@ def test_progress_is_told_by_the_names_of_shares() -> None:
             told = [await coordinator.progress("g", resource) for resource in ("jobs", "tenants", "others")]
         found = [[(name, one.offset) for name, one in each.items()] for each in told]
         assert found == [[(2, 1), (10, 3)], [("acme", 5), ("new one", 7)], []]
+
+    asyncio.run(look())
+
+
+@pytest.mark.parametrize(
+    ("ask", "expected"),
+    [
+        (lambda c: c.groups(limit="x"), "limit='x': expected a whole number"),
+        (lambda c: c.groups(states=["Stabel"]), "'Stabel' is none; expected some of Empty, "),
+        (lambda c: c.groups(types=["shared"]), "'shared' is none; expected some of classic, "),
+        (lambda c: c.create_topic("jobs", "x"), "topic 'jobs' with 'x' partitions: expected a name and a whole number"),
+        (lambda c: c.grow_topic(3, 4), "topic 3 with 4 partitions: expected a name and a whole number"),
+    ],
+)
+def test_what_is_misspelt_or_of_another_type_is_named(ask: Callable[[Coordinator], Any], expected: str) -> None:
+    async def look() -> None:
+        async with running() as coordinator:
+            with pytest.raises((TypeError, ValueError), match=expected):
+                await ask(coordinator)
+            assert (await coordinator.groups(states=["STABLE", "empty"], types=["Classic"])).groups == ()
 
     asyncio.run(look())

@@ -65,6 +65,9 @@ ASKED_AT_ONCE = 100
 
 TIMESTAMP_UNKNOWN = -1  # of a commit without a leader epoch, as the protocol has it
 
+STATES = tuple(state.value for state in State if state is not State.DEAD)
+TYPES = ("classic", "consumer", "share", "streams")  # of Kafka; here all groups are of the first
+
 ADVICE = {
     ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
     ErrorCode.NON_EMPTY_GROUP: "it has members: stop them, or use remove_members() first",
@@ -106,9 +109,9 @@ class Admin:
 
         At most ``limit`` of them, from behind ``after`` on, which the page before says.
         """
-        if limit is not None and limit < 1:
-            raise ValueError(f"limit={limit}: expected 1 or more, or None for all")
-        found = await self._list(_lower(states), _lower(types))
+        if limit is not None and (type(limit) is not int or limit < 1):
+            raise ValueError(f"limit={limit!r}: expected a whole number from 1 on, or None for all")
+        found = await self._list(_known_words("states", states, STATES), _known_words("types", types, TYPES))
         fits = (group for group in found if group.group_id.startswith(prefix) and group.group_id > after)
         by_id = attrgetter("group_id")
         if limit is None:
@@ -208,10 +211,12 @@ class Admin:
 
     async def create_topic(self, name: str, partitions: int = 1) -> TopicDescription:
         """Make a topic; its records live in memory, its name and where it ends outlive the process."""
+        _check_count(name, partitions)
         return _described((await self._loaded()).topics.create(name, partitions))
 
     async def grow_topic(self, name: str, partitions: int) -> TopicDescription:
         """Give a topic more partitions, so that it has so many."""
+        _check_count(name, partitions)
         topics = (await self._loaded()).topics
         topic = _known(topics.get(name), name)
         has = len(topic.partitions)
@@ -282,10 +287,20 @@ class Admin:
         return topic in (subscribed_topics(one.metadata for one in described.members) or ())
 
 
-def _lower(words: Iterable[str]) -> frozenset[str]:
+def _known_words(what: str, words: Iterable[str], known: Sequence[str]) -> frozenset[str]:
+    """In lower case, as Kafka compares them. Raises where one is misspelt: it would fit no group, without a word."""
     if isinstance(words, str):
-        raise TypeError(f"{words!r}: expected several words, as in [{words!r}]")
-    return frozenset(word.lower() for word in words)
+        raise TypeError(f"{what}={words!r}: expected several words, as in [{words!r}]")
+    lower = {word.lower(): word for word in words}
+    unknown = lower.keys() - {word.lower() for word in known}
+    if unknown:
+        raise ValueError(f"{what}: {lower[min(unknown)]!r} is none; expected some of {', '.join(known)}")
+    return frozenset(lower)
+
+
+def _check_count(topic: str, partitions: object) -> None:
+    if not isinstance(topic, str) or type(partitions) is not int:
+        raise TypeError(f"topic {topic!r} with {partitions!r} partitions: expected a name and a whole number")
 
 
 def _error(code: ErrorCode, what: str, message: str | None = None) -> CoordinatorError:
