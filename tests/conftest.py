@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import links
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
@@ -26,6 +27,13 @@ def pytest_configure(config: pytest.Config) -> None:
         links.draw()
     if not config.pluginmanager.has_plugin("callboard"):  # a tree that is not installed has no entry points
         config.pluginmanager.register(import_module("callboard.runtime.testing.plugin"), "callboard")
+
+
+@pytest.fixture(autouse=True)
+def _structlog_as_it_was() -> Iterator[None]:
+    """``capture_logs`` leaves it configured, and an embedded coordinator logs to what its program has configured."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,9 @@ from stage.requests import GROUP, fetch
 from stage.transactions import TIMEOUT_MS, TX, TransactionWorld, fetched, offset, opened
 
 from callboard.actors.errors import ErrorCode
-from callboard.actors.group import IDLE_MS, GroupActor
+from callboard.actors.group import IDLE_MS
 from callboard.actors.messages import DeleteGroup, FetchedOffset
+from callboard.actors.offsets import GroupData
 from callboard.actors.transaction_messages import EndTransaction, InitProducerId
 from callboard.actors.transactions import AT_REST, COMPLETE_COMMIT, ONGOING
 
@@ -128,7 +129,7 @@ def test_a_bug_in_the_group_costs_no_pending_offset(monkeypatch: pytest.MonkeyPa
     world = TransactionWorld()
     producer = opened(world)
     with monkeypatch.context() as broken:
-        broken.setattr(GroupActor, "_fetched", lambda *_: 1 / 0)
+        broken.setattr(GroupData, "fetch", lambda *_: 1 / 0)
         assert world.post(fetch()).errors
     world.end(producer)
     assert offset(world) == 5
@@ -149,7 +150,7 @@ def test_a_group_with_too_many_bugs_still_hears_of_the_end(monkeypatch: pytest.M
     world = TransactionWorld()
     producer = opened(world)
     with monkeypatch.context() as broken:
-        broken.setattr(GroupActor, "_fetched", lambda *_: 1 / 0)
+        broken.setattr(GroupData, "fetch", lambda *_: 1 / 0)
         for _ in range(5):
             world.post(fetch())
     assert world.commit(producer, 6).value.errors == (ErrorCode.COORDINATOR_NOT_AVAILABLE,)
