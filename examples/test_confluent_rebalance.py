@@ -125,6 +125,7 @@ def test_what_is_taken_is_written_first(coordinator: ThreadCoordinator) -> None:
             assert ann.events[-1] == f"-{taken}"
             assert written == [b"ab"[taken : taken + 1]], "the other one stays collected: nothing happened to it"
             assert coordinator.offsets("collectors")["clicks", taken].offset == 1
+        poll_until(lambda: len(ann.collected) == 2, ann)  # closed in a rebalance, librdkafka may leave, then commit
     assert sorted(written) == [b"a", b"b"], "closing hands back too"
 
 
