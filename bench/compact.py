@@ -86,8 +86,16 @@ class Found(NamedTuple):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print, write the JSON."""
+    """Measure, print, write the JSON; 1 when a log could not be written or compacted."""
     options = _options(argv)
+    try:
+        return _run(options)
+    except (BenchError, OSError) as error:
+        print(f"compact: {error}", file=sys.stderr)
+        return 1
+
+
+def _run(options: argparse.Namespace) -> int:
     shape = Shape(
         options.records,
         options.partitions,

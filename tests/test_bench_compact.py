@@ -40,6 +40,12 @@ def test_it_measures_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "without Spark: as --no-spark says" in printed
 
 
+def test_where_nothing_can_be_written_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert compact.main([*SMALL, "--no-spark", "--folder", str(tmp_path / "nowhere")]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("compact: ") and "nowhere" in said and said.count("\n") == 1
+
+
 def test_spark_does_the_same_and_says_what_its_start_took(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("pyspark")
     if (reason := compact.spark_is_missing()) != "":
