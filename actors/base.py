@@ -391,6 +391,8 @@ class Actor(pykka.Actor):
         error that stands for it is an ordinary one, since whoever awaits the answer was not cancelled.
 
         On an event loop what asked for the end (KeyboardInterrupt, SystemExit) goes on its way after the turn.
+
+        The others are told first: whoever sees this one end may make new actors, and those are to live.
         """
         if not self.actor_inbox.dispatcher.is_end(error):
             bug = RuntimeError(f"{error!r} got out of a handler of {self}")
@@ -398,11 +400,13 @@ class Actor(pykka.Actor):
             self._survive(bug, reply_to)
             return
         log.debug("%r in %s. Stopping all actors.", error, self)
-        if reply_to is not None:
-            self._answer_with(pykka.ActorDeadError(f"{self} was ended by {error!r}"), reply_to)
-        if not self.actor_stopped.is_set():  # it was not on_stop that asked for the end
-            self._stop()
         self.actor_inbox.dispatcher.end(error)
+        try:
+            if not self.actor_stopped.is_set():  # it was not on_stop that asked for the end
+                self._stop()
+        finally:
+            if reply_to is not None:
+                self._answer_with(pykka.ActorDeadError(f"{self} was ended by {error!r}"), reply_to)
 
     def _answer_with(self, error: Exception, reply_to: ReplyTo) -> None:
         try:

@@ -318,6 +318,24 @@ def test_on_a_loop_it_goes_on_its_way_when_the_actors_know(loop_kind: str, kind:
         loop.close()
 
 
+class LeavesAnHeir(Player):
+    heir: ActorRef | None = None
+
+    def on_stop(self) -> None:
+        type(self).heir = Player.start()
+
+
+def test_who_is_made_when_the_first_has_ended_lives(threads_stage: Stage) -> None:
+    """Pykka tells the others after the one that failed has stopped, and so those too that came in between."""
+    other, leaving = threads_stage.spawn(Player), threads_stage.spawn(LeavesAnHeir)
+    with pytest.raises(pykka.ActorDeadError, match="was ended by"):
+        leaving.ask(do(leave(SystemExit)))
+    threads_stage.until(lambda: not other.is_alive())
+    heir = LeavesAnHeir.heir
+    assert heir is not None
+    assert heir.ask(Say("here I am")) == "heard here I am"
+
+
 class Odd(BaseException):
     """Neither an error nor the end of the program."""
 
