@@ -16,7 +16,7 @@ from peers.wire import Wire
 from callboard.runtime.errors import StartError
 from callboard.runtime.groups import commands
 
-DEADLINE_S = 60.0
+DEADLINE_S = 300.0
 ENDS = {("orders", 0): 100, ("orders", 1): 100, ("refunds", 0): 10}
 START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 

@@ -18,7 +18,7 @@ from callboard.runtime.log.crc import crc32c
 from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.offsets_log import OffsetsLog
 
-PATIENCE_S = 60  # how long a test waits before it says that nothing will come
+PATIENCE_S = 240  # how long a test waits before it says that nothing will come
 # A transactional commit as Kafka's own record builder wrote it.
 TRANSACTIONAL = bytes.fromhex(
     "00000000000000000000005dffffffff0276ae80240010000000000000018bcfe568000000018bcfe5680000000000000003e80002"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "callboard-tests"
-DOWNLOAD_DEADLINE_S = 120
+DOWNLOAD_DEADLINE_S = 600
 
 
 class SourceUnavailable(Exception):

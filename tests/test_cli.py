@@ -21,7 +21,7 @@ from callboard.runtime.config import SETTINGS, Options
 from callboard.runtime.listening import bind
 from callboard.runtime.log.folder import FORMAT, INFO_NAME
 
-DEADLINE_S = 60.0  # for a process that hangs; no test waits for it otherwise
+DEADLINE_S = 300.0  # for a process that hangs; no test waits for it otherwise
 PROGRAM = (sys.executable, "-m", "callboard")
 STAND_IN = (sys.executable, str(Path(__file__).with_name("stand_in.py")))
 SLOW_TO_IMPORT = ("asyncio", "kio", "pydantic", "rich", "structlog", "uvloop")

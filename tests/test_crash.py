@@ -123,7 +123,7 @@ class Compactor:
     def finish(self) -> None:
         """Wait for its end; it must have succeeded, unless it was killed."""
         if self._process is not None:
-            _, told = self._process.communicate(timeout=60)
+            _, told = self._process.communicate(timeout=300)
             assert self._process.returncode in (0, -signal.SIGKILL), told.decode()
             self._process = None
 

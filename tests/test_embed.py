@@ -23,7 +23,7 @@ import callboard
 from callboard import Coordinator, StartError
 from callboard.runtime.config import load
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 
 Loop = Callable[[], asyncio.AbstractEventLoop]
 

@@ -15,7 +15,7 @@ import callboard
 from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.folder import DataFolder
 
-DEADLINE_S = 20.0
+DEADLINE_S = 120.0
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ import pytest
 from PIL import Image
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
-DEADLINE_S = 120.0  # for a process that hangs
+DEADLINE_S = 600.0  # for a process that hangs
 PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "callboard.runtime.testing.plugin")
 
 

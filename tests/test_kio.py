@@ -8,7 +8,7 @@ import sys
 
 def loaded_after(statements: str) -> set[str]:
     code = f"import sys; {statements}; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     return set(done.stdout.split())
 
 

@@ -263,7 +263,7 @@ def test_memory_is_bound_by_keys_and_not_by_the_log(tmp_path: Path, fast: bool) 
         lay_out(tmp_path / "log", batches, range(0, rounds, 5))
         lay_out(tmp_path / "warm", batches[:1])
         command = [sys.executable, "-c", MEASURE, str(tmp_path), str(fast)]
-        told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout.split()
+        told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600).stdout.split()
         return int(told[0]), int(told[1])
 
     (few, small), (many, large) = peak(10), peak(100)

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarni
 
 TOPIC = "jobs"
 PARTITIONS = 6
-DEADLINE_S = 60.0
+DEADLINE_S = 300.0
 POLL_S = 0.05
 HEARTBEAT_MS = 200
 SESSION_MS = 20_000

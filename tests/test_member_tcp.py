@@ -21,7 +21,7 @@ from callboard.runtime.member.errors import Fenced, MemberError, WorkLost
 from callboard.runtime.member.member import Member
 from callboard.runtime.member.tcp import TcpDoor
 
-DEADLINE_S = 20.0
+DEADLINE_S = 120.0
 SETTINGS: Any = {"group_initial_rebalance_delay_ms": 0, "group_min_session_timeout_ms": 200}
 JOBS: Any = {"resources": {"jobs": 4}, "session_timeout_ms": 2_000}
 

@@ -24,7 +24,7 @@ from source_archive import SourceUnavailable
 from stage.players import LOOPS, THREADS
 
 HERE = Path(__file__).resolve().parent
-RUN_DEADLINE_S = 120
+RUN_DEADLINE_S = 600
 
 
 class Outcome(NamedTuple):

@@ -196,7 +196,7 @@ def test_spark_submit_runs_it_by_its_path(java: None, tmp_path: Path) -> None:
     submit = Path(sys.executable).parent / "spark-submit"
     assert submit.exists(), "it comes with pyspark"
     arguments = ["--master", "local[2]", submit_compact.__file__, "--data", str(root)]
-    done = subprocess.run([str(submit), *arguments], capture_output=True, text=True, check=False, timeout=200)
+    done = subprocess.run([str(submit), *arguments], capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 3, done.stderr
     assert f"{PARTITIONS - 1} partitions compacted, 0 had nothing to do" in done.stdout
     assert f"callboard: {path}: damaged batch at byte 0" in done.stdout, "it hands standard error on there"

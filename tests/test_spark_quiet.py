@@ -15,7 +15,7 @@ from test_logtools import plain, write
 from callboard.actors.records import OffsetRecord, OffsetValue
 from callboard.runtime.log.folder import DataFolder
 
-DEADLINE_S = 120.0
+DEADLINE_S = 600.0
 JVM = "WARNING: Using incubator modules"  # said by Java itself, before anything of ours or Spark's is read
 
 

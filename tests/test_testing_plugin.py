@@ -13,7 +13,7 @@ from pathlib import Path
 import links
 import pytest
 
-TIMEOUT_S = 120
+TIMEOUT_S = 600
 PLUGIN = "callboard.runtime.testing.plugin"
 IS_INSTALLED = f"""
 from importlib.metadata import entry_points

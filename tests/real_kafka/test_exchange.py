@@ -31,7 +31,7 @@ from callboard.runtime.log.segment import scan
 
 from .kafka import TEST_SETTINGS, RealKafka
 
-DEADLINE_S = 60.0
+DEADLINE_S = 300.0
 PARTITIONS, TRANSACTION_PARTITIONS = 5, 3
 SETTINGS = {
     **TEST_SETTINGS,

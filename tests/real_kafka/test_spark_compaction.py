@@ -33,7 +33,7 @@ from .test_exchange import (
     table,
 )
 
-DEADLINE_S = 120.0
+DEADLINE_S = 600.0
 KEEP_OFFSETS = {**SETTINGS, "offsets.retention.minutes": 2**31 - 1}  # the log's commits are years old
 EAGER_CLEANER = {
     **KEEP_OFFSETS,

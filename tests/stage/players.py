@@ -25,7 +25,7 @@ from callboard.runtime.dispatcher import LoopDispatcher
 from callboard.runtime.simulation import Simulation
 from callboard.runtime.system import System
 
-PATIENCE_S = 30  # how long a test waits before it says that nothing will come
+PATIENCE_S = 120  # how long a test waits before it says that nothing will come
 LOOPS = ("asyncio", "uvloop")
 THREADS = ("threads-1", "threads-4")
 REAL = (*LOOPS, *THREADS)

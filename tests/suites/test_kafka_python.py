@@ -20,7 +20,7 @@ from source_archive import SourceUnavailable
 from .table import BROKER_VERSION, FAILED_BECAUSE, FILES, KAFKA_PYTHON, LEFT_OUT, NOT_APPLICABLE_BECAUSE, TESTS
 
 HERE = Path(__file__).resolve().parent
-RUN_DEADLINE_S = 240
+RUN_DEADLINE_S = 900
 TEST_DEADLINE_S = 60
 SHOWN_CHARS = 6000
 
