@@ -99,8 +99,24 @@ async def load_beside(jobs: Iterable[Job], take: Take) -> None:
             group.create_task(_Worker(take).work(waiting))
 
 
-def _done_here(job: Job) -> list[Piece]:
-    return list(_run(job))
+class _UntilStopped(Disk):
+    """The disk of a thread that loads. Nobody can end a thread: it does so by itself, with the chunk in hand."""
+
+    def __init__(self) -> None:
+        self.is_stopped = False
+
+    def read(self, fd: int, size: int, position: int) -> bytes:
+        if self.is_stopped:
+            raise InterruptedError("the server stops")
+        return super().read(fd, size, position)
+
+
+async def _do_here(job: Job) -> list[Piece]:
+    disk = _UntilStopped()
+    try:
+        return await asyncio.to_thread(lambda: list(_run(job, disk)))
+    finally:
+        disk.is_stopped = True
 
 
 def _processors() -> int:
@@ -122,7 +138,7 @@ class _Worker:
                 job = waiting.popleft()
                 pieces = None if self._child is None else await self._ask(self._child, job)
                 if pieces is None:
-                    pieces = await asyncio.to_thread(_done_here, job)
+                    pieces = await _do_here(job)
                 await self._hand_on(job, pieces)
         finally:
             await self._stop()

@@ -160,3 +160,8 @@ def test_the_child_gets_the_settings(data: Path) -> None:
     assert given["--segment-bytes"] == "1000"
     assert given["--memory"] == "2000000"
     assert given["--partitions"] == f"{ONE},{OTHER}"
+
+
+def test_the_child_is_told_to_end_with_its_server(data: Path) -> None:
+    """A server that is killed tells nobody; the child's standard input ends with it."""
+    assert "--end-with-stdin" in Cleaner(data, Settings())._command([])

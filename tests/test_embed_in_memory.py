@@ -15,12 +15,14 @@ from uuid import UUID
 import pykka
 import pytest
 
+from callboard import Coordinator
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import Commit, Fetched, JoinGroup, OffsetCommit, OffsetFetch, Protocol
 from callboard.runtime.config import Options, Settings
 from callboard.runtime.dispatcher import LoopDispatcher
 from callboard.runtime.faulty_disk import FaultyDisk
 from callboard.runtime.log.disk import Disk
+from callboard.runtime.log.journal import SyncPolicy
 from callboard.runtime.log.slots import SLOT_BYTES
 from callboard.runtime.log.threads import Inline, OwnThreads, Threads
 from callboard.runtime.node import Node
@@ -54,6 +56,22 @@ async def committed(node: Node, group: str = "g") -> int:
     answer: Fetched = await node.ask(OffsetFetch(group, None), HERE)
     [(_, [found])] = answer.topics
     return found.offset
+
+
+@pytest.mark.parametrize(("sync", "durability"), [("always", "synced"), ("interval", "written"), ("none", "written")])
+def test_an_answer_says_how_durable_a_commit_is(sync: SyncPolicy, durability: str) -> None:
+    """What a member's ``commit`` returns, too."""
+
+    async def run() -> None:
+        jobs = {"jobs": 1}
+        coordinator = Coordinator(sync=sync, topics=jobs, group_initial_rebalance_delay_ms=0)
+        async with coordinator, coordinator.member("g", resources=jobs) as member:
+            async for work in member.assignments():
+                if work.shares:
+                    assert (await work.shares[0].commit(3)).durability == durability
+                    return
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("end", ["kill", "crash"])

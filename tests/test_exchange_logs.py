@@ -31,6 +31,7 @@ from callboard.runtime.errors import StartError
 from callboard.runtime.exchange import export, imports
 from callboard.runtime.exchange.kafka_out import CHECKPOINTS, METADATA, OVER, UNFINISHED
 from callboard.runtime.log.batch import encode_batch, frame_record, read_batches, with_records
+from callboard.runtime.log.clean_stop import CleanEnd, leave_note
 from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.partition import TOPIC, TRANSACTIONS_TOPIC, folder_name
@@ -182,6 +183,18 @@ def test_damage_is_nothing_for_kafka(data: Path, kafka: Path, out: Command) -> N
     shutil.rmtree(data / folder_name(3))
     assert out("--data", data, "--kafka-dir", kafka).code == 0
     assert (kafka / folder_name(1) / segment_name(2)).read_bytes() == whole
+
+
+@pytest.mark.parametrize("end", [4, 99])
+def test_what_is_gone_is_not_left_out_without_a_word(data: Path, kafka: Path, out: Command, end: int) -> None:
+    """A partition that is gone, or its end: what is left looks whole, and the note of the stop knows better."""
+    leave_note(Disk(), data, {folder_name(3): CleanEnd(3, 1, end)})
+    assert out("--data", data, "--kafka-dir", kafka).code == (0 if end == 4 else 3)
+    shutil.rmtree(data / folder_name(3))
+    before = content(kafka)
+    said = out("--data", data, "--kafka-dir", kafka, "--replace")
+    assert said.code == 3 and f"went on to offset {end}" in said.err
+    assert content(kafka) == before
 
 
 def test_no_export_while_somebody_runs(data: Path, kafka: Path, out: Command) -> None:

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 from door import Client, Door, Member, beating, committing, enrol, fetching, joining, offsets, on_a_loop, open_door
+from log_helpers import PATIENCE_S
 
 from callboard.actors import coordinator
 from callboard.actors.group import GroupActor
@@ -94,6 +96,8 @@ def errors(answer: object) -> set[str]:
 
 
 LOADING = {"COORDINATOR_LOAD_IN_PROGRESS"}
+MEMBER_1: dict[str, Any] = {"generation_id": 1, "member_id": "m"}
+ONE_PARTITION = {"name": "t", "partitions": [{"partition_index": 0}]}
 
 
 @on_a_loop
@@ -107,6 +111,9 @@ async def test_groups_of_a_partition_that_is_loading_are_told_to_come_again(
         assert errors(await client.ask("join_group", **joining("g0"))) == LOADING
         assert errors(await client.ask("offset_commit", 9, **committing("g0"))) == LOADING
         assert errors(await client.ask("offset_fetch", 9, **fetching("g0"))) == LOADING
+        assert errors(await client.ask("sync_group", 0, group_id="g0", **MEMBER_1, assignments=[])) == LOADING
+        assert errors(await client.ask("leave_group", 2, group_id="g0", member_id="m")) == LOADING
+        assert errors(await client.ask("offset_delete", group_id="g0", topics=[ONE_PARTITION])) == LOADING
         assert errors(await client.ask("delete_groups", groups_names=["g0"])) == LOADING
         asked: dict[str, Any] = {"groups": ["g0"], "include_authorized_operations": False}
         assert errors(await client.ask("describe_groups", **asked)) == LOADING
@@ -203,6 +210,32 @@ async def test_a_process_that_ends_is_replaced(tmp_path: Path, monkeypatch: pyte
             assert await offsets(client, group_id) == {("t", 0): 7}
 
 
+@on_a_loop
+async def test_a_thread_that_loads_ends_with_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who ends a loop waits for its threads, and a partition may take minutes."""
+    for base in range(3):
+        data = encode_batch(base, 5, 5, [frame_record(0, 0, *committed("g0", base)[1])])
+        (tmp_path / segment_name(base)).write_bytes(data)
+    monkeypatch.setattr(loading, "COMMAND", "raise SystemExit(1)")
+    loop, begun, go_on, reads = asyncio.get_running_loop(), asyncio.Event(), threading.Event(), list[int]()
+
+    def slowly(disk: Disk, fd: int, size: int, position: int) -> bytes:
+        reads.append(position)
+        loop.call_soon_threadsafe(begun.set)
+        assert go_on.wait(PATIENCE_S)
+        return os.pread(fd, size, position)
+
+    monkeypatch.setattr(Disk, "read", slowly)
+    job = Job(0, str(tmp_path), False, 1)
+    task = asyncio.create_task(loading.load_beside([job], lambda _job, _piece: None))
+    await begun.wait()
+    task.cancel()
+    await asyncio.wait({task})
+    go_on.set()
+    await loop.shutdown_default_executor()
+    assert len(reads) == 1
+
+
 UNFINISHED = """
 import sys
 from callboard.runtime import load_child
@@ -279,6 +312,8 @@ async def test_a_partition_that_cannot_be_read_costs_its_own_groups(
         assert errors(await client.ask("offset_commit", 9, **committing("g0"))) == {"NOT_COORDINATOR"}
         assert errors(await client.ask("heartbeat", **beating("g0", Member("m", 1)))) == {"NOT_COORDINATOR"}
         assert await offsets(client, QUICK) == {("t", 0): 7}
+        listed = await client.ask("list_groups", states_filter=[], types_filter=[])
+        assert (errors(listed), {one["group_id"] for one in listed["groups"]} & {"g0", QUICK}) == ({"NONE"}, {QUICK})
         assert "the disk is gone" in door.node.groups.unserved.failed[SLOW]
 
 

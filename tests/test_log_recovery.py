@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
+import tracemalloc
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from log_helpers import LazyDisk, TraceDisk, append, entry, offsets_in
+from log_helpers import LazyDisk, TraceDisk, append, entry, offset, offsets_in
 from structlog.testing import capture_logs
 
 from callboard.runtime.errors import StartError
-from callboard.runtime.log import journal
-from callboard.runtime.log.disk import Disk
-from callboard.runtime.log.journal import SyncPolicy
+from callboard.runtime.faulty_disk import Fault, FaultyDisk
+from callboard.runtime.log import journal, recovery
+from callboard.runtime.log.batch import encode_batch
+from callboard.runtime.log.disk import Disk, read_file
+from callboard.runtime.log.encoder import RecordEncoder
+from callboard.runtime.log.journal import Journal, SyncPolicy, encode_frame
 from callboard.runtime.log.offsets_log import OffsetsLog
+from callboard.runtime.log.threads import Inline
 
 FIRST_SEGMENT = "00000000000000000000.log"
 FIRST_JOURNAL = "00000000000000000000.journal"
@@ -194,3 +201,58 @@ def test_what_was_not_synced_is_lost_from_the_end_of_each_partition(tmp_path: Pa
         log = opened(root)
     assert (offsets_in(log, 0), offsets_in(log, 1), lines) == ([0, 1, 2, 3, 4, 5], [0, 1, 99], [])
     log.close()
+
+
+# A journal of many files ----------------------------------------------------------------------------------------------
+
+FILES = 12
+FILE_BYTES = 256 * 1024
+
+
+def journal_of(root: Path, *files: Sequence[int]) -> None:
+    """Journal files as they lie behind a partition's file that has failed: batches of partition 0, by base offset."""
+    (root / "journal").mkdir(parents=True)
+    for number, offsets in enumerate(files):
+        file = Journal(Disk(), root / "journal", number, {0: offsets[0]} if number and offsets[0] else {})
+        for base in offsets:
+            file.write(encode_frame([(0, encode_batch(base, 1, 1, [RecordEncoder().frame(offset("g", base), 0)]))]))
+        file.sync()
+        file.close()
+
+
+@pytest.mark.parametrize("kept_bytes", [recovery.KEPT_BYTES, 0])
+def test_what_was_salvaged_lies_between_what_other_files_have(
+    tmp_path: Path, kept_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last file is from a start that died before it was done: batches that a flaw in the partition's file hid."""
+    monkeypatch.setattr(recovery, "KEPT_BYTES", kept_bytes)
+    journal_of(tmp_path, (0, 1, 3), (5, 7), (8, 9, 12), (2, 4, 6, 10, 11, 13))
+    log = opened(tmp_path, threads=Inline())
+    assert offsets_in(log, 0) == list(range(14))
+    assert log.quarantined() == []
+    log.close()
+
+
+def test_memory_holds_a_journal_file_and_not_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a partition's file had failed before."""
+    monkeypatch.setattr(recovery, "KEPT_BYTES", FILE_BYTES)
+    disk = FaultyDisk(1)
+    disk.fail(Fault("write", errno.EIO, "*/__consumer_offsets-0/*"))
+    log = OffsetsLog(Path("/data"), 1, disk=disk, threads=Inline(), checkpoint_bytes=FILE_BYTES, clock=lambda: 0.0)
+    log.open()
+    with capture_logs():
+        while log.stats().journal_files < FILES:
+            append(log, [entry(0, number, "x" * 100) for number in range(50)])
+    log.halt()
+    for name in disk.names(Path("/data/journal")):
+        (tmp_path / "journal").mkdir(exist_ok=True)
+        (tmp_path / "journal" / name).write_bytes(read_file(disk, Path("/data/journal") / name))
+    tracemalloc.start()
+    try:
+        log = opened(tmp_path, 1, Disk(), threads=Inline())
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert log.end_offset(0) > 50 * FILES
+    log.close()
+    assert peak_bytes < FILES / 2 * FILE_BYTES

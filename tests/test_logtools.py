@@ -154,6 +154,7 @@ def test_dump_of_one_group_and_of_a_time(full: Path, log: Any) -> None:
     assert len(log("dump", full, "--group", "h").lines) == 3
     assert len(log("dump", full, "--since", "2023-11-14T22:13:24").lines) == 2
     assert len(log("dump", full, "--until", "2023-11-14T22:13:24Z", "--log", "offsets").lines) == 8
+    assert len(log("dump", full, "--until", "2023-11-14T22:13:25Z", "--log", "offsets").lines) == 8, "before, not at"
     assert len(log("dump", full, "--since", "1d").lines) == 1, "all of it is older"
     assert len(log("dump", full, "--partition", "7").lines) == 2
 
@@ -201,6 +202,7 @@ def test_stats_tell_what_lives_and_what_is_dead(full: Path, log: Any) -> None:
     assert {key: offsets[key] for key in expected} == expected
     assert offsets["bytes"] == sum(path.stat().st_size for path in (full / folder_name(3)).iterdir())
     assert (offsets["newest_offset"], offsets["dirty_percent"], offsets["damaged"]) == (7, 100, 0)
+    assert offsets["dead_percent"] == 25, "an older offset and a marker"
     assert (transactions["log"], transactions["records"], transactions["live"]) == ("transactions", 1, 1)
     assert stats["hottest"][0] == {"records": 2, "kind": "offset", "key": "g t-0"}
 

@@ -8,9 +8,13 @@ answered has settled when a step ends, so all four must agree key by key.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from random import Random
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -24,9 +28,9 @@ from callboard.actors.group import GroupActor
 from callboard.actors.messages import DeleteGroup, Joined, OffsetDelete
 from callboard.actors.offsets import GroupData
 from callboard.actors.ports import Appended, Entry
-from callboard.actors.records import TransactionRecord, TransactionValue
+from callboard.actors.records import OffsetRecord, TransactionRecord, TransactionValue
 from callboard.actors.transaction_messages import AddOffsets, EndTransaction, InitProducerId
-from callboard.runtime.faulty_disk import FaultyDisk
+from callboard.runtime.faulty_disk import FaultyDisk, PowerLoss
 from callboard.runtime.log.compaction.garbage import tidy
 from callboard.runtime.log.compaction.swap import Settings, compact
 from callboard.runtime.log.disk import read_file
@@ -114,6 +118,8 @@ class Machine(RuleBasedStateMachine):
         self.now_ms = 1_000_000
         self.members: dict[str, tuple[str, int]] = {}
         self.producers: dict[str, tuple[int, int]] = {}
+        self.events: set[str] = set()  # what this log has seen, and with what it lost its power
+        self.losses: list[frozenset[str]] = []
         self.world: TransactionWorld
         self.log: DiskLog
 
@@ -184,46 +190,69 @@ class Machine(RuleBasedStateMachine):
         if name in self.producers:
             self.world.ask_about(EndTransaction(name, *self.producers[name], committed, False))
 
+    @rule(groups=st.lists(st.sampled_from(GROUPS), min_size=4, max_size=12), offset=st.integers(200, 299))
+    def commit_often(self, groups: list[str], offset: int) -> None:
+        """So much that segments end, and compaction has something to do."""
+        for number, group in enumerate(groups):
+            self.commit(group, number % 2, offset + number, "x" * 100)
+
     # Time ------------------------------------------------------------------------------------------------------------
 
     @rule(ms=st.sampled_from((1000, 15_000, 70_000, 3 * HOUR_MS, 8 * 24 * HOUR_MS)))
     def pass_time(self, ms: int) -> None:
         """Sessions and transactions end; groups fall asleep; offsets grow old."""
+        before = self._tombstones()
         self.world.advance(ms)
         self.world.run()
+        if self._tombstones() > before:
+            self.events.add("expired")
+
+    def _tombstones(self) -> int:
+        return sum(isinstance(record, OffsetRecord) and record.value is None for _, record in self.log.durable)
 
     # Ends and beginnings ---------------------------------------------------------------------------------------------
 
-    def _again(self) -> None:
+    def _again(self, known: dict[str, object]) -> None:
+        """``known``: what was there before, all of it answered, so it must be there now."""
         self.now_ms = self.world.clock.now_ms
         with capture_logs():
             self.start()
+        assert not list(differences(known, "before", self._replayed(), "after the start"))
         self.world.run()
 
     @rule()
     def restart(self) -> None:
+        known = self._live()
         self.log.log.close()
-        self._again()
+        self._again(known)
 
     @rule()
     def lose_power(self) -> None:
         """All that was answered was synced before."""
+        known = self._live()
+        if any(isinstance(state, tuple) and state[2] for state in known.values()):
+            self.events.add("open transaction")
+        self.losses.append(frozenset(self.events))
         self.disk = self.disk.crash()
-        self._again()
+        self._again(known)
+
+    @rule(change=st.integers(0, 60), number=st.integers(0, 20))
+    def lose_power_while_compacting(self, change: int, number: int) -> None:
+        self.disk.crash_at(change)
+        with suppress(PowerLoss):
+            self.compact(number, 0, 0)
+        self.lose_power()
 
     @rule(number=st.integers(0, 20), retention_ms=st.sampled_from((0, HOUR_MS)), grace_ms=st.sampled_from((0, HOUR_MS)))
     def compact(self, number: int, retention_ms: int, grace_ms: int) -> None:
         """One of the partitions that hold something, under the running log; and what is left of earlier rounds."""
-        numbers = [*self.log.log.partitions_with_data(), *self.log.log.transactions_with_data()]
+        numbers = self._numbers()
         if numbers:
             folder = partition(numbers[number % len(numbers)]).folder
             now_ms = WALL_MS + self.world.clock.now_ms
-            compact(
-                self.disk,
-                folder,
-                Settings(now_ms, "test", -1, retention_ms, 1500, chunk_bytes=500),
-                clock=lambda: now_ms,
-            )
+            settings = Settings(now_ms, "test", -1, retention_ms, 1500, chunk_bytes=500)
+            if compact(self.disk, folder, settings, clock=lambda: now_ms) is not None:
+                self.events.add("compacted")
             tidy(self.disk, folder, now_ms, grace_ms)
 
     # What must hold --------------------------------------------------------------------------------------------------
@@ -232,19 +261,27 @@ class Machine(RuleBasedStateMachine):
     def all_agree(self) -> None:
         if not hasattr(self, "world"):
             return
-        live = self._live()
-        replayed, compacted = dict[str, object](), dict[str, object]()
-        for number in (*self.log.log.partitions_with_data(), *self.log.log.transactions_with_data()):
-            replay = Replay()  # a marker concerns the partition that it stands in
-            for _, _, record in self.log.log.read(number):
-                replay.take(record)
-            replayed |= replay.state()
+        live, replayed, compacted = self._live(), self._replayed(), dict[str, object]()
+        for number in self._numbers():
             compacted |= self._compacted(partition(number))
         loaded = {name: state_of(data) for name, data in self.log.groups().items() if not data.is_gone()}
         groups = {name: state for name, state in live.items() if not isinstance(state, TransactionValue)}
         assert not list(differences(live, "live", replayed, "replayed"))
         assert not list(differences(groups, "live", loaded, "loaded"))
         assert not list(differences(live, "live", compacted, "compacted"))
+
+    def _numbers(self) -> list[int]:
+        """The partitions that hold something."""
+        return [*self.log.log.partitions_with_data(), *self.log.log.transactions_with_data()]
+
+    def _replayed(self) -> dict[str, object]:
+        replayed = dict[str, object]()
+        for number in self._numbers():
+            replay = Replay()  # a marker concerns the partition that it stands in
+            for _, _, record in self.log.log.read(number):
+                replay.take(record)
+            replayed |= replay.state()
+        return replayed
 
     def _live(self) -> dict[str, object]:
         directory = self.world.directory
@@ -279,5 +316,37 @@ def test_a_record_of_a_transaction_counts_only_when_the_log_says_so() -> None:
     assert replay.state() == {"tx": TransactionValue(1, 0, 60_000, 1)}
 
 
+def stroll(seed: int, steps: int) -> Machine:
+    """A long run of the machine by chance alone, so that what is rare meets what is rare."""
+    chance, machine = Random(seed), Machine()
+    machine.start()
+    for _ in range(steps):
+        group, name, number = chance.choice(GROUPS), chance.choice(TRANSACTIONAL_IDS), chance.randrange(21)
+        act: Callable[[], None] = chance.choice(
+            (
+                partial(machine.commit_often, chance.choices(GROUPS, k=8), number),
+                partial(machine.join, GROUPS[0]),
+                partial(machine.leave, GROUPS[0]),
+                partial(machine.delete_offset, group, number % 3),
+                partial(machine.commit_in_transaction, name, group, 100 + number),
+                partial(machine.commit_in_transaction, name, group, 100 + number),
+                partial(machine.end_transaction, name, number % 2 == 0),
+                partial(machine.pass_time, chance.choice((1000, 15_000, 70_000, 8 * 24 * HOUR_MS))),
+                partial(machine.compact, number, chance.choice((0, HOUR_MS)), chance.choice((0, HOUR_MS))),
+                partial(machine.lose_power_while_compacting, chance.randrange(60), number),
+                machine.lose_power,
+                machine.restart,
+            )
+        )
+        act()
+        machine.all_agree()
+    return machine
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_transactions_expiry_compaction_and_losses_of_power_meet(seed: int) -> None:
+    assert {"open transaction", "expired", "compacted"} in stroll(seed, 60).losses
+
+
 TestReplayEquivalence = Machine.TestCase
-TestReplayEquivalence.settings = settings(max_examples=60, stateful_step_count=30)
+TestReplayEquivalence.settings = settings(max_examples=45, stateful_step_count=30)

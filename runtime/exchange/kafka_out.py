@@ -32,7 +32,7 @@ from ..log.segment import segment_name
 from ..log.survey import Run, survey_runs
 from ..logtools.repair import stopped_server
 from ..logtools.verify import Replay, differences
-from ..logtools.walk import Found, LogPartition, find_partitions, is_torn_tail, walk
+from ..logtools.walk import Found, LogPartition, find_partitions, is_torn_tail, lost_ends, walk
 from .kafka_folder import COUNT_SETTINGS, partition_folders, stopped
 from .table import Complain
 
@@ -102,7 +102,8 @@ def prepared(data: Path, kafkas: Sequence[Path], is_replacing: bool, disk: Disk)
         for kafka in kafkas:
             put_back(kafka, disk)
         info = parse_info(data / INFO_NAME, read_file(disk, data / INFO_NAME))
-        sources = {(one.topic, one.number): one for one in find_partitions(data) if has_records(one.folder, disk)}
+        used = [one for one in find_partitions(data) if is_used(one, disk)]
+        sources = {(one.topic, one.number): one for one in used}
         places = tuple(_places(kafkas, info, sources, disk))
         full = [place for place in places if has_records(place.target, disk)]
         if full and not is_replacing:
@@ -113,6 +114,13 @@ def prepared(data: Path, kafkas: Sequence[Path], is_replacing: bool, disk: Disk)
         stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
         kept = {one.kafka: one.kafka.with_name(f"{one.kafka.name}.replaced-{stamp}") for one in full}
         yield Plan(tuple(kafkas), places, kept)
+
+
+def is_used(partition: LogPartition, disk: Disk) -> bool:
+    """Whether it has records, or had some that are gone."""
+    return has_records(partition.folder, disk) or (
+        partition.known_end is not None and partition.known_end.end_offset > 0
+    )
 
 
 def has_records(folder: Path, disk: Disk) -> bool:
@@ -172,6 +180,8 @@ def _make(place: Place, disk: Disk, complain: Complain) -> Made:
         complain(f"{place.target}: found no {METADATA}, expected Kafka's; without it Kafka puts the folder aside")
     sizes: list[int] = []
     if place.source is not None:
+        for damage in lost_ends(place.source, disk):
+            complain(damage)
         sizes = _write_log(place.source, place.new, disk, complain)
         _compare(place, disk, complain)
     disk.sync_folder(place.new)
@@ -183,7 +193,7 @@ def _write_log(source: LogPartition, folder: Path, disk: Disk, complain: Complai
     files = log_files(disk, source.folder).files
     bases = [*(file.base for file in files[1:]), None]
     sizes = []
-    for file, next_base in zip(files, bases, strict=True):
+    for file, next_base in zip(files, bases, strict=False):  # there may be no file left
         fd = disk.open(folder / segment_name(file.base), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             size = 0

@@ -29,7 +29,7 @@ from typing import Literal, NamedTuple, NoReturn
 
 from .batch import HEADER_BYTES, PREFIX_BYTES, read_size
 from .crc import crc32c
-from .disk import Disk, NoRoom, is_full, write_all
+from .disk import Disk, NoRoom, is_full, read_at, write_all
 from .search import CANDIDATE_BYTES, EFFORT, EFFORT_MIN_BYTES, SearchGivenUp
 
 FOLDER = "journal"
@@ -42,6 +42,11 @@ A file of a version that knew one mark only is taken for one of "always": then w
 
 MARK_BYTES = 4
 ZEROS = bytes(Disk.ahead_bytes)  # a millisecond is all that a round ever waits for a step
+RESERVE = 1 / 16
+"""Of a step so much is never used: on a disk that is full to the last byte it makes room for the head of the next file.
+
+With that a checkpoint can be made, which drops this one. 64 KiB hold the ends of 5,000 partitions.
+"""
 
 _FRAME = Struct(">II")
 _START = Struct(">iq")
@@ -140,6 +145,17 @@ def measure(data: bytes, is_newest: bool = False) -> Extent:
         at = follows
     extent = Extent(starts, rounds, good, max(0, used - good), damaged, late)
     return _up_to_flaw(extent) if late and damaged else extent
+
+
+def read_starts(disk: Disk, path: Path) -> dict[int, int] | None:
+    """What the first frame says; None when it is not good. OSError."""
+    fd = disk.open(path, os.O_RDONLY)
+    try:
+        head = read_at(disk, fd, _FRAME.size, 0)
+        length = int.from_bytes(head[:4], "big")
+        return measure(head + read_at(disk, fd, min(length, disk.size(fd)), _FRAME.size)).starts
+    finally:
+        disk.close(fd)
 
 
 def _up_to_flaw(extent: Extent) -> Extent:
@@ -243,6 +259,7 @@ class Journal:
         self.position = 0
         self._disk = disk
         self._allocated = 0
+        self._reserve = int(RESERVE * min(len(ZEROS), disk.ahead_bytes))
         self._fd = disk.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
             with suppress(NoRoom):  # the first frame alone may fit, and all that this file replaces can go then
@@ -268,7 +285,7 @@ class Journal:
 
         After any other OSError nothing may be written any more: the end is unknown.
         """
-        end = self.position + len(frame)
+        end = self.position + len(frame) + self._reserve
         while end > self._allocated:
             self._allocate()
         self._write(frame)
@@ -276,6 +293,11 @@ class Journal:
     def probe(self) -> None:
         """See whether there is room again. Raises as ``write`` does."""
         self._allocate()
+
+    def give_back(self) -> None:
+        """Leave to others what was allocated and is not used. OSError."""
+        self._disk.truncate(self._fd, self.position)
+        self._allocated = self.position
 
     def _allocate(self) -> None:
         """The next step of zeros. Without room for it there is none for a round.

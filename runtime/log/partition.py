@@ -23,7 +23,7 @@ from .batch import HEADER_BYTES, Batch, offsets_of, timestamp_of
 from .clean_stop import CleanEnd
 from .disk import Disk, NoRoom, is_full, read_at, write_all
 from .errors import Damage
-from .manifest import log_files
+from .manifest import LogFile, log_files
 from .quarantine import Quarantine, put_aside
 from .segment import segment_name
 from .stats import PartitionStats
@@ -117,9 +117,9 @@ class Partition:
         """
         manifest, files = log_files(self._disk, self.folder)
         self.end_offset = manifest.clean_end
-        if files and files[0].base > 0:
-            reason = f"the log begins at offset {files[0].base}: what lay before it was removed"
-            self.quarantine.add(Damage(files[0].path, 0, 0, reason, 0, files[0].base))
+        removed = lost_beginning(files)
+        if removed is not None:
+            self.quarantine.add(removed)
         if not files or files[-1].is_closed:
             return
         path, self._base, _, _ = files[-1]
@@ -309,3 +309,11 @@ class Partition:
 
     def _path(self, base_offset: int) -> Path:
         return self.folder / segment_name(base_offset)
+
+
+def lost_beginning(files: Sequence[LogFile]) -> Damage | None:
+    """What is gone at the beginning of a log: each of ours begins at offset 0, however often it was compacted."""
+    if not files or files[0].base == 0:
+        return None
+    reason = f"the log begins at offset {files[0].base}: what lay before it was removed"
+    return Damage(files[0].path, 0, 0, reason, 0, files[0].base)

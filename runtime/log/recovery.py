@@ -11,7 +11,8 @@ and would lose by going on: a partition whose files are all gone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,13 +34,37 @@ from .threads import Threads
 
 CRC_BYTES = 4
 
+KEPT_BYTES = 144 * 1024 * 1024
+"""So much of the journal is kept in memory from when it is measured until it is laid in: the two files of a checkpoint.
+
+There are more where a partition's file has failed for long. They are read one after the other then, for each step anew.
+"""
+
 log = get_logger("callboard.log")
 
 
-class _File(NamedTuple):
-    path: Path
+class _Content(NamedTuple):
     data: bytes
     extent: Extent
+
+
+class _File:
+    """A journal file. ``extent`` is without its rounds, which are as large as the file; ``content`` has them."""
+
+    def __init__(self, disk: Disk, path: Path, is_newest: bool) -> None:
+        self.path = path
+        self._disk = disk
+        self._is_newest = is_newest
+        self.kept: _Content | None = None
+        self.kept = self.content()
+        self.size = len(self.kept.data)
+        self.extent = self.kept.extent._replace(rounds=self.kept.extent.rounds[:1])
+
+    def content(self) -> _Content:
+        if self.kept is not None:
+            return self.kept
+        data = read_file(self._disk, self.path)
+        return _Content(data, measure(data, self._is_newest))
 
 
 class _Piece(NamedTuple):
@@ -73,7 +98,8 @@ class Recovery:
         numbers = [journal_number(name) for name in self._disk.names(self._folder)]
         known = [number for number in numbers if number is not None]
         self._next_number = known[-1] + 1 if known else 0
-        self._files = [self._measured(self._folder / journal_name(number), number == known[-1]) for number in known]
+        for number in known:
+            self._measure(self._folder / journal_name(number), number == known[-1])
         look_round(self._disk, self._folder, self._partitions, any(file.extent.is_used for file in self._files))
         self._zone = self._journal_from()
         self._partitions.open(self._zone, self._salvage)
@@ -85,9 +111,16 @@ class Recovery:
             self._make_durable()
         return self._next_number
 
-    def _measured(self, path: Path, is_newest: bool = False) -> _File:
-        data = read_file(self._disk, path)
-        return _File(path, data, measure(data, is_newest))
+    def _measure(self, path: Path, is_newest: bool = False) -> None:
+        self._files.append(_File(self._disk, path, is_newest))
+        if not self._is_kept:
+            for file in self._files:
+                file.kept = None
+
+    @property
+    def _is_kept(self) -> bool:
+        """Whether all that was measured may stay in memory."""
+        return sum(file.size for file in self._files) <= KEPT_BYTES
 
     def _journal_from(self) -> dict[int, int]:
         """From which offset on the oldest journal file holds everything, for the partitions of which that is known."""
@@ -109,7 +142,7 @@ class Recovery:
         One that was not synced has lost nothing that anybody was promised, but what came behind must not be there.
         """
         known = {_identity(piece.batch) for file in self._files for of, piece in _pieces(file) if of == number}
-        lost = [batch for batch in batches if _identity(batch) not in known]
+        lost = [batch for batch in batches if _identity(memoryview(batch)) not in known]
         if not lost:
             return
         if self._files and self._files[-1].extent.late:
@@ -125,7 +158,7 @@ class Recovery:
     def _read_salvaged(self) -> None:
         if self._salvaged is not None:
             self._salvaged.close()
-            self._files.append(self._measured(self._salvaged.path))
+            self._measure(self._salvaged.path)
 
     # The journal -----------------------------------------------------------------------------------------------------
 
@@ -146,19 +179,43 @@ class Recovery:
                 self._tell_damage(Damage(file.path, position, size, reason, UNKNOWN_OFFSET, None))
 
     def _lay_in(self) -> None:
-        by_partition: dict[int, list[_Piece]] = {}
+        """File by file, unless all are in memory anyway."""
+        between = _Between()
+        if self._is_kept:
+            self._lay_in_pieces(_by_partition(self._files))
+        else:
+            for file in self._in_order(between):
+                by_partition = _by_partition([file])
+                for number, pieces in by_partition.items():
+                    pieces += between.take_below(number, pieces[-1].last)
+                self._lay_in_pieces(by_partition)
+            self._lay_in_pieces(between.by_partition)
+        for partition in self._partitions:
+            self._tell_lost_end(partition)
+
+    def _in_order(self, between: _Between) -> Iterator[_File]:
+        """The files whose batches follow one another; those of the others, which were salvaged, go ``between``."""
+        ends: dict[int, int] = {}
+        others = set()
         for file in self._files:
-            for number, piece in _pieces(file):
-                by_partition.setdefault(number, []).append(piece)
+            spans = _spans(file)
+            if any(first < ends.get(number, 0) for number, (first, _) in spans.items()):
+                others.add(file)
+                between.add(file)
+            else:
+                ends |= {number: end for number, (_, end) in spans.items()}
+        return (file for file in self._files if file not in others)
+
+    def _lay_in_pieces(self, by_partition: Mapping[int, list[_Piece]]) -> None:
         for number, pieces in by_partition.items():
+            if not pieces:
+                continue
             pieces.sort(key=lambda piece: piece.first)  # those that were salvaged lie between others
             missing = list(self._missing(self._partition(number, pieces[0].file), pieces))
             self._partitions.gather((number, bytes(piece.batch)) for piece in missing)
             self._laid_in += len(missing)
             self._passed_over += len(pieces) - len(missing)
         self._refuse_failure(self._partitions.lay_in())
-        for partition in self._partitions:
-            self._tell_lost_end(partition)
 
     def _partition(self, number: int, path: Path) -> Partition:
         if number >= len(self._partitions):
@@ -251,9 +308,9 @@ class Recovery:
         )
 
 
-def _identity(batch: bytes | memoryview) -> bytes:
-    """All of a batch that a checksum covers, and that: its base offset may be what is damaged."""
-    return bytes(batch[CRC_FROM - CRC_BYTES :])
+def _identity(batch: memoryview) -> bytes:
+    """All of a batch that a checksum covers, and that: its base offset may be what is damaged. As a hash, for many."""
+    return blake2b(batch[CRC_FROM - CRC_BYTES :], digest_size=16).digest()
 
 
 def refuse_removed(disk: Disk, root: Path, partitions: Partitions) -> None:
@@ -281,7 +338,45 @@ def _lost(partition: Partition, found: int, start: int, witness: Path) -> StartE
 
 def _pieces(file: _File) -> Iterator[tuple[int, _Piece]]:
     """The batches of a journal file with their partitions."""
-    for (start, _), batches in zip(file.extent.rounds, read_rounds(file.data, file.extent), strict=True):
+    data, extent = file.content()
+    for (start, _), batches in zip(extent.rounds, read_rounds(data, extent), strict=True):
         for number, batch in batches:
             first, last = offsets_of(batch)
             yield number, _Piece(first, last, batch, file.path, start)
+
+
+def _by_partition(files: Iterable[_File]) -> dict[int, list[_Piece]]:
+    found: dict[int, list[_Piece]] = {}
+    for file in files:
+        for number, piece in _pieces(file):
+            found.setdefault(number, []).append(piece)
+    return found
+
+
+def _spans(file: _File) -> dict[int, tuple[int, int]]:
+    """From which offset to which a journal file has batches, by partition."""
+    spans: dict[int, tuple[int, int]] = {}
+    for number, piece in _pieces(file):
+        first, end = spans.get(number, (piece.first, 0))
+        spans[number] = min(first, piece.first), max(end, piece.last + 1)
+    return spans
+
+
+class _Between:
+    """Batches that lie between those of the journal files before theirs, in order; few, so they stay in memory."""
+
+    def __init__(self) -> None:
+        self.by_partition: dict[int, list[_Piece]] = {}
+
+    def add(self, file: _File) -> None:
+        for number, pieces in _by_partition([file]).items():
+            together = self.by_partition.setdefault(number, [])
+            together += pieces
+            together.sort(key=lambda piece: piece.first)
+
+    def take_below(self, number: int, last: int) -> list[_Piece]:
+        """Those that come before an offset, once."""
+        pieces = self.by_partition.get(number, [])
+        count = sum(piece.first <= last for piece in pieces)
+        taken, pieces[:count] = pieces[:count], []
+        return taken

@@ -41,6 +41,8 @@ LAY_IN_BYTES = 1024 * 1024  # what waits in memory for the partition files befor
 LAY_IN_SECONDS = 0.25  # and for how long: a few writes a second and partition instead of thousands
 WAITING_BYTES = 64 * 1024 * 1024
 """What may wait in memory when the partition files cannot be written, or not fast enough; then commits are refused."""
+LAY_IN_FIRST: frozenset[Full] = frozenset({"journal", "partition files"})
+"""Where there is no room for these, what is left is for what waits: without that no journal file can go."""
 PROBE_SECONDS = 1.0  # between two looks at a full disk: a client that is refused tries again about as often
 
 log = get_logger("callboard.log")
@@ -270,10 +272,11 @@ class RoundWork:
             self._probe(now)
         if not self._is_busy and min(self._checkpoint_due, self._lay_in_due) <= now:
             self._miss_folder()
-            if self._checkpoint_due <= now:
-                self._checkpoint(now)
-            else:
+            must_wait = self._full & LAY_IN_FIRST and self._waiting_bytes + self._handed_bytes
+            if must_wait or self._checkpoint_due > now:
                 self._start_job()
+            else:
+                self._checkpoint(now)
 
     def _sync_journal(self) -> None:
         try:
@@ -303,7 +306,7 @@ class RoundWork:
             return
         old = self._journal
         try:
-            self._journal = self._new_journal(old.number + 1)
+            self._journal = self._next_journal(old)
         except OSError as error:
             if not is_full(error):
                 self._fail(str(error))
@@ -316,6 +319,15 @@ class RoundWork:
         old.close()
         self._sync_due = inf
         self._start_job(old)
+
+    def _next_journal(self, old: Journal) -> Journal:
+        try:
+            return self._new_journal(old.number + 1)
+        except OSError as error:
+            if not is_full(error) or "journal" not in self._full:
+                raise
+        old.give_back()  # it takes no round anyway, and the partition files have all of it, in the last free byte too
+        return self._new_journal(old.number + 1)
 
     def _start_job(self, old: Journal | None = None) -> None:
         """Have all that waits laid in; with ``old``, a journal file that has ended, make a checkpoint of it."""
@@ -381,6 +393,7 @@ class RoundWork:
         if no_room:
             self._room_ended("partition files", no_room)
             self._lay_in_due = self._clock() + PROBE_SECONDS
+            self._checkpoint_due = max(self._checkpoint_due, self._lay_in_due)
         else:
             self._room_again("partition files")
         if self._waiting_bytes + self._handed_bytes < WAITING_BYTES:

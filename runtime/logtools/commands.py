@@ -28,11 +28,12 @@ from ..log.journal import journal_number
 from . import dump, repair
 from .stats import PartitionStats, hottest_table, partition_stats, stats_table
 from .verify import Checked, verify
-from .walk import TOPICS, Found, LogPartition, Unreadable, find_partitions, is_torn_tail, walk
+from .walk import TOPICS, Found, LogPartition, Unreadable, find_partitions, is_torn_tail, lost_ends, walk
 
 DISK_EXIT_CODE = 1
 DAMAGED_EXIT_CODE = 3
 UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+GONE = "what is gone no repair brings back: put back the files as they were, or see what the server's next start says"
 AGO = re.compile(r"([0-9]{1,9})([smhd])")
 
 Data = Annotated[Path, typer.Argument(metavar="DATA", help="A server's data folder, or one with Kafka's folders.")]
@@ -188,8 +189,10 @@ def show_trouble(one: Checked) -> None:
 def in_one_line(checked: Sequence[Checked]) -> str:
     records, size = sum(one.records for one in checked), sum(one.size for one in checked)
     troubles = sum(len(one.troubles) + len(one.differences) for one in checked)
+    is_gone = any(one.is_short for one in checked)
+    advice = GONE if is_gone else "callboard log repair takes them out"
     what = f"{counted(records, 'record')}, {counted(size, 'byte')} in {counted(len(checked), 'partition')}"
-    verdict = "all is well" if not troubles else f"{counted(troubles, 'fault')}; callboard log repair takes them out"
+    verdict = "all is well" if not troubles else f"{counted(troubles, 'fault')}; {advice}"
     return f"{what}: {verdict}"
 
 
@@ -223,6 +226,7 @@ def repair_log(
     """Take out what cannot be read, while the server is stopped; the files as they were are kept beside."""
     disk, partitions = Disk(), choose(data, log, partition)
     with repair.stopped_server(data, disk):
+        lost = [damage for one in partitions for damage in lost_ends(one, disk)]
         mends = [mend for one in progress(partitions, False) for mend in repair.find_mends(one, disk)]
         for mend in mends:
             for trouble in mend.troubles:
@@ -230,10 +234,13 @@ def repair_log(
             if yes:
                 kept = repair.mend(mend, disk)
                 print(f"{mend.file.path}: mended; as it was it is kept in {kept}")
-    if not mends:
-        print("nothing to repair")
-    elif not yes:
+    for damage in lost:
+        print(f"{damage}: {GONE}")
+    if mends and not yes:
         print(f"{counted(len(mends), 'file')} would be changed; --yes does it")
+    elif not (mends or lost):
+        print("nothing to repair")
+    if lost or (mends and not yes):
         raise typer.Exit(DAMAGED_EXIT_CODE)
 
 

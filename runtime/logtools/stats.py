@@ -22,7 +22,7 @@ from ..log.records import decode
 from ..log.spans import as_list, read_spans
 from ..log.survey import Run, survey_runs
 from ..log.transaction_records import decode_transaction
-from .walk import LogPartition
+from .walk import LogPartition, lost_ends
 
 COLUMNS = (
     Column("log", "log"),
@@ -106,6 +106,7 @@ def partition_stats(partition: LogPartition, disk: Disk, top: int) -> PartitionS
             else:
                 damaged += _take(keys, piece, str(file.path))
                 newest = piece.batches[-1].last_offset
+    damaged += len(list(lost_ends(partition, disk)))
     tombstones = sum(keys.is_tombstone.values())
     return PartitionStats(
         partition,

@@ -31,7 +31,7 @@ from ..log.manifest import LogFile, log_files, manifest_folder, manifest_name, s
 from ..log.newest import load_partition
 from ..log.partition import TOPIC
 from ..log.segment import segment_name
-from .walk import Found, LogPartition, Unreadable, batches, is_torn_tail, walk
+from .walk import Found, LogPartition, Unreadable, batches, is_torn_tail, lost_ends, walk
 
 CENTURY_MS = 100 * 365 * 24 * 60 * 60 * 1000
 """So far ahead all tombstones have had their time."""
@@ -43,7 +43,10 @@ State = Mapping[str, object]
 
 
 class Checked(NamedTuple):
-    """What was found. ``differences``: sentences that name a group and two ways of reading that disagree about it."""
+    """What was found. ``differences``: sentences that name a group and two ways of reading that disagree about it.
+
+    ``is_short``: something at its ends is gone.
+    """
 
     partition: LogPartition
     records: int
@@ -52,6 +55,7 @@ class Checked(NamedTuple):
     torn: Damage | None
     keys: int  # groups or transactional ids
     differences: tuple[str, ...]
+    is_short: bool = False
 
     @property
     def is_well(self) -> bool:
@@ -96,7 +100,9 @@ def verify(partition: LogPartition, scratch: Path, disk: Disk) -> Checked:
     """
     picture = LogPartition(partition.topic, partition.number, scratch / partition.folder.name)
     _take_picture(disk, partition.folder, picture.folder)
-    replay, troubles, torn, records = Replay(), [], None, 0
+    replay, torn, records = Replay(), None, 0
+    lost = tuple(lost_ends(partition, disk))
+    troubles: list[Damage | Unreadable] = [*lost]
     for piece in walk(picture, disk):
         if isinstance(piece, Found):
             replay.take(piece.record)
@@ -108,7 +114,7 @@ def verify(partition: LogPartition, scratch: Path, disk: Disk) -> Checked:
     state = replay.state()
     size = sum(file_size(disk, file.path) for file in log_files(disk, picture.folder).files)
     differences = () if troubles else tuple(_compare(picture, disk, state, torn))
-    return Checked(partition, records, size, tuple(troubles), torn, len(state), differences)
+    return Checked(partition, records, size, tuple(troubles), torn, len(state), differences, bool(lost))
 
 
 def _as_it_lies(trouble: Damage | Unreadable, partition: LogPartition, picture: LogPartition) -> Damage | Unreadable:

@@ -13,9 +13,11 @@ from typing import NamedTuple
 from ...actors.records import Record
 from ..errors import StartError
 from ..log.batch import Batch
-from ..log.disk import Disk
+from ..log.disk import Disk, read_file
 from ..log.errors import Damage, DamagedBatch, DamagedRecord, UnsupportedCompression
-from ..log.folder import INFO_NAME
+from ..log.folder import INFO_NAME, parse_info
+from ..log.journal import FOLDER as JOURNAL
+from ..log.known_ends import KnownEnd, known_ends, missing_ends
 from ..log.manifest import LogFile, log_files
 from ..log.partition import PARTITION_FOLDER, TOPIC, TRANSACTIONS_TOPIC
 from ..log.survey import survey
@@ -28,11 +30,12 @@ Decode = Callable[[Batch, bytes | None, bytes | None], Record | None]
 
 
 class LogPartition(NamedTuple):
-    """A partition's folder."""
+    """A partition's folder, which may be gone; ``known_end``: how far it must go, None for one of a Kafka's."""
 
     topic: str
     number: int
     folder: Path
+    known_end: KnownEnd | None = None
 
 
 class Found(NamedTuple):
@@ -62,24 +65,37 @@ def find_partitions(
 ) -> list[LogPartition]:
     """The partitions in a data folder, those of offsets first; only the ones asked for.
 
-    StartError when that is no data folder, or a partition is asked for that is not there.
+    StartError when that is no data folder, one that a server would refuse by its ``callboard.json``, or a partition is
+    asked for that is not there.
     """
     if not data.is_dir():
         what = "a file" if data.exists() else "no folder"
         raise StartError(f"{data}: found {what}, expected the data folder of a server; check the path")
-    names = (disk or Disk()).names(data)
-    matches = [match for name in names if (match := PARTITION_FOLDER.fullmatch(name))]
+    disk = disk or Disk()
+    known, unknown = _known_ends(data, disk)
+    names = disk.names(data)
+    matches = [match for name in {*names, *known} if (match := PARTITION_FOLDER.fullmatch(name))]
     if not matches and INFO_NAME not in names:
         raise StartError(
             f"{data}: found neither {INFO_NAME} nor a folder {TOPIC}-N, expected the data folder of a server;"
             " give the folder that holds those of the partitions"
         )
-    found = [LogPartition(match[1], int(match[2]), data / match[0]) for match in matches]
+    found = [LogPartition(match[1], int(match[2]), data / match[0], known.get(match[0], unknown)) for match in matches]
     wanted = [one for one in found if topic in (None, one.topic) and (not numbers or one.number in numbers)]
     missing = set(numbers) - {one.number for one in wanted}
     if missing:
         raise StartError(f"{data}: found no partition {min(missing)} with records; leave it out")
     return sorted(wanted, key=lambda one: one[:2])
+
+
+def _known_ends(data: Path, disk: Disk) -> tuple[dict[str, KnownEnd], KnownEnd | None]:
+    """By the names of folders; and for the others."""
+    names, path = disk.names(data), data / INFO_NAME
+    if INFO_NAME in names:
+        return known_ends(disk, data, parse_info(path, read_file(disk, path))), KnownEnd(0, path)
+    if JOURNAL in names:
+        raise StartError(f"{data}: found a journal and no {INFO_NAME}, expected it there; put it back")
+    return {}, None  # Kafka's folders, or a copy of some of ours
 
 
 def walk(partition: LogPartition, disk: Disk) -> Iterator[Found | Damage | Unreadable]:
@@ -90,6 +106,13 @@ def walk(partition: LogPartition, disk: Disk) -> Iterator[Found | Damage | Unrea
             yield piece
         else:
             yield from _records(partition, file, piece, decode)
+    yield from lost_ends(partition, disk)
+
+
+def lost_ends(partition: LogPartition, disk: Disk) -> Iterator[Damage]:
+    """What is gone at the ends of a partition, or all of it."""
+    if partition.known_end is not None:
+        yield from missing_ends(disk, partition.folder, partition.known_end)
 
 
 def decoder(partition: LogPartition) -> Decode:
@@ -108,8 +131,10 @@ def batches(partition: LogPartition, disk: Disk) -> Iterator[tuple[LogFile, Batc
 
 def is_torn_tail(damage: Damage, partition: LogPartition, disk: Disk) -> bool:
     """Whether it is the end of the newest file: a batch that is being written, or that a crash has cut off."""
+    if damage.offset_after is not None or not damage.is_certain:
+        return False
     last = log_files(disk, partition.folder).files[-1]
-    return damage.offset_after is None and damage.is_certain and damage.path == last.path and not last.is_closed
+    return damage.path == last.path and not last.is_closed
 
 
 def _records(partition: LogPartition, file: LogFile, batch: Batch, decode: Decode) -> Iterator[Found | Unreadable]:

@@ -1,0 +1,153 @@
+"""What is gone of a log, by what the note of a clean stop and the journal know; and folders that a server refuses.
+
+The partition's own files look whole then, so each tool that reads a folder must ask.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from log_helpers import offset
+
+from callboard.actors.ports import Entry
+from callboard.runtime.errors import StartError
+from callboard.runtime.exchange.table import rows_of_folder, sources
+from callboard.runtime.log.disk import Disk
+from callboard.runtime.log.folder import DataFolder
+from callboard.runtime.log.offsets_log import OffsetsLog
+from callboard.runtime.log.partition import folder_name
+from callboard.runtime.log.threads import Inline
+from callboard.runtime.logtools import commands
+
+TIME_MS = 1_700_000_000_000
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def log(capsys: pytest.CaptureFixture[str]) -> Any:
+    def run(*arguments: object) -> Said:
+        try:
+            code: Any = commands.main([str(one) for one in arguments])
+        except SystemExit as exit:
+            code = exit.code or 0
+        return Said(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> Path:
+    """A folder as a server leaves it: partition 3 goes on to offset 4, in two segments, partition 4 to 1."""
+    with DataFolder(tmp_path / "left") as folder:
+        log = OffsetsLog(folder.path, folder.offsets_partitions, threads=Inline(), segment_bytes=200)
+        log.open()
+        for number in range(4):
+            log.append([Entry(3, (offset("g", number, "x" * 60),))], TIME_MS, lambda outcomes: None)
+        log.append([Entry(4, (offset("h", 1),))], TIME_MS, lambda outcomes: None)
+        log.close()
+    return folder.path
+
+
+def cut(folder: Path, by: int) -> None:
+    path = max(folder.glob("*.log"))
+    os.truncate(path, max(0, path.stat().st_size - by))
+
+
+def without_newest(folder: Path) -> None:
+    for path in sorted(folder.glob("*.log"))[1:]:
+        path.unlink()
+
+
+def only_a_file(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.touch()
+
+
+GONE: dict[str, Callable[[Path], None]] = {
+    "the folder": shutil.rmtree,
+    "a file in its place": only_a_file,
+    "the newest files": without_newest,
+    "the last batch": lambda folder: cut(folder, 100_000),
+    "half of the last batch": lambda folder: cut(folder, 10),
+}
+
+
+@pytest.mark.parametrize("way", GONE)
+def test_an_end_that_is_gone_is_named_by_whoever_reads_the_folder(left: Path, log: Any, way: str) -> None:
+    """What is left looks whole. The note of the stop knows better, and so does the server's next start."""
+    assert log("verify", left).out.endswith("all is well\n")
+    GONE[way](left / folder_name(3))
+    for command in ("verify", "repair"):
+        said = log(command, left)
+        assert (said.code, said.err) == (3, "")
+        assert f"{left / '.clean_shutdown'}: " in said.out and "went on to offset 4" in said.out
+        assert "callboard log repair takes them out" not in said.out
+    dumped = log("dump", left)
+    assert dumped.code == 3 and "went on to offset 4" in dumped.err
+    assert sum(one["damaged"] for one in json.loads(log("stats", left, "--json").out)["partitions"]) >= 1
+    complaints: list[object] = []
+    rows = list(rows_of_folder(sources(left, Disk(), complaints.append), (), Disk(), complaints.append))
+    assert [row.group for row in rows][-1] == "h" and "went on to offset 4" in str(complaints[0])
+
+
+def test_a_beginning_that_is_gone_is_named(left: Path, log: Any) -> None:
+    min((left / folder_name(3)).glob("*.log")).unlink()
+    for command in ("verify", "repair"):
+        said = log(command, left)
+        assert said.code == 3 and "what lay before it was removed" in said.out
+    assert "what lay before it was removed" in log("dump", left).err
+
+
+def test_the_journal_knows_it_too(left: Path, log: Any) -> None:
+    shutil.copytree(left, before := left.with_name("before"))
+    offsets_log = OffsetsLog(left, 50, threads=Inline())
+    offsets_log.open()
+    offsets_log.halt()  # as a kill leaves it: a journal, no note
+    assert log("verify", left).code == 0
+    shutil.rmtree(left / folder_name(3))
+    said = log("verify", left)
+    assert said.code == 3 and f"{0:020d}.journal: " in said.out
+    shutil.copytree(before / folder_name(3), left / folder_name(3))
+    assert log("verify", left).code == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [('{"format": 99}', "a newer version wrote this folder"), ("x", "found no JSON")]
+)
+def test_what_a_server_refuses_is_not_said_to_be_well(left: Path, log: Any, content: str, message: str) -> None:
+    (left / "callboard.json").write_text(content)
+    for command in ("dump", "stats", "verify", "repair"):
+        with pytest.raises(StartError, match=message):
+            log(command, left)
+    with pytest.raises(StartError, match=message):
+        sources(left, Disk(), print)
+
+
+def test_a_journal_without_a_description_is_refused(left: Path, log: Any) -> None:
+    (left / "callboard.json").unlink()
+    with pytest.raises(StartError, match=r"found a journal and no callboard\.json"):
+        log("verify", left)
+
+
+def test_a_server_that_runs_is_never_said_to_lack_something(tmp_path: Path, log: Any) -> None:
+    """Each checkpoint leaves another journal file as the oldest, which knows of more."""
+    with DataFolder(tmp_path) as folder:
+        offsets_log = OffsetsLog(folder.path, folder.offsets_partitions, threads=Inline(), checkpoint_bytes=300)
+        offsets_log.open()
+        for number in range(12):
+            offsets_log.append([Entry(number % 3, (offset("g", number),))], TIME_MS, lambda outcomes: None)
+            assert log("verify", tmp_path).code == 0
+        assert offsets_log.stats().checkpoints > 2
+        offsets_log.close()
+    assert log("verify", tmp_path).code == 0
