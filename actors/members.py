@@ -70,7 +70,10 @@ class Member:
 
     def metadata(self, protocol: str | None) -> bytes:
         """Its subscription for a protocol; nothing if it does not offer that one."""
-        return next((offer.metadata for offer in self.protocols if offer.name == protocol), b"")
+        for offer in self.protocols:  # a loop, not next(): it is asked twice a member in one turn of the group
+            if offer.name == protocol:
+                return offer.metadata
+        return b""
 
     def to_record(self, protocol: str | None, assignment: bytes) -> MemberValue:
         return MemberValue(

@@ -2,33 +2,33 @@
 
 Every member has a connection of its own, as a client's has, since a parked request blocks its connection. One process
 plays all of them. The leader of a Stable group rejoins, all others hear of it and rejoin, then all sync: that is a
-rebalance, and it is done several times. Meanwhile a second process beats for a member of another group and describes
-the crowd, and notes how long that takes. Twice as many members should take twice as long, and not four times.
+rebalance, and it is done several times. What all send lies ready before the first of them sends it, so it comes as
+fast as the system takes it. Meanwhile a second process beats for a member of another group and describes the crowd,
+and notes how long that takes (``members_watch.py``). Twice as many members should take twice as long, not four times.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import resource
-import select
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 from callboard.bench.door import callboard_server
-from callboard.bench.enrolment import MEMBER_ID_REQUIRED, REBALANCING, Member, enrol
-from callboard.bench.harness import BenchError, Child, Server, machine, print_table, process_cpu_s, write_json
-from callboard.bench.wire import Api, Client, api, skip_hypothesis
+from callboard.bench.enrolment import MEMBER_ID_REQUIRED, REBALANCING
+from callboard.bench.harness import BenchError, Server, machine, print_table, process_cpu_s, write_json
+from callboard.bench.members_watch import Seen, Span, Watcher, longest_s
+from callboard.bench.wire import Client, api, skip_hypothesis
 
 PURPOSE = "Seconds that a group of many members takes to join, sync and rebalance, and how others are served meanwhile."
 GROUP = "crowd"
-BYSTANDERS = "bystanders"
 PROTOCOL = "range"
 SIZES = (10, 100, 1000, 5000)
 QUICK_SIZES = (10, 100)
@@ -37,9 +37,8 @@ QUICK_ROUNDS = 2
 SESSION_TIMEOUT_MS = 1_800_000  # nobody beats while we measure
 SPARE_FILES = 200  # what server and bench have open besides connections: files of partitions, pipes
 ANSWER_TIMEOUT_S = 120.0
-LOOK_PAUSE_S = 0.002
-BEAT_PAUSE_S = 0.005
-DESCRIBE_PAUSE_S = 0.25
+UNKNOWN_SERVER_ERROR = -1  # what a record is answered that is too large for the log
+LOOK_PAUSE_S = 0.01
 SUBSCRIPTION = b"\0\0\0\0\0\1\0\5crowd\xff\xff\xff\xff"
 ASSIGNMENT = b"\0\0\0\0\0\1\0\5crowd\0\0\0\1\0\0\0\0\xff\xff\xff\xff"
 
@@ -52,8 +51,10 @@ class Found(NamedTuple):
     sync_s: float
     rebalance_s: float  # the median
     server_cpu_s: float | None  # of a rebalance, on average
-    describe_max_s: float
+    describe_max_s: float  # the longest waits of the bystander
     described: int
+    beat_max_join_s: float  # while the first generation joined, while it synced, and in the rebalances
+    beat_max_sync_s: float
     beat_max_s: float
 
 
@@ -66,10 +67,13 @@ class Seat:
         self.generation = -1
 
     def ask_to_join(self) -> None:
+        self.client.post(self.join_request())
+
+    def join_request(self) -> bytes:
         join = api("join_group", 9)
         protocol = join.types.JoinGroupRequestProtocol(name=PROTOCOL, metadata=SUBSCRIPTION)
         timeout = timedelta(milliseconds=SESSION_TIMEOUT_MS)
-        self.client.send(
+        return self.client.prepare(
             join,
             group_id=GROUP,
             session_timeout=timeout,
@@ -84,12 +88,15 @@ class Seat:
         self.member_id = answer.member_id
 
     def hear_joined(self) -> Any:
-        answer = self._answer("JoinGroup")
+        answer = self._answer("JoinGroup", 0)
         self.generation = answer.generation_id
         return answer
 
     def ask_to_sync(self, assignments: tuple[Any, ...] = ()) -> None:
-        self.client.send(
+        self.client.post(self.sync_request(assignments))
+
+    def sync_request(self, assignments: tuple[Any, ...] = ()) -> bytes:
+        return self.client.prepare(
             api("sync_group", 5),
             group_id=GROUP,
             generation_id=self.generation,
@@ -99,9 +106,12 @@ class Seat:
             assignments=assignments,
         )
 
-    def hear_synced(self) -> None:
-        if self._answer("SyncGroup").assignment != ASSIGNMENT:
+    def hear_synced(self) -> int:
+        """The error code, 0 or UNKNOWN_SERVER_ERROR."""
+        answer = self._answer("SyncGroup", 0, UNKNOWN_SERVER_ERROR)
+        if not answer.error_code and answer.assignment != ASSIGNMENT:
             raise BenchError(f"member {self.member_id!r} was given something else than its assignment")
+        return int(answer.error_code)
 
     def hears_of_rebalance(self) -> bool:
         beat = api("heartbeat", 4)
@@ -110,10 +120,11 @@ class Seat:
             raise BenchError(f"a heartbeat was answered with error code {int(answer.error_code)}, expected 0 or 27")
         return bool(answer.error_code == REBALANCING)
 
-    def _answer(self, what: str, expected: int = 0) -> Any:
+    def _answer(self, what: str, *expected: int) -> Any:
         answer = self.client.receive()
-        if answer.error_code != expected:
-            raise BenchError(f"{what} was answered with error code {int(answer.error_code)}, expected {expected}")
+        if answer.error_code not in expected:
+            codes = " or ".join(map(str, expected))
+            raise BenchError(f"{what} was answered with error code {int(answer.error_code)}, expected {codes}")
         return answer
 
 
@@ -123,6 +134,7 @@ class Crowd:
     def __init__(self, clients: Sequence[Client]) -> None:
         self.seats = [Seat(client) for client in clients]
         self.leader = self.seats[0]
+        self.preparing_s = 0.0  # what all requests took to be made
 
     def get_ids(self) -> None:
         for seat in self.seats:
@@ -134,20 +146,28 @@ class Crowd:
         """The first makes the group alone (there is no initial delay here) and rejoins when all others are parked."""
         self.leader.ask_to_join()
         self.leader.hear_joined()
-        for seat in self.seats[1:]:
-            seat.ask_to_join()
+        self._send(self._prepared([(seat, seat.join_request) for seat in self.seats[1:]]))
         _wait_until(self._all_are_members, f"all {len(self.seats)} are members")
         self.leader.ask_to_join()
         self._hear_joined()
 
     def sync(self) -> None:
         one = api("sync_group", 5).types.SyncGroupRequestAssignment
-        self.leader.ask_to_sync(tuple(one(member_id=seat.member_id, assignment=ASSIGNMENT) for seat in self.seats))
+        all_of_them = tuple(one(member_id=seat.member_id, assignment=ASSIGNMENT) for seat in self.seats)
+        leader = (self.leader, partial(self.leader.sync_request, all_of_them))
+        followers = [(seat, seat.sync_request) for seat in self.seats if seat is not self.leader]
+        self._send(self._prepared([leader, *followers]))
+        self._hear_synced()
+
+    def _hear_synced(self) -> None:
         for seat in self.seats:
-            if seat is not self.leader:
-                seat.ask_to_sync()
-        for seat in self.seats:
-            seat.hear_synced()
+            error = seat.hear_synced()
+            if error == UNKNOWN_SERVER_ERROR:
+                raise BenchError(
+                    f"the assignments of {len(self.seats):,} members were refused (error code {error}): the log has "
+                    "one record for a group, and theirs is larger than message_max_bytes. Kafka refuses it with the "
+                    "same code; ask for fewer --members"
+                )
 
     def rebalance(self) -> None:
         """As when the leader's metadata has changed; the others hear of it with their next heartbeat."""
@@ -155,10 +175,19 @@ class Crowd:
         followers = [seat for seat in self.seats if seat is not self.leader]
         if followers:
             _wait_until(followers[0].hears_of_rebalance, "a heartbeat tells of the rebalance")
-        for seat in followers:
-            seat.ask_to_join()
+        self._send(self._prepared([(seat, seat.join_request) for seat in followers]))
         self._hear_joined()
         self.sync()
+
+    def _prepared(self, requests: Sequence[tuple[Seat, Callable[[], bytes]]]) -> list[tuple[Seat, bytes]]:
+        started = time.perf_counter()
+        prepared = [(seat, request()) for seat, request in requests]
+        self.preparing_s += time.perf_counter() - started
+        return prepared
+
+    def _send(self, requests: Sequence[tuple[Seat, bytes]]) -> None:
+        for seat, request in requests:
+            seat.client.post(request)
 
     def _all_are_members(self) -> bool:
         return len(_described(self.leader.client).members) == len(self.seats)
@@ -197,9 +226,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _options(argv)
     skip_hypothesis()
     try:
-        if options.watch is not None:
-            watch(options.watch)
-            return 0
         found = [measure(size, options.rounds) for size in options.members]
     except (BenchError, OSError) as error:
         print(f"members: {error}", file=sys.stderr)
@@ -221,14 +247,43 @@ def measure(size: int, rounds: int) -> Found:
         server = stack.enter_context(callboard_server())
         crowd = Crowd([stack.enter_context(_connect(server)) for _ in range(size)])
         crowd.get_ids()
-        join_s, sync_s = _timed(crowd.join), _timed(crowd.sync)
-        with Watcher(server.address) as watcher:
+        with Watcher(server.address, GROUP) as watcher:
+            joining, syncing = _timed(crowd, crowd.join), _timed(crowd, crowd.sync)
             cpu_s = process_cpu_s(server.pid)
-            rebalance_s = median(_timed(crowd.rebalance) for _ in range(rounds))
+            rebalances = [_timed(crowd, crowd.rebalance) for _ in range(rounds)]
             cpu_after_s = process_cpu_s(server.pid)
             seen = watcher.stop_watching()
     used_s = None if cpu_s is None or cpu_after_s is None else (cpu_after_s - cpu_s) / rounds
-    return Found(size, join_s, sync_s, rebalance_s, used_s, **seen)
+    return _found(size, joining, syncing, rebalances, used_s, seen)
+
+
+class Timed(NamedTuple):
+    took_s: float  # without the preparation of requests
+    span: Span
+
+
+def _timed(crowd: Crowd, deed: Callable[[], None]) -> Timed:
+    prepared_s, started = crowd.preparing_s, time.perf_counter()
+    deed()
+    ended = time.perf_counter()
+    return Timed(ended - started - (crowd.preparing_s - prepared_s), Span(started, ended))
+
+
+def _found(
+    size: int, joining: Timed, syncing: Timed, rebalances: Sequence[Timed], used_s: float | None, seen: Seen
+) -> Found:
+    return Found(
+        members=size,
+        join_s=joining.took_s,
+        sync_s=syncing.took_s,
+        rebalance_s=median(one.took_s for one in rebalances),
+        server_cpu_s=used_s,
+        describe_max_s=max(wait.took_s for wait in seen.describes),
+        described=len(seen.describes),
+        beat_max_join_s=longest_s(seen.beats, [joining.span]),
+        beat_max_sync_s=longest_s(seen.beats, [syncing.span]),
+        beat_max_s=longest_s(seen.beats, [one.span for one in rebalances]),
+    )
 
 
 @contextmanager
@@ -238,12 +293,6 @@ def _connect(server: Server) -> Iterator[Client]:
         yield client
 
 
-def _timed(deed: Callable[[], None]) -> float:
-    started = time.perf_counter()
-    deed()
-    return time.perf_counter() - started
-
-
 def _allow_files(count: int) -> None:
     """A connection takes a file descriptor here, and another in the server, which inherits this limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -251,58 +300,6 @@ def _allow_files(count: int) -> None:
         raise BenchError(f"{count} files are needed and this user may open {hard}: raise `ulimit -n`, or ask for fewer")
     if soft < count:
         resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
-
-
-# The bystander -------------------------------------------------------------------------------------------------------
-
-
-class Watcher(Child):
-    """The other side: a process that watches until it is told to stop."""
-
-    def __init__(self, address: str) -> None:
-        super().__init__(["-m", "callboard.bench.members", "--watch", address], "the watcher")
-        try:
-            self.read_line(ANSWER_TIMEOUT_S)
-        except BaseException:
-            self.stop()
-            raise
-
-    def stop_watching(self) -> dict[str, Any]:
-        self.write_line("stop")
-        seen: dict[str, Any] = json.loads(self.read_line(ANSWER_TIMEOUT_S))
-        return seen
-
-
-def watch(address: str) -> None:
-    """Beat for a member of another group and describe the crowd, each on a connection of its own; tell the longest."""
-    with Client(address) as beating, Client(address) as describing:
-        describing.socket.settimeout(ANSWER_TIMEOUT_S)
-        [member] = enrol([beating], [BYSTANDERS], "crowd")
-        print("watching", flush=True)
-        beats, describes = [_beat(beating, member)], [_describe(describing)]
-        next_describe = time.monotonic()
-        while not select.select([sys.stdin], [], [], BEAT_PAUSE_S)[0]:
-            beats.append(_beat(beating, member))
-            if time.monotonic() >= next_describe:
-                describes.append(_describe(describing))
-                next_describe = time.monotonic() + DESCRIBE_PAUSE_S
-        seen = {"beat_max_s": max(beats), "describe_max_s": max(describes), "described": len(describes)}
-        print(json.dumps(seen), flush=True)
-
-
-def _beat(client: Client, member: Member) -> float:
-    started = time.perf_counter()
-    beat: Api = api("heartbeat", 4)
-    answer = client.ask(beat, group_id=BYSTANDERS, generation_id=member.generation, member_id=member.member_id)
-    if answer.error_code != 0:
-        raise BenchError(f"the bystander's heartbeat was answered with error code {int(answer.error_code)}")
-    return time.perf_counter() - started
-
-
-def _describe(client: Client) -> float:
-    started = time.perf_counter()
-    _described(client)
-    return time.perf_counter() - started
 
 
 # What it says --------------------------------------------------------------------------------------------------------
@@ -319,19 +316,23 @@ def _show(found: Sequence[Found]) -> None:
             f"{one.rebalance_s / one.members * 1e6:,.0f}",
             f"{one.rebalance_s / one.members / base:.2f}",
             "" if one.server_cpu_s is None else f"{one.server_cpu_s / one.members * 1e6:,.0f}",
-            f"{one.describe_max_s * 1e3:,.0f}",
-            f"{one.beat_max_s * 1e3:,.0f}",
+            *(
+                f"{wait_s * 1e3:,.1f}"
+                for wait_s in (one.describe_max_s, one.beat_max_join_s, one.beat_max_sync_s, one.beat_max_s)
+            ),
         )
         for one in found
     ]
     columns = (
         *("members", "join\ns", "sync\ns", "rebalance\ns", "us a\nmember", "of the\nlast row"),
-        *("server us\na member", "describe\nmax ms", "beat\nmax ms"),
+        *("server us\na member", "describe\nmax ms", "beat max ms\njoin", "\nsync", "\nrebalance"),
     )
     notes = [
         "a rebalance: the leader rejoins, the others hear of it and rejoin, all sync, durably; the median of several",
         "join is the first generation: all but one are parked until that one, who was first, rejoins",
-        "describe, beat: the longest wait of a bystander who describes the group, and who beats in another one",
+        "describe, beat: the longest wait of a bystander who describes the group, and who beats in another one, one in",
+        "flight of each: beats while the first generation joined, while it synced, and in the rebalances",
+        "what the members send was made before; the time that took is in no column",
     ]
     print_table("A group of many members", columns, rows, notes)
 
@@ -342,7 +343,6 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, metavar="N", help=f"rebalances of each group ({ROUNDS})")
     parser.add_argument("--quick", action="store_true", help="10 and 100 members, to see that it works")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
-    parser.add_argument("--watch", metavar="HOST:PORT", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     options.members = options.members or (QUICK_SIZES if options.quick else SIZES)
     options.rounds = (QUICK_ROUNDS if options.quick else ROUNDS) if options.rounds is None else options.rounds

@@ -111,9 +111,16 @@ class Client:
         return self.receive()
 
     def send(self, asked: Api, **fields: Any) -> None:
+        self.post(self.prepare(asked, **fields))
+
+    def prepare(self, asked: Api, **fields: Any) -> bytes:
+        """The next request, to be sent with ``post``."""
         self._correlation_id += 1
         self._asked = asked
-        self.socket.sendall(asked.request(self._correlation_id, **fields))
+        return asked.request(self._correlation_id, **fields)
+
+    def post(self, request: bytes) -> None:
+        self.socket.sendall(request)
 
     def receive(self) -> Any:
         """The answer to the request that was sent. Raises BenchError when it answers something else."""

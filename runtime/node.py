@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from collections.abc import Callable, Coroutine
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -26,6 +27,7 @@ from ..actors.transaction_coordinator import TransactionsActor, TransactionSurro
 from ..actors.transactions import Transaction
 from ..actors.writer import OffsetWriterActor
 from .arrival import Arrival
+from .backlog import Backlog
 from .config import LISTEN_BACKLOG
 from .descriptors import Places, connections_max
 from .dynamic import DynamicSettings
@@ -53,6 +55,7 @@ log = get_logger("callboard.runtime")
 
 NODE_ID = 1
 TOPICS_SYNC_INTERVAL_S = 1.0  # end offsets of topics survive a crash of the process at once, a power cut after this
+CROWD_A_TURN = 64  # requests that come in crowds: half a millisecond's
 STOP_TIMEOUT_S = 5.0  # to answer and sync what was decided; then the connections are closed all the same
 
 
@@ -78,6 +81,8 @@ class Node:
         self._idle_watch = IdleWatch(self.connections, settings.connections_max_idle_ms, self.later)
         self._cleaner: Cleaner | None = None
         self._unsent: list[Connection] = []
+        self._untaken: deque[Connection] = deque()
+        self.backlog = Backlog(self._soon)
         self._takes_requests = True
         self._asked: set[Reply] = set()  # in this process, and not answered yet
         self.channels: dict[Channel, None] = {}  # of members in this process: they are closed at the end
@@ -150,6 +155,8 @@ class Node:
                 await self._settle()
         except (TimeoutError, pykka.ActorDeadError) as error:
             log.error("not everything could be written in time", timeout_s=STOP_TIMEOUT_S, reason=repr(error))
+        self.backlog.deliver_all()
+        self._send_all()
         for connection in list(self.connections):
             connection.close()
         self._cancel_tasks()
@@ -183,6 +190,7 @@ class Node:
             self._server.close()
         for connection in list(self.connections):
             connection.abort()
+        self.backlog.drop()
         self._cancel_tasks()
         if self._cleaner is not None:
             self._cleaner.halt()
@@ -288,6 +296,20 @@ class Node:
         """Call back on the loop in so many milliseconds, unless the handle is cancelled."""
         return self._loop.call_later(delay_ms / 1000, callback)
 
+    def _soon(self, callback: Callable[[], None]) -> object:
+        return self._loop.call_soon(callback)
+
+    def take_soon(self, connection: Connection) -> None:
+        """Let a connection handle its next request in one of the next turns of the loop."""
+        self._untaken.append(connection)
+        if len(self._untaken) == 1:
+            self._soon(self._take_some)
+
+    def _take_some(self) -> None:
+        self._send([self._untaken.popleft() for _ in range(min(CROWD_A_TURN, len(self._untaken)))])
+        if self._untaken:
+            self._soon(self._take_some)
+
     def send_soon(self, connection: Connection) -> None:
         """Send a connection's answers when this turn of the loop is over."""
         self._unsent.append(connection)
@@ -296,7 +318,10 @@ class Node:
 
     def _send_all(self) -> None:
         unsent, self._unsent = self._unsent, []
-        for connection in unsent:
+        self._send(unsent)
+
+    def _send(self, connections: Sequence[Connection]) -> None:
+        for connection in connections:
             try:
                 connection.send_answers()
             except Exception:  # the others behind it must not pay for it

@@ -208,5 +208,5 @@ def test_every_library_is_a_declared_dependency() -> None:
 
 def test_a_server_starts_without_what_only_an_extra_brings() -> None:
     code = "import sys, callboard.runtime.node; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300).stdout
-    assert not OPTIONAL.keys() & set(loaded.split())
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
+    assert not OPTIONAL.keys() & set(done.stdout.split())

@@ -130,6 +130,17 @@ def test_tags_that_are_cut_off_are_refused(name: str, version: int) -> None:
             without_unknown_tags(type(entity), tagged[:end], 0)
 
 
+def test_any_byte_but_zero_is_true() -> None:
+    """Kafka's protocol guide says so; kio takes 1 only."""
+    entity = message_type("end_txn", 3, "request")(
+        transactional_id="t", producer_id=1, producer_epoch=2, committed=True
+    )
+    plain = written(entity)
+    odd = plain[:-2] + b"\x16" + plain[-1:]
+    assert odd[-3:] == b"\x02\x16\x00"
+    assert without_unknown_tags(type(entity), odd, 0) == plain
+
+
 # Through the door -----------------------------------------------------------------------------------------------------
 
 
@@ -162,6 +173,19 @@ async def test_requests_with_unknown_tags_are_answered_as_without_them(tmp_path:
             for seed, header_tags in enumerate(({}, {0: b""}, {1: b"xyz", 300: b"\0" * 200})):
                 client.write(tagged_frame(name, version, header_tags, seed, **values))
                 assert await client.receive(name, version) == expected
+
+
+@on_a_loop
+async def test_an_odd_boolean_is_answered_as_true(tmp_path: Any) -> None:
+    async with open_door(tmp_path) as door:
+        client = await door.connect()
+        for version in range(3, 7):
+            whole = frame("describe_groups", version, groups=["g"], include_authorized_operations=True)
+            behind = 1 if version >= 5 else 0  # no tagged fields
+            at = len(whole) - 1 - behind
+            client.write(whole + whole[:at] + b"\x80" + whole[at + 1 :])
+            expected = await client.receive("describe_groups", version)
+            assert await client.receive("describe_groups", version) == expected
 
 
 @on_a_loop

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...actors.errors import CoordinatorError, ErrorCode
-from ...actors.messages import GroupRequest, TxnOffsetCommit
+from ...actors.messages import GroupRequest, JoinGroup, SyncGroup, TxnOffsetCommit
 from ...actors.refusal import refusal
 from ...actors.transaction_messages import TransactionRequest
 
@@ -88,6 +88,12 @@ class Call:
         self._encode = encode
         self.connection.node.groups.post(message, self)
 
+    def ask_with_others(self, message: JoinGroup | SyncGroup, encode: Encoder) -> None:
+        """The same for what all members of a group ask, and are answered at once: see ``backlog``."""
+        self._message = message
+        self._encode = encode
+        self.connection.node.groups.post(message, OneOfMany(self, message.group_id))
+
     def ask_transactions(self, message: TransactionRequest | TxnOffsetCommit, encode: Encoder) -> None:
         """The same for what concerns a transaction."""
         self._message = message
@@ -131,3 +137,22 @@ class Call:
     def wait_for_room(self, room: Reply) -> None:
         """The group has too much to do: take no more from this client until it has caught up."""
         self.connection.pause_until(room)
+
+
+class OneOfMany:
+    """The place for an answer that comes together with very many others of its group."""
+
+    __slots__ = ("_call", "_group_id")
+
+    def __init__(self, call: Call, group_id: str) -> None:
+        self._call = call
+        self._group_id = group_id
+
+    def set(self, value: Any = None) -> None:
+        self._call.node.backlog.add(self._group_id, self._call, value)
+
+    def set_exception(self, exc_info: Any = None) -> None:
+        self._call.set_exception(exc_info)
+
+    def wait_for_room(self, room: Reply) -> None:
+        self._call.wait_for_room(room)

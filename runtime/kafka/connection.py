@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from .api import Route, find_route, open_routes
 from .call import Call
 from .strict import why
-from .tags import skip_tagged_fields, without_unknown_tags
+from .tags import is_kios_alone, skip_tagged_fields, without_unknown_tags
 
 if TYPE_CHECKING:
     from socket import socket
@@ -62,6 +62,7 @@ class Connection(asyncio.Protocol):
         self._is_unsent = False  # whether the node will send our answers at the end of this turn
         self._calls: deque[Call] = deque()  # handled; unanswered, or answered behind an unanswered one
         self._is_alone = False  # the last call does not overlap with others
+        self._is_due = False  # the first of ``_frames`` waits for nothing but its turn
         self._is_paused = False  # too much is on its way
         self._crowds = 0  # groups that have too much to do
         self._is_unread = False  # the client does not take its answers
@@ -101,7 +102,7 @@ class Connection(asyncio.Protocol):
 
     def _end_if_gone(self) -> None:
         """Until then it is one of the node's connections, so that a stop does not leave its requests half done."""
-        if self._is_gone and not self._calls:
+        if self._is_gone and not (self._calls or (self._is_due and not self._is_unread)):
             self._is_closed = True
             self._forget_waiting()
             self.node.connections.discard(self)
@@ -134,7 +135,12 @@ class Connection(asyncio.Protocol):
 
     # Frames ----------------------------------------------------------------------------------------------------------
 
-    def _split(self, data: bytes) -> None:
+    def _split(self, data: bytes, *, has_just_come: bool = True) -> None:
+        """Handle the requests that may be handled now, and put aside the others.
+
+        What comes in crowds has its turn a little later (``Node.take_soon``): while thousands of sockets are read in
+        one turn of the loop, nobody else is answered.
+        """
         position, end = 0, len(data)
         limit = self.node.settings.socket_request_max_bytes
         while end - position >= _FRAME.size and not self._is_closed:
@@ -143,8 +149,14 @@ class Connection(asyncio.Protocol):
             if behind > end or not MIN_FRAME_BYTES <= size <= limit:
                 break
             route = open_routes.get(kind) or _open_route(kind)
-            if self._is_alone or not (route.overlaps or not self._calls):
+            if route.overlaps and not self._is_alone:
+                self._handle(route, correlation_id, data, position + _FRAME.size, id_length, behind)
+            elif self._is_alone or self._calls:
                 self._wait(data[position:behind])
+            elif route.in_crowds and has_just_come:
+                self._wait(data[position:behind])
+                self._is_due = True
+                self.node.take_soon(self)
             else:
                 self._handle(route, correlation_id, data, position + _FRAME.size, id_length, behind)
             position = behind
@@ -202,12 +214,12 @@ class Connection(asyncio.Protocol):
             if route.schema.flexible:
                 body = skip_tagged_fields(data, body) if data[body] else body + 1
             request, size = route.schema.read(data, body)
-        except KeyError:  # kio on a tagged field that it does not know
+        except (KeyError, ValueError, IndexError, OverflowError, route.schema.decode_error) as error:
+            if not is_kios_alone(error):
+                raise BadRequest(
+                    f"{route.schema.name} version {route.schema.version} cannot be read: {why(error)}"
+                ) from error
             request, size = self._read_without_unknown_tags(route, data[body:behind])
-        except (ValueError, IndexError, OverflowError, route.schema.decode_error) as error:
-            raise BadRequest(
-                f"{route.schema.name} version {route.schema.version} cannot be read: {why(error)}"
-            ) from error
         if body + size > behind:
             raise BadRequest(f"{route.schema.name} version {route.schema.version} is cut off")
         return request
@@ -246,7 +258,7 @@ class Connection(asyncio.Protocol):
         if payloads and not (self._is_closed or self._is_gone):
             self._transport.write(payloads[0] if len(payloads) == 1 else b"".join(payloads))
         if self._is_alone and not calls and not (self._is_unread and self._frames):
-            self._is_alone = False
+            self._is_alone = self._is_due = False
             if self._frames:
                 self._take_waiting()
         if self._is_refused:
@@ -264,7 +276,7 @@ class Connection(asyncio.Protocol):
             while frames and not self._is_alone:
                 frame = frames.popleft()
                 self._bytes_waiting -= len(frame)
-                self._split(frame)
+                self._split(frame, has_just_come=False)
         except BadRequest as error:
             self._refuse(error)
         else:
@@ -309,6 +321,10 @@ class Connection(asyncio.Protocol):
 
     def _refuse(self, error: BadRequest) -> None:
         """As in Kafka, the requests before it are answered first: whoever pipelines a bad one hears that much."""
+        if self._is_due:
+            self.send_answers()
+        if self._is_refused:
+            return  # that one was bad, too
         log.warning("connection from %s closed: %s", self.peer, error)
         self._is_refused = True
         self._is_paused = False

@@ -51,21 +51,27 @@ class Schema:
         self._write(buffer, response)
         return buffer.getvalue()
 
-    def write_item(self, entity: Any) -> bytes:
-        """One entry of an answer's array, for ``write_array``."""
+    def write_item(self, entity: Any, items: Sequence[bytes] | None = None, behind: int = 0) -> bytes:
+        """One entry of an answer's array, for ``write_array``; with ``items``, it has such an array itself."""
         buffer = io.BytesIO()
         kio("serial").entity_writer(type(entity))(buffer, entity)
-        return buffer.getvalue()
+        return buffer.getvalue() if items is None else self._filled(buffer.getvalue(), items, behind)
 
     def write_array(self, response: Any, items: Sequence[bytes]) -> bytes:
         """The body of an answer whose last field is an array: empty in ``response``, filled with ``items`` here.
 
-        For arrays that are too long to be written in one turn.
+        For arrays that are too long to be written in one turn, or by kio.
         """
-        body = self.write(response)
-        if not self.response_type.__flexible__:
-            return b"".join((body[:-4], len(items).to_bytes(4, "big"), *items))
-        return b"".join((body[:-2], _uvarint(len(items) + 1), *items, b"\0"))  # behind it, no tagged fields
+        return self._filled(self.write(response), items, 0)
+
+    def _filled(self, body: bytes, items: Sequence[bytes], behind: int) -> bytes:
+        """``behind``: how many bytes the fields take that come after the array."""
+        flexible: bool = self.response_type.__flexible__
+        behind += 1 if flexible else 0  # no tagged fields
+        count = _uvarint(len(items) + 1) if flexible else len(items).to_bytes(4, "big")
+        end = len(body) - behind
+        start = end - (1 if flexible else 4)  # the count of an empty one
+        return b"".join((body[:start], count, *items, body[end:]))
 
 
 @cache

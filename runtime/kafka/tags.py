@@ -1,8 +1,9 @@
-"""Tagged fields that we do not know, taken out of a request by its schema.
+"""What kio 0.6 is stricter about than Kafka: tagged fields that we do not know, and booleans other than 0 and 1.
 
-A newer client may send tagged fields that this version has not heard of; they must be skipped (KIP-482). kio 0.6 raises
-a bare KeyError on them instead. When it does, the request is copied here without them and read again: a rare way, so it
-is written for clearness and not for speed.
+A newer client may send tagged fields that this version has not heard of; they must be skipped (KIP-482), and kio raises
+a bare KeyError on them instead. A boolean is true unless its byte is 0, says Kafka's protocol guide. When kio refuses
+one of these, the request is copied here without it and read again: a rare way, so it is written for clearness and not
+for speed.
 """
 
 from __future__ import annotations
@@ -42,8 +43,13 @@ def skip_tagged_fields(buffer: bytes, position: int) -> int:
     return position
 
 
+def is_kios_alone(error: Exception) -> bool:
+    """Whether kio refused what Kafka takes."""
+    return isinstance(error, KeyError) or str(error).startswith("Invalid boolean")
+
+
 def without_unknown_tags(entity_type: Any, buffer: bytes, position: int) -> bytes:
-    """The entity at ``position``, copied without the tagged fields that its class lacks.
+    """The entity at ``position``, copied without the tagged fields that its class lacks, its booleans as 0 and 1.
 
     Raises ValueError (or kio's errors) where the bytes are not such an entity.
     """
@@ -65,6 +71,10 @@ class _Copier:
             raise ValueError(f"cut off at byte {len(self.buffer)}, expected at least {position}")
         self.copied += self.buffer[self.position : position]
         self.position = position
+
+    def boolean(self) -> None:
+        self.keep_to(self.position + 1)
+        self.copied[-1] = min(self.copied[-1], 1)
 
     def entity(self, entity_type: Any) -> None:
         plain, known_tags = _layout(entity_type)
@@ -164,6 +174,8 @@ def _copy_entity(entity_type: Any, optional: bool) -> Callable[[_Copier], None]:
 def _copy_primitive(kafka_type: str, flexible: bool, optional: bool) -> Callable[[_Copier], None]:
     from kio.serial._parse import get_reader
 
+    if kafka_type == "bool":
+        return _Copier.boolean
     read = get_reader(kafka_type, flexible, optional)
 
     def copy(copier: _Copier) -> None:

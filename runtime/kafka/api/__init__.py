@@ -1,7 +1,7 @@
 """The APIs that are served: key, versions and the module that handles each. ApiVersions answers with this table.
 
-Versions are those of Kafka 4.3. A module has one function ``handle(call)``; it and the schemas are loaded when the
-first request of its kind comes.
+Versions are those of Kafka 4.3, but for the last of ListTransactions, which finds names by RE2 patterns. A module has
+one function ``handle(call)``; it and the schemas are loaded when the first request of its kind comes.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ class Api(NamedTuple):
     max_version: int
     advertised_from: int | None = None  # where ApiVersions says less than the truth
     overlaps: bool = False  # several may be on their way on one connection
+    in_crowds: bool = False  # all members of a group send it at about the same time
 
 
 APIS: tuple[Api, ...] = (
@@ -34,10 +35,10 @@ APIS: tuple[Api, ...] = (
     Api(8, "offset_commit", 2, 10, overlaps=True),
     Api(9, "offset_fetch", 1, 10),
     Api(10, "find_coordinator", 0, 6),
-    Api(11, "join_group", 0, 9),
+    Api(11, "join_group", 0, 9, in_crowds=True),
     Api(12, "heartbeat", 0, 4, overlaps=True),
     Api(13, "leave_group", 0, 5),
-    Api(14, "sync_group", 0, 5),
+    Api(14, "sync_group", 0, 5, in_crowds=True),
     Api(15, "describe_groups", 0, 6),
     Api(16, "list_groups", 0, 5),
     Api(18, "api_versions", 0, 4),
@@ -68,6 +69,7 @@ class Route(NamedTuple):
     schema: Schema
     handle: Callable[[Call], None]
     overlaps: bool
+    in_crowds: bool = False
 
 
 _BY_KEY = {api.key: api for api in APIS}
@@ -87,7 +89,7 @@ def _open_route(key: int, version: int) -> Route | None:
     if not api.min_version <= version <= api.max_version:
         return _unsupported_api_versions() if key == API_VERSIONS_KEY else None
     module = import_module(f".{api.name}", __name__)
-    route = Route(schema(api.name, version), module.handle, api.overlaps)
+    route = Route(schema(api.name, version), module.handle, api.overlaps, api.in_crowds)
     open_routes[key << 16 | version] = route
     return route
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,12 @@ from ....actors.states import State
 from ..call import Call
 from ..codes import NO_THROTTLE
 from ..gather import Gather
+from ..rows import Row, encode_rows, without_column
 
+OPERATIONS_FROM = 3  # KIP-430: the field behind the members
+OPERATIONS_BYTES = 4
+INSTANCE_ID_FROM = 4  # KIP-345
+INSTANCE_ID = DescribedMember._fields.index("group_instance_id")
 NOT_FOUND_FROM = 6  # KIP-1043
 OPERATIONS_UNKNOWN = -(1 << 31)  # for those who did not ask
 ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11  # read, delete, describe, describe and alter configs
@@ -28,7 +34,13 @@ def _encode(call: Call, groups: list[bytes]) -> bytes:
 
 def _encode_slice(call: Call, answers: list[Described]) -> list[bytes]:
     """While the next ones are asked: the whole answer of a request that names very many would take seconds."""
-    return [call.schema.write_item(_group(call, answer)) for answer in answers]
+    behind = OPERATIONS_BYTES if call.version >= OPERATIONS_FROM else 0
+    return [call.schema.write_item(_group(call, one), _members(call, one.members), behind) for one in answers]
+
+
+def _members(call: Call, members: Iterable[DescribedMember]) -> list[bytes]:
+    rows: Iterable[Row] = members if call.version >= INSTANCE_ID_FROM else without_column(members, INSTANCE_ID)
+    return encode_rows(rows, flexible=call.schema.flexible)
 
 
 def _group(call: Call, answer: Described) -> Any:
@@ -44,18 +56,6 @@ def _group(call: Call, answer: Described) -> Any:
         group_state=answer.state,
         protocol_type=answer.protocol_type,
         protocol_data=answer.protocol,
-        members=tuple(_member(call, member) for member in answer.members),
+        members=(),
         authorized_operations=ALL_OPERATIONS if asks else OPERATIONS_UNKNOWN,
-    )
-
-
-def _member(call: Call, member: DescribedMember) -> Any:
-    return call.make(
-        "DescribedGroupMember",
-        member_id=member.member_id,
-        group_instance_id=member.group_instance_id,
-        client_id=member.client_id,
-        client_host=member.client_host,
-        member_metadata=member.metadata,
-        member_assignment=member.assignment,
     )

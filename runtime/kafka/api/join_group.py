@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
-from ....actors.messages import Joined, JoinGroup, Protocol
+from ....actors.messages import Joined, JoinedMember, JoinGroup, Protocol
 from ..call import Call
 from ..codes import NO_THROTTLE, milliseconds
+from ..rows import Row, encode_rows, without_column
 
 MEMBER_ID_REQUIRED_FROM = 4  # KIP-394
+INSTANCE_ID_FROM = 5  # KIP-345
 NULLABLE_PROTOCOL_NAME_FROM = 7
 SKIP_ASSIGNMENT_FROM = 9  # KIP-814
+
+INSTANCE_ID = JoinedMember._fields.index("group_instance_id")
 
 
 def handle(call: Call) -> None:
@@ -31,7 +35,7 @@ def handle(call: Call) -> None:
         can_skip_assignment=call.version >= SKIP_ASSIGNMENT_FROM,
         reason=getattr(request, "reason", None),
     )
-    call.ask(message, encode)
+    call.ask_with_others(message, encode)
 
 
 def encode(call: Call, answer: Joined) -> bytes:
@@ -48,15 +52,13 @@ def encode(call: Call, answer: Joined) -> bytes:
         leader=answer.leader,
         skip_assignment=answer.skip_assignment,
         member_id=answer.member_id,
-        members=tuple(_member(call, member) for member in answer.members),
+        members=(),
     )
-    return call.schema.write(response)
+    if not answer.members:  # all but the leader, and whoever is refused
+        return call.schema.write(response)
+    return call.schema.write_array(response, _members(call, answer.members))
 
 
-def _member(call: Call, member: Any) -> Any:
-    return call.make(
-        "JoinGroupResponseMember",
-        member_id=member.member_id,
-        group_instance_id=member.group_instance_id,
-        metadata=member.metadata,
-    )
+def _members(call: Call, members: Iterable[JoinedMember]) -> list[bytes]:
+    rows: Iterable[Row] = members if call.version >= INSTANCE_ID_FROM else without_column(members, INSTANCE_ID)
+    return encode_rows(rows, flexible=call.schema.flexible)

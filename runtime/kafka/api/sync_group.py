@@ -26,7 +26,7 @@ def handle(call: Call) -> None:
         protocol_name=protocol_name,
         assignments=tuple((one.member_id, one.assignment) for one in request.assignments),
     )
-    call.ask(message, encode)
+    call.ask_with_others(message, encode)
 
 
 def encode(call: Call, answer: Synced) -> bytes:

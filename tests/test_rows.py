@@ -1,0 +1,86 @@
+"""Lists of members are written by hand: byte for byte what kio writes, in every version."""
+
+from __future__ import annotations
+
+import struct
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from door import versions
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callboard.actors.errors import ErrorCode
+from callboard.actors.messages import Described, DescribedMember, Joined, JoinedMember
+from callboard.runtime.kafka.api import describe_groups, join_group
+from callboard.runtime.kafka.codes import NO_THROTTLE
+from callboard.runtime.kafka.rows import encode_rows
+from callboard.runtime.kafka.schemas import schema
+
+SIZES = (0, 1, 5, 126, 127, 128, 1023, 1024, 16_383, 16_384, 32_767)
+texts = st.one_of(st.text(max_size=20), st.sampled_from(SIZES).map("x".__mul__))
+some_bytes = st.one_of(st.binary(max_size=20), st.sampled_from((*SIZES, 70_000)).map(bytes))
+joined = st.builds(JoinedMember, texts, st.none() | texts, some_bytes)
+described = st.builds(DescribedMember, texts, st.none() | texts, texts, texts, some_bytes, some_bytes)
+
+
+def call(name: str, version: int, **request: Any) -> Any:
+    """What an encoder looks at of a call."""
+    found = schema(name, version)
+    return SimpleNamespace(schema=found, version=version, make=found.make, request=SimpleNamespace(**request))
+
+
+@given(members=st.lists(joined, max_size=4), version=st.sampled_from(versions("join_group")))
+def test_what_the_leader_is_told(members: list[JoinedMember], version: int) -> None:
+    asked = call("join_group", version)
+    answer = Joined(ErrorCode.NONE, "me", 3, "consumer", "range", "me", tuple(members))
+    response = asked.make(
+        "JoinGroupResponse",
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.NONE,
+        generation_id=3,
+        protocol_type="consumer",
+        protocol_name="range",
+        leader="me",
+        skip_assignment=False,
+        member_id="me",
+        members=tuple(asked.make("JoinGroupResponseMember", **one._asdict()) for one in members),
+    )
+    assert join_group.encode(asked, answer) == asked.schema.write(response)
+
+
+@given(
+    members=st.lists(described, max_size=4), version=st.sampled_from(versions("describe_groups")), asks=st.booleans()
+)
+def test_what_describe_tells(members: list[DescribedMember], version: int, asks: bool) -> None:
+    asked = call("describe_groups", version, include_authorized_operations=asks)
+    answer = Described(ErrorCode.NONE, "g", "Stable", "consumer", "range", tuple(members))
+    operations = describe_groups.ALL_OPERATIONS if asks else describe_groups.OPERATIONS_UNKNOWN
+    group = asked.make(
+        "DescribedGroup",
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        group_id="g",
+        group_state="Stable",
+        protocol_type="consumer",
+        protocol_data="range",
+        members=tuple(_described(asked, one) for one in members),
+        authorized_operations=operations,
+    )
+    response = asked.make("DescribeGroupsResponse", throttle_time=NO_THROTTLE, groups=(group, group))
+    items = describe_groups._encode_slice(asked, [answer, answer])
+    assert describe_groups._encode(asked, items) == asked.schema.write(response)
+
+
+def _described(asked: Any, one: DescribedMember) -> Any:
+    values = one._asdict()
+    metadata, assignment = values.pop("metadata"), values.pop("assignment")
+    return asked.make("DescribedGroupMember", **values, member_metadata=metadata, member_assignment=assignment)
+
+
+def test_a_text_that_old_versions_cannot_hold_is_an_error() -> None:
+    row = ("x" * 32_768, b"")
+    assert len(encode_rows([row], flexible=True)[0]) == 32_768 + 3 + 2
+    with pytest.raises(struct.error):
+        encode_rows([row], flexible=False)
