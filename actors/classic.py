@@ -146,7 +146,8 @@ class ClassicGroup(Rebalance):
             self._add(self._new_member_id(request), request, reply, effects)
 
     def _new_member_id(self, request: JoinGroup) -> str:
-        return f"{request.group_instance_id or request.client_id}-{self.random.uuid()}"
+        seat = request.group_instance_id  # an empty one is one, too
+        return f"{request.client_id if seat is None else seat}-{self.random.uuid()}"
 
     def _give_member_id(self, request: JoinGroup, reply: ReplyTo, effects: Effects) -> None:
         """A new member must come again with its id, so that lost answers leave no ghosts behind (KIP-394)."""

@@ -20,6 +20,10 @@ from .subscription import CONSUMER, subscribed_topics
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """A member that joins for the first time is given up after this, parked or not (Kafka's constant, KAFKA-7610)."""
 
+NOBODY_CAME_WAIT_MS = 1000
+"""While none of a group's static members rejoins, we look again after this at the earliest. Kafka looks after each
+rebalance timeout, so a client whose timeout is nothing at all keeps it busy; here that would keep the loop busy."""
+
 GENERATIONS_BEGAN_S = 1_577_836_800
 """The first second of 2020. Generations have 31 bits, so those that begin at the clock's seconds last until 2088."""
 
@@ -49,6 +53,7 @@ class Rebalance:
         self._new_member_added = False
         self._initial_delay_ms = 0
         self._initial_remaining_ms = 0
+        self._look_again_ms: int | None = None  # nobody has come, and this is how soon Kafka would look again
 
     def _generation_of_clock(self) -> int:
         """More than any that a group of this name has had, unless it had more than one a second."""
@@ -82,6 +87,7 @@ class Rebalance:
         """Members have changed: begin the join phase, or see whether the one that is open is complete."""
         if self.state is State.PREPARING_REBALANCE:
             self._complete_join_if_all_are_there(effects)
+            self._look_again_soon(effects)
         else:
             self._start_rebalance(effects)
 
@@ -126,14 +132,25 @@ class Rebalance:
         if self.state is State.PREPARING_REBALANCE and not self._in_initial_delay() and self.members.all_joined():
             self._complete_join(effects)
 
+    def _look_again_soon(self, effects: Effects) -> None:
+        """Somebody may have come where nobody was: that is noticed as soon as Kafka would notice it."""
+        if self._look_again_ms is not None and self.state is State.PREPARING_REBALANCE:
+            self._set(self.join_deadline, self._look_again_ms, effects)
+
+    def _wait_for_anybody(self, effects: Effects) -> None:
+        timeout_ms = self.members.max_rebalance_timeout_ms()
+        self._look_again_ms = max(timeout_ms, 0) if timeout_ms < NOBODY_CAME_WAIT_MS else None
+        self._set(self.join_deadline, max(timeout_ms, NOBODY_CAME_WAIT_MS), effects)
+
     def _complete_join(self, effects: Effects) -> None:
         """The join phase is over: those who came form the next generation."""
         self.join_deadline.cancel(effects)
         self._new_member_added = False
+        self._look_again_ms = None
         for member in [m for m in self.members if m.joining is None and m.group_instance_id is None]:
             self._remove(member, effects)
         if not self._elect_leader():
-            self._set(self.join_deadline, self.members.max_rebalance_timeout_ms(), effects)
+            self._wait_for_anybody(effects)
             return
         self.generation += 1
         self.pending_sync.clear()

@@ -152,7 +152,7 @@ ANSWERS: Mapping[State, Row] = {
         Request.LEAVE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
         Request.COMMIT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
         Request.TXN_COMMIT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        Request.FETCH: Action.READ_NOTHING,
+        Request.FETCH: Action.READ,  # a group that was deleted is absent; of one that is closed "none" would be a lie
         Request.DELETE_OFFSETS: ErrorCode.GROUP_ID_NOT_FOUND,
         Request.DESCRIBE: Action.DESCRIBE,
         Request.DELETE: ErrorCode.GROUP_ID_NOT_FOUND,

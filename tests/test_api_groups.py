@@ -184,7 +184,9 @@ async def test_find_coordinator_takes_any_group_and_transactional_id_and_no_othe
                     "find_coordinator", version, key="g", key_type=key_type, coordinator_keys=["g"]
                 )
                 [place] = answer.get("coordinators", [answer])
-                assert place["error_code"] != "NONE"
+                assert place["error_code"] == "INVALID_REQUEST"
+                has_no_text = key_type == 2 and version >= 4  # one that Kafka knows: its keys are refused one by one
+                assert bool(place["error_message"]) != has_no_text
                 assert (place["node_id"], place["host"], place["port"]) == (-1, "", -1)
 
 
@@ -285,6 +287,7 @@ async def test_list_groups_filters_in_any_case(tmp_path: Path) -> None:
         assert await listed([], ["CLASSIC"]) == everything
         assert await listed([], ["consumer"]) == set()
         assert await listed([], ["no such type"]) == set()
+        assert await listed([], [" classic"]) == set(), "Kafka forgives spaces around a state, not around a type"
         assert await listed(["stable"], ["Classic", "share"]) == {"members"}
 
 

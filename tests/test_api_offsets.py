@@ -81,6 +81,20 @@ async def test_partitions_that_do_not_exist_are_refused_first(tmp_path: Path) ->
 
 
 @on_a_loop
+async def test_the_lowest_number_is_answered_as_any_partition_that_does_not_exist(tmp_path: Path) -> None:
+    async with open_door(tmp_path) as door:
+        client = await door.connect()
+        asked = [{"name": name, "partitions": partitions(-(2**31), 0)} for name in ("t", "nowhere")]
+        refused = (-(2**31), "UNKNOWN_TOPIC_OR_PARTITION")
+        expected = [("t", [refused, (0, "NONE")]), ("nowhere", [refused, (0, "UNKNOWN_TOPIC_OR_PARTITION")])]
+        assert codes(await client.ask("offset_commit", 9, **committing("g", topics=asked))) == expected
+        asked = asked[1:]  # a transaction that nobody began would refuse what exists
+        whose = {"transactional_id": "x", "producer_id": 7, "producer_epoch": 0, "generation_id": -1}
+        answer = await client.ask("txn_offset_commit", 3, **whose, **committing("g", topics=asked))
+        assert codes(answer) == expected[1:]
+
+
+@on_a_loop
 async def test_topics_by_id(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client, t, u = await door.connect(), topic_id(door, "t"), topic_id(door, "u")

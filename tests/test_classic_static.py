@@ -129,6 +129,35 @@ def test_a_static_member_that_stays_away_keeps_its_place(company: Company) -> No
     assert follower.member_id in company.group.pending_sync, "it must sync like all"
 
 
+@pytest.mark.parametrize("rebalance_ms", [0, -1, 20])
+def test_members_that_allow_no_time_keep_nobody_busy(company: Company, rebalance_ms: int) -> None:
+    """Only absent static members: the group looks now and then until their sessions end, and at once if one comes."""
+    company.form({"instance": "a", **TIMES})
+    company.join(instance="a", rebalance_ms=rebalance_ms, session_ms=100_000)
+    place = company.join(client="early", **TIMES)
+    company.advance(20_000)
+    company.leave(place.value.member_id)
+    looks, end_ms = 0, company.clock.now_ms + 60_000
+    while company.clock.now_ms < end_ms:
+        company.advance_to_next_alarm()
+        looks += 1
+    assert company.state() is State.PREPARING_REBALANCE
+    assert looks <= 70, "once a second"
+    place = company.join(client="late", rebalance_ms=60_000)
+    company.advance(max(rebalance_ms, 0))
+    assert place.error is ErrorCode.NONE
+    assert {one.group_instance_id for one in place.value.members} == {"a", None}
+    assert company.group.leader_id == place.value.member_id
+
+
+def test_an_empty_instance_id_is_one(company: Company) -> None:
+    """Kafka gives such a member an id that begins with nothing, not with its client's id."""
+    [member] = company.form({"instance": ""})
+    assert member.member_id.startswith("-")
+    assert company.join(instance="").value.generation_id == 1
+    assert company.heartbeat(member.member_id, 1, instance="") is ErrorCode.FENCED_INSTANCE_ID
+
+
 def test_the_session_of_the_new_self_runs_and_the_old_alarm_does_nothing(company: Company) -> None:
     leader, _ = pair(company)
     company.advance(20_000)

@@ -287,6 +287,19 @@ async def test_groups_and_loggers_have_no_settings(
 
 
 @on_a_loop
+async def test_the_coordinators_own_topics_are_compacted_and_no_others(tmp_path: Path) -> None:
+    async with open_door(tmp_path) as door:
+        client = await door.connect()
+        wanted = ("cleanup.policy", "retention.bytes", "segment.bytes")
+        for topic in ("__consumer_offsets", "__transaction_state"):
+            settings = await described(client, TOPIC, topic, *wanted)
+            assert [settings[name]["value"] for name in wanted] == ["compact", "-1", "104857600"]
+            assert {one["config_source"] for one in settings.values()} == {1}, "a topic's own"
+            assert settings["cleanup.policy"]["synonyms"][1]["value"] == "delete", "what other topics have"
+        assert (await described(client, TOPIC, "t", "cleanup.policy"))["cleanup.policy"]["value"] == "delete"
+
+
+@on_a_loop
 async def test_the_old_request_replaces_everything(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client = await door.connect()

@@ -52,6 +52,10 @@ WATCHED = ("watched-1", "watched-2", "watched-3")
 CANNOT_TOUCH = ("heartbeat", "leave_group", "sync_group", "offset_commit", "describe_groups", "delete_groups")
 """What may name a reference group: without a member's id it is refused there, or only reads."""
 
+OF_PARTITIONS = ("offset_commit", "txn_offset_commit", "offset_delete")
+NOBODY = {"member_id": "", "generation_id_or_member_epoch": -1, "group_instance_id": None}
+"""Who commits without being a member. In a reference group that is nobody who may."""
+
 
 class Payload(NamedTuple):
     """A valid request without its size, the entity that it was made from, and where a count in it stands."""
@@ -80,7 +84,7 @@ def payloads(chance: Random) -> list[Payload]:
             for _, _, body, place in array_requests(api, version)
         )
         for _ in range(VARIANTS):
-            entity = name_a_watched_group(api, random_entity(types, chance), chance)
+            entity = name_a_partition(api, name_a_watched_group(api, random_entity(types, chance), chance), chance)
             data = request(api.key, version, body_of(entity), types.__flexible__)[4:]
             made.append(Payload(api, version, entity, data, counts))
     return made
@@ -95,6 +99,19 @@ def name_a_watched_group(api: Api, entity: Any, chance: Random) -> Any:
     if api.name in CANNOT_TOUCH and hasattr(entity, "group_id") and chance.random() < 0.5:
         return replace(entity, group_id=chance.choice(WATCHED))
     return entity
+
+
+def name_a_partition(api: Api, entity: Any, chance: Random) -> Any:
+    """What is committed for partitions that do not exist no group ever sees."""
+    if api.name not in OF_PARTITIONS or chance.random() < 0.3:
+        return entity
+    topics = tuple(
+        replace(topic, name="t", partitions=tuple(replace(one, partition_index=0) for one in topic.partitions))
+        for topic in entity.topics
+        if hasattr(topic, "name")
+    )
+    nobody = {name: value for name, value in NOBODY.items() if hasattr(entity, name)}
+    return replace(entity, topics=topics or entity.topics, **nobody)
 
 
 # Ways to damage a request ---------------------------------------------------------------------------------------------
@@ -335,6 +352,7 @@ async def fuzz(folder: Path) -> None:
         for group_id, member in zip(WATCHED, members, strict=True):
             await beat(client, group_id, member)
         check_that_it_was_a_test(fuzzer)
+        assert door.node.groups.counts.commits > FRAMES / 1000, "commits get as far as the log"
 
 
 async def beat(client: Client, group_id: str, member: Member) -> None:

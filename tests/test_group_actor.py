@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from stage.held import FINE, begun, fetched, held_world, stable
 from stage.requests import GROUP, commit, fetch, heartbeat, join, leave, sync
+from stage.transactions import txn_commit
 from stage.world import World
 
 from callboard.actors.classic import ClassicGroup
@@ -15,17 +16,22 @@ from callboard.actors.messages import (
     Commit,
     Committed,
     DeleteGroup,
+    Described,
     DescribeGroup,
+    GroupRequest,
     Joined,
+    Leaving,
     Left,
     LeftMember,
     ListedGroup,
     ListGroups,
+    OffsetDelete,
     OffsetFetch,
     Shutdown,
     Synced,
 )
 from callboard.actors.records import GroupRecord, GroupValue, OffsetRecord
+from callboard.actors.refusal import refusal
 from callboard.actors.states import State
 from callboard.actors.underway import APPEND_ERRORS
 
@@ -387,6 +393,39 @@ def test_after_shutdown_no_session_ends(world: World) -> None:
     world.post(heartbeat(leader.member_id, 1))
     world.advance(100_000)
     assert world.group()._group.state is State.DEAD
+
+
+TO_A_DEAD_GROUP: dict[str, tuple[GroupRequest, ErrorCode]] = {
+    "a new member joins": (join(), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    "an id that is not known joins": (join("ghost"), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    "a static member joins": (join(instance="seat"), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    "sync": (sync("ghost", 1), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    "sync of a static member": (sync("ghost", 1, instance="seat"), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    "heartbeat": (heartbeat("ghost", 1), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    "leave": (leave("ghost"), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    "leave of several": (leave("ghost", Leaving("", "seat")), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    "commit": (commit(member_id="ghost", generation_id=1), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    "commit without a member": (commit(), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    "commit in a transaction": (txn_commit((1, 0), 5), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    "delete offsets": (OffsetDelete(GROUP, (("t", (0,)),)), ErrorCode.GROUP_ID_NOT_FOUND),
+    "delete": (DeleteGroup(GROUP), ErrorCode.GROUP_ID_NOT_FOUND),
+}
+
+
+@pytest.mark.parametrize(("request_", "error"), TO_A_DEAD_GROUP.values(), ids=TO_A_DEAD_GROUP.keys())
+def test_a_dead_group_refuses_as_kafkas_does(world: World, request_: GroupRequest, error: ErrorCode) -> None:
+    stable(world)
+    world.tell(GROUP, Shutdown())
+    assert world.post(request_).value == refusal(request_, error)
+    assert world.post(DescribeGroup(GROUP)).value == Described(ErrorCode.NONE, GROUP, State.DEAD.value)
+
+
+def test_a_dead_group_still_says_what_is_durable(world: World) -> None:
+    """Kafka reads nothing in a dead group, which there was deleted; here it is one that stops, and "none" would lie."""
+    world.post(commit(7))
+    world.keep()
+    world.tell(GROUP, Shutdown())
+    assert fetched(world) == 7
 
 
 # In any order --------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import csv
 import io
 import os
 import pty
+import re
 import socket
 import subprocess
 import sys
@@ -65,6 +66,24 @@ def test_list_by_state(callboard: Program) -> None:
     refused = callboard.at("nowhere.invalid:1", "list", "--state", "stabel")
     assert (refused.code, refused.out) == (2, "")
     assert "unknown state 'stabel': did you mean 'Stable'?" in refused.err
+
+
+def test_list_by_type(callboard: Program) -> None:
+    callboard.commit("simple", orders_0=5)
+    assert [line["group"] for line in callboard("list", "--type", "Classic", "--json").json] == ["simple"]
+    assert callboard("list", "--type", "consumer", "--json").json == []
+    assert "no groups of this kind" in callboard("list", "--type", "share").err
+    refused = callboard.at("nowhere.invalid:1", "list", "--type", "clasic")
+    assert (refused.code, refused.out) == (2, "")
+    assert "unknown type 'clasic': did you mean 'classic'?" in refused.err
+
+
+def test_names_cannot_do_anything_to_a_terminal(callboard: Program) -> None:
+    """A line is a line, whatever clients call their groups; JSON has the name itself."""
+    callboard.commit("a\nb\x1b[31m\tü", orders_0=5)
+    assert callboard("list").lines[1:] == [["a\\nb\\x1b[31m\\tü", "Empty", "classic", "-"]]
+    assert callboard("describe", "a\nb\x1b[31m\tü").lines[0] == ["group", "a\\nb\\x1b[31m\\tü"]
+    assert callboard("list", "--json").json[0]["group"] == "a\nb\x1b[31m\tü"
 
 
 def test_no_groups_are_no_error(callboard: Program) -> None:
@@ -146,6 +165,7 @@ def test_offsets(callboard: Program) -> None:
         ["orders", "0", "5", "100", "95", "-", "orders's"],
         ["refunds", "0", "3", "10", "7", "-", "refunds's"],
     ]
+    assert callboard("offsets", "simple", "--csv", "--json").err == "expected --json or --csv, not both\n"
     assert list(csv.reader(io.StringIO(callboard("offsets", "simple", "--csv").out))) == [
         ["orders", "0", "5"],
         ["refunds", "0", "3"],
@@ -306,12 +326,12 @@ def test_the_exit_codes_of_the_program(callboard: Program) -> None:
     assert all(command in help_.stdout for command in ("list", "describe", "offsets", "reset", "delete"))
 
 
-def test_a_terminal_gets_a_table_with_grouped_numbers(callboard: Program) -> None:
-    callboard.commit("simple", orders_0=5)
-    callboard.commit("simple", refunds_0=123_456)
+def on_a_terminal(columns: int, *arguments: str) -> str:
+    """What a terminal of so many columns is shown, without its colours."""
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "callboard", "groups", "offsets", "simple", "-b", callboard.server.bootstrap]
-    with subprocess.Popen(command, stdout=theirs, env={**os.environ, "COLUMNS": "100", "TERM": "xterm"}) as process:
+    command = [sys.executable, "-m", "callboard", "groups", *arguments]
+    env = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm"}
+    with subprocess.Popen(command, stdout=theirs, env=env) as process:
         os.close(theirs)
         shown = b""
         try:
@@ -321,8 +341,23 @@ def test_a_terminal_gets_a_table_with_grouped_numbers(callboard: Program) -> Non
             pass
         os.close(ours)
         assert process.wait(DEADLINE_S) == 0
-    assert "123,456" in shown.decode()
-    assert "─" in shown.decode()
+    return re.sub(r"\x1b\[[0-9;]*m", "", shown.decode())
+
+
+def test_a_terminal_gets_a_table_with_grouped_numbers(callboard: Program) -> None:
+    callboard.commit("simple", orders_0=5)
+    callboard.commit("simple", refunds_0=123_456)
+    shown = on_a_terminal(100, "offsets", "simple", "-b", callboard.server.bootstrap)
+    assert "123,456" in shown
+    assert "─" in shown
+
+
+@pytest.mark.parametrize("columns", [10, 40, 200])
+def test_a_narrow_terminal_wraps_lines_and_loses_nothing(callboard: Program, columns: int) -> None:
+    callboard.commit("simple", refunds_0=1_123_456_789)
+    shown = on_a_terminal(columns, "offsets", "simple", "-b", callboard.server.bootstrap).splitlines()
+    assert shown[0].split() == ["topic", "partition", "committed", "end", "lag", "leader", "epoch", "metadata"]
+    assert shown[2].split()[:3] == ["refunds", "0", "1,123,456,789"]
 
 
 # Small parts ---------------------------------------------------------------------------------------------------------

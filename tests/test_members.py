@@ -27,6 +27,12 @@ def test_a_member_goes_into_a_record_and_comes_back() -> None:
     assert not back.is_new, "five minutes are for those who join for the first time"
 
 
+@pytest.mark.parametrize(("written_ms", "expected_ms"), [(8000, 8000), (0, 0), (-1, 7000)])
+def test_only_a_record_without_a_rebalance_timeout_takes_the_sessions(written_ms: int, expected_ms: int) -> None:
+    kept = MemberValue("id", None, "c", "/1.2.3.4", written_ms, 7000, b"", b"")
+    assert Member.of_record(kept, "range").rebalance_timeout_ms == expected_ms
+
+
 def test_metadata_of_a_protocol_that_is_not_offered_is_empty() -> None:
     assert member("m").metadata("sticky") == b""
     assert member("m").metadata(None) == b""

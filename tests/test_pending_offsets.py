@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from callboard.actors.errors import ErrorCode
@@ -53,8 +53,18 @@ records = st.one_of(
 )
 
 
+THE_LATER_COMMITS_FIRST: list[Record] = [
+    pending(7, 0, 100),
+    pending(8, 0, 101),
+    MarkerRecord(8, 0, True),
+    MarkerRecord(7, 0, True),
+]
+
+
 @settings(max_examples=500)
 @given(st.lists(records, max_size=30))
+@example(THE_LATER_COMMITS_FIRST)
+@example([*THE_LATER_COMMITS_FIRST[:3], MarkerRecord(7, 0, False)])
 def test_what_counts_is_what_lies_latest_in_the_log(log: list[Record]) -> None:
     data, model = GroupData(), Model()
     for place, record in enumerate(log):

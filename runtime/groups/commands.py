@@ -26,6 +26,8 @@ from .show import Column, Table, counted, grouped, print_facts, print_json, prin
 
 REFUSED_EXIT_CODE = 1
 STATES = ("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Dead", "Assigning", "Reconciling")
+CLASSIC = "classic"  # a server that is too old to tell types has no others
+TYPES = (CLASSIC, "consumer", "share", "streams")
 COLUMNS = (
     Column("group", "group"),
     Column("state", "state"),
@@ -53,28 +55,37 @@ def connect(bootstrap_server: str, timeout_s: float) -> Cluster:
 def list_groups(
     bootstrap_server: Bootstrap = HERE,
     state: Annotated[list[str] | None, typer.Option(help="Only groups in this state; may be repeated.")] = None,
+    type_: Annotated[
+        list[str] | None, typer.Option("--type", help="Only groups of this type; may be repeated.")
+    ] = None,
     as_json: AsJson = False,
     timeout: TimeoutS = 10.0,
 ) -> None:
     """List the groups with their states."""
-    wanted = {parse_state(one) for one in state or ()}
+    states = {name_of("state", one, STATES) for one in state or ()}
+    types = {name_of("type", one, TYPES) for one in type_ or ()}
     with connect(bootstrap_server, timeout) as cluster:
-        groups = [group for group in cluster.groups() if not wanted or group.state in wanted]
+        groups = [
+            group
+            for group in cluster.groups()
+            if (not states or group.state in states) and (not types or (group.group_type or CLASSIC).lower() in types)
+        ]
     table = Table(COLUMNS, groups)
     if as_json:
         print_json(table.as_json())
     elif groups:
         print_table(table)
     else:
-        print(f"callboard: no groups{' in this state' if wanted else ''} on {bootstrap_server}", file=sys.stderr)
+        such = " in this state" if states and not types else " of this kind" if types else ""
+        print(f"callboard: no groups{such} on {bootstrap_server}", file=sys.stderr)
 
 
-def parse_state(text: str) -> str:
-    """A state as Kafka writes it, from any case. Raises StartError."""
-    for known in STATES:
-        if text.strip().lower() == known.lower():
-            return known
-    raise StartError(f"unknown state '{text}':{nearest(text, STATES)} known are {', '.join(STATES)}")
+def name_of(what: str, text: str, names: Sequence[str]) -> str:
+    """A state or type as it is written here, from any case. Raises StartError."""
+    for name in names:
+        if text.strip().lower() == name.lower():
+            return name
+    raise StartError(f"unknown {what} '{text}':{nearest(text, names)} known are {', '.join(names)}")
 
 
 @app.command("describe")
@@ -129,6 +140,8 @@ def offsets(
     timeout: TimeoutS = 10.0,
 ) -> None:
     """Show what a group has committed, and how far it is from the end."""
+    if as_csv and as_json:
+        raise StartError("expected --json or --csv, not both")
     with connect(bootstrap_server, timeout) as cluster:
         lines = look_at_offsets(cluster, group)
         if not lines:

@@ -1,6 +1,7 @@
 """Tables: for a terminal with lines and colours, for a pipe as plain columns, for programs as JSON.
 
 A number is right-aligned; on a terminal with thousands separated, elsewhere as it is. What is not known is a dash.
+Names come from clients, who may put anything into them, so line ends and a terminal's commands are shown as escapes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import Any, Literal, NamedTuple
 Cell = str | int | None
 
 UNKNOWN = "-"
-SHORT_MAX = 40  # characters of what may be shortened, such as metadata, which may be 4096 bytes
+GAP = 3  # between columns on a terminal
+SHORT_MAX = 80  # characters of what may be shortened, such as metadata, which may be 4096 bytes; a member's id fits
+NARROW_MIN = 12  # of a column of words, however narrow the terminal is
 
 
 class Column(NamedTuple):
@@ -49,7 +52,7 @@ def print_facts(facts: Iterable[tuple[str, str]]) -> None:
     facts = list(facts)
     width = max(len(name) for name, _ in facts)
     for name, value in facts:
-        print(f"{name:{width}}  {value}".rstrip())
+        print(f"{name:{width}}  {printable(value)}".rstrip())
 
 
 def grouped(number: int) -> str:
@@ -62,8 +65,15 @@ def counted(number: int, unit: str) -> str:
     return f"{grouped(number)} {unit}" + ("" if number == 1 else "s")
 
 
+def printable(text: str) -> str:
+    """A text on one line that does nothing to a terminal: a line end becomes ``\\n``."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
 def _text(cell: Cell) -> str:
-    return UNKNOWN if cell is None or cell == "" else str(cell)
+    return UNKNOWN if cell is None or cell == "" else printable(str(cell))
 
 
 def _print_plain(table: Table) -> None:
@@ -85,14 +95,27 @@ def _print_rich(table: Table) -> None:
     from rich.text import Text
 
     rich = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for column in table.columns:
+    rows = [[_shown(cell, column) for cell, column in zip(row, table.columns, strict=True)] for row in table.rows]
+    for index, column in enumerate(table.columns):
         overflow: Literal["ellipsis", "fold"] = "ellipsis" if column.may_shorten else "fold"
         rich.add_column(
-            column.title, justify="right" if column.is_number else "left", overflow=overflow, no_wrap=column.is_number
+            column.title,
+            justify="right" if column.is_number else "left",
+            overflow=overflow,
+            no_wrap=column.is_number,
+            min_width=_narrowest(column, [row[index] for row in rows]),
         )
-    for row in table.rows:
-        rich.add_row(*(Text(_shown(cell, column)) for cell, column in zip(row, table.columns, strict=True)))
-    Console().print(rich)
+    for row in rows:
+        rich.add_row(*map(Text, row))
+    console = Console()
+    columns_min = sum(column.min_width or 0 for column in rich.columns) + GAP * (len(rich.columns) - 1)
+    Console(width=max(console.width, columns_min)).print(rich, crop=False)
+
+
+def _narrowest(column: Column, cells: Sequence[str]) -> int:
+    """So narrow may a column become. A number that has lost a digit is another number: rather lines that wrap."""
+    longest = max(map(len, [column.title, *cells]))
+    return longest if column.is_number else min(longest, NARROW_MIN)
 
 
 def _shown(cell: Cell, column: Column) -> str:
@@ -101,5 +124,4 @@ def _shown(cell: Cell, column: Column) -> str:
     text = _text(cell)
     if not column.may_shorten:
         return text
-    text = " ".join(text.split())
     return text if len(text) <= SHORT_MAX else text[: SHORT_MAX - 1] + "…"

@@ -12,8 +12,11 @@ from typing import TypeVar
 
 from ...actors.errors import ErrorCode
 
-NO_PARTITION = -(2**31)
-"""The place of a topic that does not exist and of which no partition is asked for: its bare name is the answer."""
+NO_PARTITION = -(2**31) - 1
+"""The place of a topic that does not exist and of which no partition is asked for: its bare name is the answer.
+
+No request can have this number: a partition's has 32 bits.
+"""
 
 Key = TypeVar("Key")
 """What names a topic."""

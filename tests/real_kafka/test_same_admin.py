@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from peers.waiting import wait_until
+from test_topics_batch import sent
 
 from .asking import metadata_values
 from .kafka import TEST_SETTINGS
@@ -76,6 +77,19 @@ def test_describe_a_topic(line: Line, topic: str, version: int) -> None:
     names = [{one["name"] for one in side["results"][0]["configs"]} for side in (answers.ours, answers.theirs)]
     assert names[0] == names[1]
     assert compare_common(line, answers, OTHER_TOPIC_SETTINGS) == len(names[0]) - len(OTHER_TOPIC_SETTINGS)
+
+
+def is_described(answers: Twin) -> bool:
+    return all(side["results"][0]["error_code"] == "NONE" for side in (answers.ours, answers.theirs))
+
+
+@pytest.mark.parametrize(("key_type", "name"), [(0, "__consumer_offsets"), (1, "__transaction_state")])
+def test_describe_the_coordinators_own_topics(line: Line, key_type: int, name: str) -> None:
+    """They are compacted: nobody who looks may think that records go with time."""
+    line.look("find_coordinator", 1, key="any", key_type=key_type)  # Kafka makes each when somebody needs it
+    answers = wait_until(lambda: describe(line, 4, TOPIC, name), is_described, "the topic")
+    names = {one["name"] for one in answers.theirs["results"][0]["configs"]}
+    assert compare_common(line, answers, OTHER_TOPIC_SETTINGS) == len(names) - len(OTHER_TOPIC_SETTINGS)
 
 
 @pytest.mark.parametrize("version", range(1, 5))
@@ -191,3 +205,36 @@ def test_more_partitions(line: Line, topic: str, version: int) -> None:
 def ends_of(topic: str) -> dict[str, Any]:
     parts = [{"partition_index": index, "current_leader_epoch": -1, "timestamp": -1} for index in (0, 4, 5)]
     return {"name": topic, "partitions": parts}
+
+
+# DeleteRecords -------------------------------------------------------------------------------------------------------
+
+
+def delete(line: Line, version: int, *topics: tuple[str, dict[int, int]]) -> None:
+    asked = [
+        {"name": name, "partitions": [{"partition_index": index, "offset": offset} for index, offset in wanted.items()]}
+        for name, wanted in topics
+    ]
+    line.ask("delete_records", version, topics=asked, timeout=30_000)
+
+
+def is_produced(answer: dict[str, Any]) -> bool:
+    return bool(answer["responses"][0]["partition_responses"][0]["error_code"] == "NONE")
+
+
+def first_of(topic: str) -> dict[str, Any]:
+    return {"name": topic, "partitions": [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": -2}]}
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_records_are_deleted(line: Line, topic: str, version: int) -> None:
+    """The second half of a batch stays; beyond the end, below zero and where nothing is, nothing is done."""
+    line.look("find_coordinator", 1, key="any", key_type=0)  # Kafka makes its own topic when somebody needs it
+    records = {"name": topic, "partition_data": [{"index": 0, "records": sent(4)}]}
+    values = {"transactional_id": None, "acks": 1, "timeout": 30_000, "topic_data": [records]}
+    line.ask_until(is_produced, "produce", 7, **values)
+    for offset in (2, 1, 0, 9, -2, 4, -1, -1):
+        delete(line, version, (topic, {0: offset}))
+        line.ask("list_offsets", 7, replica_id=-1, isolation_level=0, topics=[first_of(topic)])
+    for name, partition in ((topic, 7), (topic, -1), ("never-made", 0), ("__consumer_offsets", 0)):
+        delete(line, version, (name, {partition: 0}))

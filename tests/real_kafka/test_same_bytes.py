@@ -132,9 +132,9 @@ class TestProtocol:
         assert answer.ours == HANGUP
 
     @versions("find_coordinator")
-    @pytest.mark.parametrize("key_type", [0, 9])
+    @pytest.mark.parametrize("key_type", [0, 2, 9])
     def test_find_coordinator(self, line: Line, version: int, key_type: int) -> None:
-        """Every group has a coordinator, unknown and unnamed ones too; key type 9 does not exist."""
+        """Every group has a coordinator, unknown and unnamed ones too; 2 are share groups, 9 does not exist."""
         for keys in (["a", "b"], [""]):
             line.ask("find_coordinator", version, key=keys[0], key_type=key_type, coordinator_keys=keys)
 
@@ -381,8 +381,8 @@ class TestGroups:
         """A group with a member and one with offsets only; filters do not look at upper and lower case."""
         only_member(line, group)
         line.ask("offset_commit", 9, **commit_values(f"{group}-simple", topic))
-        for states in ([], ["Stable"], ["stable", "EMPTY"], ["nonsense"], ["PreparingRebalance", "Dead"]):
-            for types in ([], ["classic"], ["Consumer", "CLASSIC"], ["nonsense"]) if version >= 5 else ([],):
+        for states in ([], ["Stable"], ["stable", "EMPTY"], [" Stable "], ["nonsense"], ["PreparingRebalance", "Dead"]):
+            for types in ([], ["classic"], ["Consumer", "CLASSIC"], [" classic"], ["no"]) if version >= 5 else ([],):
                 same_listing(line, version, group, states_filter=states, types_filter=types)
 
     @versions("delete_groups")

@@ -16,7 +16,7 @@ from ...dynamic import Source, Synonym, Type, type_of
 from ..call import Call
 from ..codes import NO_THROTTLE, kafka_error
 from ..topics.names import check_name
-from ..topics.settings import TOPIC_SETTINGS, TopicSetting
+from ..topics.settings import OWN_SETTINGS, TOPIC_SETTINGS, TopicSetting
 
 TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32  # resource types
 
@@ -62,7 +62,7 @@ def find(call: Call, resource_type: int, name: str) -> list[Config]:
         check_name(name)
         if call.node.topics.get(name) is None:
             raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
-        return [topic_config(call, setting) for setting in TOPIC_SETTINGS]
+        return [topic_config(call, name, setting) for setting in TOPIC_SETTINGS]
     if resource_type == BROKER:
         if not name:
             return [
@@ -121,17 +121,26 @@ def advertised_listeners(call: Call) -> Config:
     return Config(*only, Type.LIST, False, (only,), "Where clients reach this broker.")
 
 
-def topic_config(call: Call, setting: TopicSetting) -> Config:
-    """A topic has no settings of its own: what it has comes from the server, or is Kafka's default."""
+def topic_config(call: Call, topic: str, setting: TopicSetting) -> Config:
+    """A client's topic has no settings of its own: what it has comes from the server, or is Kafka's default."""
+    synonyms = (*own_synonyms(call, topic, setting), *default_synonyms(call, setting))
+    _, value, source = synonyms[0] if synonyms else Synonym(setting.name, setting.default, Source.DEFAULT)
+    return Config(setting.name, value, source, setting.type, True, synonyms, setting.doc)
+
+
+def own_synonyms(call: Call, topic: str, setting: TopicSetting) -> list[Synonym]:
+    """What one of the coordinator's own topics has for itself."""
+    own = dict(OWN_SETTINGS.get(topic, {}))
+    if own:
+        own["segment.bytes"] = str(call.node.settings.offsets_topic_segment_bytes)
+    return [Synonym(setting.name, own[setting.name], Source.TOPIC)] if setting.name in own else []
+
+
+def default_synonyms(call: Call, setting: TopicSetting) -> list[Synonym]:
     followed = BY_NAME.get((setting.synonym or "").replace(".", "_"))
     if followed is not None:
-        synonyms = tuple(call.node.configs.synonyms(followed))
-    elif setting.synonym is not None:
-        synonyms = (Synonym(setting.synonym, setting.default, Source.DEFAULT),)
-    else:
-        return Config(setting.name, setting.default, Source.DEFAULT, setting.type, True, (), setting.doc)
-    _, value, source = synonyms[0]
-    return Config(setting.name, value, source, setting.type, True, synonyms, setting.doc)
+        return call.node.configs.synonyms(followed)
+    return [Synonym(setting.synonym, setting.default, Source.DEFAULT)] if setting.synonym is not None else []
 
 
 def described(call: Call, config: Config) -> Any:

@@ -8,22 +8,21 @@ from ....actors.errors import ErrorCode
 from ..call import Call
 from ..codes import NO_THROTTLE
 
-GROUP, TRANSACTION = 0, 1  # key types of KIP-98; others (share groups, KIP-932) are not served
+GROUP, TRANSACTION = 0, 1  # key types of KIP-98
+SHARE = 2  # KIP-932: known, and not served
 
 
 def handle(call: Call) -> None:
     key_type = getattr(call.request, "key_type", GROUP)
     error = ErrorCode.NONE if key_type in (GROUP, TRANSACTION) else ErrorCode.INVALID_REQUEST
     if call.version >= 4:
-        coordinators = tuple(_coordinator(call, key, error) for key in call.request.coordinator_keys)
+        text = "" if key_type in (GROUP, TRANSACTION, SHARE) else _text(error)  # only the whole request's error has one
+        coordinators = tuple(
+            call.make("Coordinator", key=key, **_place(call, error, text)) for key in call.request.coordinator_keys
+        )
         call.reply(call.make("FindCoordinatorResponse", throttle_time=NO_THROTTLE, coordinators=coordinators))
     else:
         call.reply(call.make("FindCoordinatorResponse", throttle_time=NO_THROTTLE, **_place(call, error, _text(error))))
-
-
-def _coordinator(call: Call, key: str, error: ErrorCode) -> Any:
-    text = _text(error) if error is ErrorCode.INVALID_REQUEST else ""  # a key's own error has no text since v4
-    return call.make("Coordinator", key=key, **_place(call, error, text))
 
 
 def _place(call: Call, error: ErrorCode, text: str) -> dict[str, Any]:

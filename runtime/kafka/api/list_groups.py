@@ -11,14 +11,15 @@ from ..codes import NO_THROTTLE
 
 
 def handle(call: Call) -> None:
-    message = ListGroups(_words(call, "states_filter"), _words(call, "types_filter"))
+    states = frozenset(word.strip() for word in _words(call, "states_filter"))  # as Kafka; a type stands as it is
+    message = ListGroups(states, _words(call, "types_filter"))
     call.node.groups.coordinator.ask(message, block=False).on_done(
         lambda reply: call.finish(lambda: _encode(call, reply.get()))
     )
 
 
 def _words(call: Call, name: str) -> frozenset[str]:
-    return frozenset(word.strip().lower() for word in getattr(call.request, name, ()))
+    return frozenset(word.lower() for word in getattr(call.request, name, ()))
 
 
 def _encode(call: Call, found: tuple[ListedGroup, ...] | ErrorCode) -> bytes:

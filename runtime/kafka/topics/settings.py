@@ -1,13 +1,16 @@
 """What a topic of Kafka 4.3 can be configured with (TopicConfig), and what our topics, which lie in memory, have.
 
 Two settings mean something here, and follow the server's: the size of a batch, and how much is kept. The others have
-Kafka's defaults, for clients that look, and no effect.
+Kafka's defaults, for clients that look, and no effect. The coordinator's own topics are logs on disk that are
+compacted, and say so.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from ...config import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from ...dynamic import Type
 
 _LONG_MAX = str(2**63 - 1)
@@ -104,3 +107,15 @@ TOPIC_SETTINGS = (
 )
 
 NAMES = frozenset(setting.name for setting in TOPIC_SETTINGS)
+
+OWN_SETTINGS: Mapping[str, Mapping[str, str]] = {
+    OFFSETS_TOPIC: {"cleanup.policy": "compact", "compression.type": "producer", "retention.bytes": "-1"},
+    TRANSACTIONS_TOPIC: {
+        "cleanup.policy": "compact",
+        "compression.type": "uncompressed",
+        "min.insync.replicas": "1",
+        "retention.bytes": "-1",
+        "unclean.leader.election.enable": "false",
+    },
+}
+"""What the coordinator's topics have of their own, as Kafka makes them, beside the size of their segments."""
