@@ -1,4 +1,4 @@
-"""The files of what a real Kafka answered: readable JSON for scenarios, one compressed file for random scripts."""
+"""The files of what a real Kafka answered: readable JSON for scenarios, a compressed file a kind of random scripts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from .playing import Answered
 from .script import Step
 
 GOLDEN = Path(__file__).parent / "golden"
-SEEDS = GOLDEN / "seeds.json.xz"
 
 Came = list[list[Answered]]
 
@@ -54,10 +53,16 @@ class Played(dict[str, Any]):
         return came
 
 
-def write_seeds(kafka: str, played: list[Played]) -> None:
+def seeds_file(kind: str) -> Path:
+    return GOLDEN / f"seeds-{kind}.json.xz"
+
+
+def write_seeds(kind: str, kafka: str, played: list[Played]) -> None:
     text = json.dumps({"kafka": kafka, "seeds": played}, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-    SEEDS.write_bytes(lzma.compress(text.encode(), preset=9))
+    seeds_file(kind).write_bytes(lzma.compress(text.encode(), preset=9))
 
 
-def read_seeds() -> list[Played]:
-    return [Played(one) for one in json.loads(lzma.decompress(SEEDS.read_bytes()))["seeds"]]
+def read_seeds(kind: str) -> list[Played]:
+    """A kind's scripts; none where it was not recorded."""
+    path = seeds_file(kind)
+    return [Played(one) for one in json.loads(lzma.decompress(path.read_bytes()))["seeds"]] if path.exists() else []

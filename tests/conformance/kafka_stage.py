@@ -52,8 +52,8 @@ class KafkaStage:
         self._writers[line] = writer
         self._readers.append(asyncio.create_task(self._read(line, reader)))
 
-    def send(self, line: str, payload: bytes) -> None:
-        self._writers[line].write(FRAME_SIZE.pack(len(payload)) + payload)
+    def send(self, line: str, *payloads: bytes) -> None:
+        self._writers[line].write(b"".join(FRAME_SIZE.pack(len(payload)) + payload for payload in payloads))
 
     async def hang_up(self, line: str) -> None:
         self._writers.pop(line).close()

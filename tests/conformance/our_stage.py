@@ -100,8 +100,8 @@ class OurStage:
     async def open(self, line: str) -> None:
         self._lines[line] = self._connect()
 
-    def send(self, line: str, payload: bytes) -> None:
-        self._lines[line][0].data_received(framed(payload))
+    def send(self, line: str, *payloads: bytes) -> None:
+        self._lines[line][0].data_received(b"".join(map(framed, payloads)))
 
     async def hang_up(self, line: str) -> None:
         self._lines.pop(line)[0].connection_lost(None)
@@ -115,8 +115,7 @@ class OurStage:
         frames: Frames = {}
         for passed in range(1, BARRIERS_MAX + 1):
             await self._pass_barrier()
-            if passed == 1:
-                await self.wait(STEP_MS)
+            await self.wait(STEP_MS if passed == 1 else 0)  # what is due at once may have come to be due only now
             for line, (_, transport) in list(self._lines.items()):
                 came = transport.take()
                 if transport.is_closed:

@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 
 from peers.wire import decode, encode
 
-from .script import HANG_UP, UNORDERED, UNORDERED_IN_ALL_OFFSETS, WAIT, Names, Script, Step, client_of
+from .script import HANG_UP, MORE, UNORDERED, UNORDERED_IN_ALL_OFFSETS, WAIT, Names, Script, Step, client_of
 
 PARKED = frozenset({"join_group", "sync_group"})
 
@@ -31,7 +31,8 @@ class Stage(Protocol):
 
     async def open(self, line: str) -> None: ...
 
-    def send(self, line: str, payload: bytes) -> None: ...
+    def send(self, line: str, *payloads: bytes) -> None:
+        """Send requests, in one write."""
 
     async def hang_up(self, line: str) -> None: ...
 
@@ -61,6 +62,7 @@ class Play:
         self.stage = stage
         self.names = Names(f"g-{uuid4().hex}", stage.topics)
         self.outstanding: dict[str, deque[Asked]] = {}
+        self._unsent: list[bytes] = []
         self._number = -1
 
     async def take(self, step: Step, expected: int = 0) -> list[Answered]:
@@ -73,6 +75,8 @@ class Play:
             self.outstanding.pop(step[1], None)
         else:
             await self._send(*step)
+            if self._unsent:
+                return []
         waiting = sum(map(len, self.outstanding.values()))
         return self._read(await self.stage.settle(max(expected, self._certain()), waiting))
 
@@ -85,13 +89,16 @@ class Play:
     def is_busy(self, line: str) -> bool:
         return bool(self.outstanding.get(line))
 
-    async def _send(self, line: str, api: str, version: int, values: Any) -> None:
+    async def _send(self, line: str, api: str, version: int, values: Any, more: str = "") -> None:
         if line not in self.outstanding:
             self.outstanding[line] = deque()
             await self.stage.open(line)
         payload = encode(api, version, self.names.concrete(values), client_id=client_of(line))
         self.outstanding[line].append(Asked(self._number, api, version, values))
-        self.stage.send(line, payload)
+        self._unsent.append(payload)
+        if more != MORE:
+            self.stage.send(line, *self._unsent)
+            self._unsent = []
 
     def _read(self, frames: Frames) -> list[Answered]:
         came: list[tuple[Asked, Any]] = []

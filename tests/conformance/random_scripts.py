@@ -6,7 +6,7 @@ rejoins, a leader mostly assigns. What is written down afterwards is a plain scr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -77,6 +77,10 @@ class Client:
             self.member_id, self.needs = "", "join"
 
 
+Moves = Sequence[Callable[[Any, Client], Step]]
+"""An author's methods; what is there twice is drawn twice as often."""
+
+
 class Author:
     """Writes one script, step by step."""
 
@@ -85,32 +89,38 @@ class Author:
         self._chance = chance = Random(seed)
         self._run = run
         self._is_connect = chance.random() < 0.15
-        seats = [chance.choice((None, None, name.lower())) for name in "ABCD"]
-        self._clients = {
-            name: Client(name, seat, chance) for name, seat in zip("ABCD"[: chance.randint(2, 4)], seats, strict=False)
-        }
+        self._clients = self._draw_clients(chance)
         self._count = chance.randint(*STEPS)
         self._waits = WAITS_MAX
+
+    def _draw_clients(self, chance: Random) -> list[Client]:
+        seats = [chance.choice((None, None, name.lower())) for name in "ABCD"]
+        return [Client(name, seat, chance) for name, seat in zip("ABCD"[: chance.randint(2, 4)], seats, strict=False)]
 
     def next_step(self) -> Step | None:
         """The step after those that were taken; None at the end."""
         left = self._count - len(self.script)
         if left <= 0:
-            ending = (steps.describe("Z"), steps.fetch("Z"))
+            ending = self.ending
             return self._note(ending[-left]) if -left < len(ending) else None
-        clients = list(self._clients.values())
         if self._chance.random() < GOOD_MOVES:
-            patient = [client for client in clients if client.needs != "an answer"]
-            return self._note(self._good_move(self._chance.choice(patient or clients)))
-        return self._note(self._chance.choice(ODD_MOVES)(self, self._chance.choice(clients)))
+            patient = [client for client in self._clients if client.needs != "an answer"]
+            return self._note(self._good_move(self._chance.choice(patient or self._clients)))
+        return self._note(self._chance.choice(self.odd_moves)(self, self._chance.choice(self._clients)))
 
     def hear(self, answers: list[Answered]) -> None:
         for number, answer in answers:
             if isinstance(number, int):
-                line, api, *_ = self.script[number]
-                client = self._clients.get(client_of(line))
-                if client is not None:
-                    client.hear(api, answer)
+                line, api, _, values, *_ = self.script[number]
+                self._hear_one(client_of(line), api, values, answer)
+
+    def _hear_one(self, name: str, api: str, values: Any, answer: Any) -> None:
+        client = self._asker(name, values)
+        if client is not None:
+            client.hear(api, answer)
+
+    def _asker(self, name: str, _values: Any) -> Client | None:
+        return next((client for client in self._clients if client.name == name), None)
 
     def _note(self, step: Step) -> Step:
         self.script.append(step)
@@ -127,7 +137,7 @@ class Author:
 
     def _someone(self, client: Client) -> tuple[str, str | None]:
         """A member id and an instance id, of this client or another, of today or of old, or nobody's."""
-        other = self._chance.choice(list(self._clients.values()))
+        other = self._chance.choice(self._clients)
         ids = [client.member_id, client.member_id, other.member_id, *other.ids, "nobody", ""]
         seats = [client.seat, client.seat, other.seat, None, "nowhere"]
         return self._chance.choice(ids), self._chance.choice(seats)
@@ -261,27 +271,27 @@ class Author:
         parked = [line for line, asked in self._run.outstanding.items() if len(asked) == 1]
         return steps.hang_up(self._chance.choice(parked)) if parked else self.look(client)
 
+    odd_moves: Moves = (
+        odd_join,
+        odd_join,
+        wrong_join,
+        odd_sync,
+        odd_sync,
+        odd_beat,
+        odd_commit,
+        leave,
+        leave,
+        look,
+        look,
+        wait,
+        hang_up,
+    )
+    ending: Sequence[Step] = (steps.describe("Z"), steps.fetch("Z"))
 
-ODD_MOVES: tuple[Callable[[Author, Client], Step], ...] = (
-    Author.odd_join,
-    Author.odd_join,
-    Author.wrong_join,
-    Author.odd_sync,
-    Author.odd_sync,
-    Author.odd_beat,
-    Author.odd_commit,
-    Author.leave,
-    Author.leave,
-    Author.look,
-    Author.look,
-    Author.wait,
-    Author.hang_up,
-)
 
-
-async def write(seed: int, run: Play) -> tuple[Script, list[list[Answered]]]:
+async def write(seed: int, run: Play, new: type[Author] = Author) -> tuple[Script, list[list[Answered]]]:
     """Write and play the script of a seed: its steps, and what came after each."""
-    author, came = Author(seed, run), list[list[Answered]]()
+    author, came = new(seed, run), list[list[Answered]]()
     while (step := author.next_step()) is not None:
         came.append(await run.take(step))
         author.hear(came[-1])

@@ -1,7 +1,7 @@
 """Asks a real Kafka and writes down what it answers: ``python -m conformance.record`` in the folder of the tests.
 
     record [--broker HOST:PORT] scenarios [CHAPTER ...]    the scenarios, into golden/CHAPTER.json
-    record [--broker HOST:PORT] seeds [COUNT [FIRST]]      random scripts, into golden/seeds.json.xz
+    record [--broker HOST:PORT] seeds [KIND ...]           random scripts, into golden/seeds-KIND.json.xz
 
 It starts a Kafka for each kind of settings (Java and Maven are needed), or takes one that runs with those settings.
 Every script is played at three paces (``kafka_stage.PACES``). A scenario that does not come out the same is an
@@ -19,24 +19,27 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from real_kafka.kafka import TEST_SETTINGS, VERSION, RealKafka
 
 from .golden import Came, Played, write_chapter, write_seeds
 from .kafka_stage import CAREFUL_PACES, PACES, KafkaStage, Pace, get_ready
+from .kinds import KINDS, Kind
 from .playing import Play, play
 from .random_scripts import write
-from .scenarios import CHAPTERS, PLAIN, Settings
+from .scenarios import CHAPTERS, Settings
 from .script import Script
 from .steps import commit, delete, describe, fetch, leave, pair
 
 AT_ONCE = 24  # scripts that are played at the same time; more, and the broker answers too late to tell what is parked
 
-SEED_COUNT = 420  # of which Kafka answers more than 300 in the same way each time
 WARM_UP: Script = [*pair(), leave("C", "$A1", "$B1"), commit("A"), fetch("A"), describe("A"), delete("A")]
 WARM_UP_ROUNDS = 4
 SLOW = Pace(1.0, 0.0, 1.0)
+SEED_PACES = (PACES[0], PACES[1], PACES[2]._replace(pause_s=0.06))
+"""One takes its steps so slowly that a script is dropped whose answers depend on how long they take."""
 
 
 class Broker:
@@ -95,15 +98,15 @@ async def record(address: tuple[str, int], scripts: Mapping[str, Script]) -> dic
     return {name: runs[0] for name, runs in recorded.items()}
 
 
-async def record_seed(broker: Broker, seed: int) -> Played | None:
+async def record_seed(broker: Broker, kind: Kind, seed: int) -> Played | None:
     """A random script that Kafka answers in the same way each time; None if it does not."""
     async with broker.places:
-        stage = broker.stage(PACES[0])
+        stage = broker.stage(SEED_PACES[0])
         try:
-            script, came = await write(seed, Play(stage))
+            script, came = await write(seed, Play(stage), kind.author)
         finally:
             await stage.leave()
-    paces = [*PACES[1:], *(PACES * 2 if _leader_is_chance(came) else ())]
+    paces = [*SEED_PACES[1:], *(SEED_PACES * 2 if _leader_is_chance(came) else ())]
     for pace in paces:
         try:
             if await broker.play(f"seed {seed}", script, pace) != came:
@@ -116,22 +119,38 @@ async def record_seed(broker: Broker, seed: int) -> Played | None:
 def _leader_is_chance(came: Came) -> bool:
     """Whether a group of two or more has got another leader: Kafka's choice is that of a hash map over random ids."""
     answers = [answer for answers in came for number, answer in answers if isinstance(number, int)]
-    led = [answer for answer in answers if answer.get("members") and answer.get("leader")]
-    return any(old["leader"] != new["leader"] and len(new["members"]) > 1 for old, new in pairwise(led))
+    led = [answer for answer in answers if answer.get("leader")]
+    return any(old["leader"] != new["leader"] and _is_of_several(new) for old, new in pairwise(led))
 
 
-async def record_seeds(address: tuple[str, int], count: int, first: int) -> list[Played]:
+def _is_of_several(joined: Any) -> bool:
+    """By the leader's answer, or by a follower's: the leader may have hung up."""
+    return joined["leader"] != joined["member_id"] or len(joined["members"]) > 1
+
+
+async def record_seeds(address: tuple[str, int], kinds: Mapping[str, Kind]) -> dict[str, list[Played]]:
+    """What Kafka answers in the same way each time, by kind."""
     broker = Broker(*address)
     await broker.warm_up()
-    played = await asyncio.gather(*(record_seed(broker, seed) for seed in range(first, first + count)))
-    return [one for one in played if one is not None]
+    drawn = [(name, seed) for name, kind in kinds.items() for seed in range(1, kind.seeds + 1)]
+    played = await asyncio.gather(*(record_seed(broker, kinds[name], seed) for name, seed in drawn))
+    kept: dict[str, list[Played]] = {name: [] for name in kinds}
+    for (name, _), one in zip(drawn, played, strict=True):
+        kept[name] += [one] if one is not None else []
+    return kept
 
 
-def seeds(count: int, first: int, broker: str | None) -> None:
-    with kafka(PLAIN, broker) as address:
-        kept = asyncio.run(record_seeds(address, count, first))
-    write_seeds(VERSION, kept)
-    print(f"{len(kept)} of {count} random scripts are kept")
+def seeds(names: list[str], broker: str | None) -> None:
+    """Record kinds; those with the same settings on the same server."""
+    left = {name: KINDS[name] for name in names or KINDS}
+    while left:
+        settings = next(iter(left.values())).settings
+        together = {name: left.pop(name) for name in list(left) if left[name].settings == settings}
+        with kafka(settings, broker) as address:
+            kept = asyncio.run(record_seeds(address, together))
+        for name, played in kept.items():
+            write_seeds(name, VERSION, played)
+            print(f"{name}: {len(played)} of {together[name].seeds} random scripts are kept")
 
 
 def _difference(name: str, script: Script, runs: list[Came]) -> str:
@@ -159,12 +178,10 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--broker", help="HOST:PORT of a Kafka that runs with the settings that are needed")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("scenarios").add_argument("chapters", nargs="*", choices=[[], *CHAPTERS])
-    random = commands.add_parser("seeds")
-    random.add_argument("count", nargs="?", type=int, default=SEED_COUNT)
-    random.add_argument("first", nargs="?", type=int, default=1)
+    commands.add_parser("seeds").add_argument("kinds", nargs="*", choices=[[], *KINDS])
     options = parser.parse_args(arguments)
     if options.command == "seeds":
-        seeds(options.count, options.first, options.broker)
+        seeds(options.kinds, options.broker)
     else:
         scenarios(options.chapters, options.broker)
 

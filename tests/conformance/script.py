@@ -4,6 +4,7 @@ A step is a list, so that scripts are data, in Python tables and in JSON alike:
 
 - ``["A", "join_group", 9, {...}]``: connection A sends a request. Its client id is the connection's letters, so A and
   A2 are two connections of one client.
+- ``["A", "heartbeat", 4, {...}, "more"]``: the same, but it is written together with the connection's next request.
 - ``["wait", 5000]``: nothing is sent for so many milliseconds.
 - ``["hang up", "A"]``: connection A is closed.
 
@@ -13,8 +14,9 @@ In the values a text that begins with ``$`` stands for what differs from run to 
 - ``$A1``, ``$seat2``: the member id that began with "A-" (a client id) or "seat-" (an instance id); the number counts
   them in the order in which answers brought them.
 - ``$pid1``: the first producer id that an answer brought.
-- ``$topic t``: the id of a topic. ``$uuid 7``: an id that nothing has.
-- ``$reads t u``: a subscription of these topics as consumers write it. ``$bytes abc``: these bytes.
+- ``$topic t``: the id of a topic; of a script's own one ``$topic $group.x``, and ``$topic $group.x#2`` when it was made
+  for the second time. ``$uuid 7``: an id that nothing has.
+- ``$reads t u``: a subscription of these topics as consumers write it. ``$bytes abc``, ``$hex 00ff``: these bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ Plain = Any
 
 WAIT = "wait"
 HANG_UP = "hang up"
-MEMBER_ID = re.compile(r"(?P<prefix>.+)-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+MORE = "more"
+LEFT_OUT = frozenset({"throttle_time", "configs"})
+MEMBER_ID = re.compile(r"(?P<prefix>.*)-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 # Lists that Kafka takes from a hash map, by API; every other list has to come in the same order.
 UNORDERED: Mapping[str, frozenset[str]] = {
@@ -60,7 +64,7 @@ class Names:
 
     def __init__(self, group: str, topics: Mapping[str, UUID]) -> None:
         self._group = group
-        self._topics = topics
+        self._topics = dict(topics)
         self._topic_names = {topic_id: f"$topic {name}" for name, topic_id in topics.items()}
         self._ids: dict[str, str | int] = {}
         self._names: dict[str, str] = {}
@@ -90,11 +94,18 @@ class Names:
             return self._topics[rest]
         if kind == "$uuid":
             return UUID(int=int(rest))
-        if kind in ("$bytes", "$reads"):
-            data = rest.encode() if kind == "$bytes" else subscription(rest.split())
-            self._bytes[data] = text
-            return data
+        if kind in ("$bytes", "$reads", "$hex"):
+            return self._as_bytes(kind, rest, text)
         return self._ids[text]
+
+    def _as_bytes(self, kind: str, rest: str, text: str) -> bytes:
+        plain = rest.replace("$group", self._group)
+        if kind == "$hex":
+            data = bytes.fromhex(rest)
+        else:
+            data = plain.encode() if kind == "$bytes" else subscription(plain.split())
+        self._bytes[data] = text
+        return data
 
     # From servers to scripts -----------------------------------------------------------------------------------------
 
@@ -105,14 +116,23 @@ class Names:
         if producer_id >= 0 and producer_id not in self._producers:
             name = self._producers[producer_id] = f"$pid{len(self._producers) + 1}"
             self._ids[name] = producer_id
+        for made in answer.get("topics") or ():
+            if made.get("topic_id") and made.get("name") and made.get("error_code") == "NONE":
+                self._topic(made["name"].replace(self._group, "$group"), made["topic_id"])
+
+    def _topic(self, name: str, topic_id: UUID) -> None:
+        """A topic that was made by the script, for the first time or again."""
+        if topic_id in self._topic_names:
+            return
+        count = sum(known.partition("#")[0] == name for known in self._topics)
+        self._topics[name if not count else f"{name}#{count + 1}"] = topic_id
+        self._topic_names[topic_id] = f"$topic {name}" if not count else f"$topic {name}#{count + 1}"
 
     def common(self, answer: Plain, unordered: frozenset[str]) -> Plain:
-        """An answer in the words of scripts; the throttle time, which depends on the load, is left out."""
+        """An answer in the words of scripts; the load, and what a topic may be set to, are left out."""
         if isinstance(answer, dict):
             return {
-                name: self._common_field(name, item, unordered)
-                for name, item in answer.items()
-                if name != "throttle_time"
+                name: self._common_field(name, item, unordered) for name, item in answer.items() if name not in LEFT_OUT
             }
         if isinstance(answer, list):
             return [self.common(item, unordered) for item in answer]

@@ -101,7 +101,8 @@ def test_names_go_both_ways() -> None:
 
 
 def test_seeds_are_written_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("conformance.golden.SEEDS", tmp_path / "seeds.json.xz")
+    monkeypatch.setattr("conformance.golden.GOLDEN", tmp_path)
     played = Played(seed=3, steps=[["wait", 5]], came=[[]])
-    write_seeds("4.3.1", [played])
-    assert read_seeds() == [played]
+    write_seeds("clients", "4.3.1", [played])
+    assert read_seeds("clients") == [played]
+    assert read_seeds("seats") == []

@@ -60,6 +60,17 @@ STATIC: dict[str, Script] = {
         ]
         for v in range(5, 10)
     },
+    "static seat without a name": [
+        join("A", group_instance_id=""),
+        sync("A", "$1", 1, {"$1": "all"}, group_instance_id=""),
+        beat("A", "$1", 1, ""),
+        describe("A"),
+        join("A", group_instance_id=""),
+        beat("A", "$1", 1, ""),
+        beat("A", "$2", 1, ""),
+        leave("A", ("", "")),
+        describe("A"),
+    ],
     "static unknown seats": [
         join("A", "nobody", **A),
         *member("A", **A),

@@ -1,0 +1,124 @@
+"""Values that no client sends: empty and very long names, extreme numbers, other versions of subscriptions."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from .. import steps
+from ..playing import Play
+from ..random_scripts import LONG_MS, Author, Client, Moves
+from ..script import Step
+from .bursts import with_group
+from .steady import Steady
+
+SUFFIXES = ("", " with blanks", "-é/世", "\n", "-" + "x" * 250)
+SEATS = ("", "é seat", "s" * 300, "a.b-c")
+NUMBERS = (2**31 - 1, -(2**31), 0, -1, -2)
+SESSIONS_MS = (LONG_MS, LONG_MS, 1_800_000)
+REBALANCES_MS = (LONG_MS, LONG_MS, 0, -1, 2**31 - 1)
+REASONS = (None, "", "r" * 1000)
+
+# Subscriptions of topic t: version 1 owns a partition, 3 has a generation and a rack, 9 is one that is to come.
+T = "00000001000174"
+SUBSCRIPTIONS = (
+    "$reads t",
+    "$reads ",
+    f"$hex 0000{T}00000000",
+    f"$hex 0001{T}ffffffff000000010001740000000100000000",
+    f"$hex 0003{T}ffffffff000000000000000500046d696e65",
+    f"$hex 0009{T}ffffffff00000000ffffffffffff0badcafe",
+)
+NAMES = ("range", "range", "range", "sticky", "", "é", "n" * 300)
+OF_WORKERS = ("$bytes worker", "$bytes ", "$hex ff00", "$bytes " + "w" * 3000)
+
+
+class Strangers(Steady):
+    """Clients of one group with an odd name; they share a few seats with odd names."""
+
+    def __init__(self, seed: int, run: Play) -> None:
+        super().__init__(seed, run)
+        self._suffix = self._chance.choice(SUFFIXES)
+        self.ending = (steps.describe("Z"), steps.fetch("Z"), steps.delete_offsets("Z", {"t": [0], "u": [0]}))
+
+    def _draw_clients(self, chance: Random) -> list[Client]:
+        clients = [Client(name, chance.choice((None, *SEATS)), chance) for name in "ABC"]
+        for client in clients:
+            client.offers = self._strange_offers(chance)
+        return clients
+
+    def _note(self, step: Step) -> Step:
+        return super()._note(with_group(step, f"$group{self._suffix}"))
+
+    def _strange_offers(self, chance: Random) -> Any:
+        """Each name once: twice is where we differ."""
+        names = dict.fromkeys(["range", *(chance.choice(NAMES) for _ in range(chance.choice((0, 1, 3))))])
+        metadata = OF_WORKERS if self._is_connect else SUBSCRIPTIONS
+        offers = [{"name": name, "metadata": chance.choice(metadata)} for name in names]
+        chance.shuffle(offers)
+        return offers
+
+    def _kind(self, offers: Any) -> dict[str, Any]:
+        return {"protocol_type": "connect" if self._is_connect else "consumer", "protocols": offers}
+
+    def _someone(self, client: Client) -> tuple[str, str | None]:
+        who, seat = super()._someone(client)
+        chance = self._chance
+        return chance.choice((who, who, who, "m" * 300)), chance.choice((seat, seat, seat, *SEATS))
+
+    def _generation(self, client: Client) -> int:
+        return self._chance.choice((super()._generation(client), self._chance.choice(NUMBERS)))
+
+    def strange_join(self, client: Client) -> Step:
+        chance = self._chance
+        who, seat = chance.choice(("", client.member_id)), client.seat
+        if chance.random() < 0.3:
+            who, seat = self._someone(client)
+        step = self._join(
+            client,
+            who,
+            chance.choice((client.offers, self._strange_offers(chance))),
+            group_instance_id=seat,
+            session_timeout=chance.choice(SESSIONS_MS),
+            rebalance_timeout=chance.choice(REBALANCES_MS),
+            reason=chance.choice(REASONS),
+        )
+        step[2] = max(step[2], 5) if seat is not None else step[2]
+        return step
+
+    def strange_sync(self, client: Client) -> Step:
+        who, seat = self._someone(client)
+        step = self._sync(client, who, seat, self._generation(client))
+        step[2] = max(step[2], 3) if seat is not None else step[2]
+        step[3]["assignments"] += [{"member_id": "m" * 300, "assignment": "$bytes " + "a" * 2000}]
+        return step
+
+    def strange_beat(self, client: Client) -> Step:
+        step = self._beat(client, *self._someone(client), self._generation(client))
+        step[2] = max(step[2], 3) if step[3]["group_instance_id"] is not None else step[2]
+        return step
+
+    def strange_commit(self, client: Client) -> Step:
+        step = self._commit(client, *self._someone(client), self._generation(client))
+        step[2] = max(step[2], 7) if step[3]["group_instance_id"] is not None else step[2]
+        return step
+
+    def strange_leave(self, client: Client) -> Step:
+        leaving = [self._someone(client) for _ in range(self._chance.choice((1, 1, 2)))]
+        if any(self._is_syncing(who, seat) for who, seat in leaving):
+            return self.strange_join(client)
+        pairs = [(who, seat) if seat is not None else who for who, seat in leaving]
+        return steps.leave(self._line(client), *pairs, v=self._version(5, oldest=3))
+
+    odd_moves: Moves = (
+        strange_join,
+        strange_join,
+        strange_join,
+        strange_sync,
+        strange_beat,
+        strange_commit,
+        strange_leave,
+        Author.leave,
+        Author.look,
+        Steady.wait,
+    )
