@@ -18,6 +18,7 @@ from test_topics_batch import sent
 from callboard.actors.errors import ErrorCode
 from callboard.runtime.clock import SystemClock, SystemRandom
 from callboard.runtime.config import Settings
+from callboard.runtime.dynamic import DynamicSettings
 from callboard.runtime.kafka.api import APIS, Api, find_route
 from callboard.runtime.kafka.call import Call
 from callboard.runtime.kafka.schemas import schema
@@ -50,6 +51,7 @@ class CardboardNode:
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.settings = Settings(num_partitions=2, offsets_topic_num_partitions=3, **settings)
+        self.configs = DynamicSettings(self.settings)
         self.clock = SystemClock()
         self.topics = TopicCatalogue(folder, self.settings, SystemRandom())
         self.timers: list[Timer] = []
@@ -388,6 +390,9 @@ def test_create_topics_in_every_version(node: CardboardNode, name: str, version:
     assert topic is not None
     assert getattr(results["plays"], "num_partitions", 3) == len(topic.partitions) == 3
     assert getattr(results["plays"], "topic_id", topic.topic_id) == topic.topic_id
+    if version >= 5:
+        assert {"cleanup.policy", "retention.ms"} < {config.name for config in results["plays"].configs}
+        assert results[""].configs == ()
 
 
 @versions("delete_topics")

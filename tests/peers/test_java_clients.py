@@ -146,3 +146,33 @@ def test_a_group_of_javas_consumers_lives(java: JavaCompany, assignor: str) -> N
     # One that closes leaves, and its session timeout plays no part.
     first.close()
     wait_for_shares(back)
+
+
+@pytest.mark.parametrize("assignor", ASSIGNORS)
+def test_a_group_of_static_members_only(java: JavaCompany, assignor: str) -> None:
+    """Each of them, the leader too, closes or dies and comes back to its share, and nobody else hears of it.
+
+    The leader that came back was told its old assignment without making one (KIP-814); it makes the next.
+    """
+    lead = java.consumer(assignor, "lead", group_instance_id="lead")
+    wait_for_shares(lead)
+    seat = java.consumer(assignor, "seat", group_instance_id="seat")
+    shares = wait_for_shares(lead, seat)
+    rebalances = seat.rebalances
+
+    lead.close()
+    lead = java.consumer(assignor, "lead-again", group_instance_id="lead")
+    assert wait_for_shares(lead, seat) == shares
+    assert seat.rebalances == rebalances
+
+    rebalances = lead.rebalances
+    seat.kill()
+    seat = java.consumer(assignor, "seat-again", group_instance_id="seat")
+    assert wait_for_shares(lead, seat) == shares
+    assert lead.rebalances == rebalances
+
+    third = java.consumer(assignor, "third", group_instance_id="third")
+    wait_for_shares(lead, seat, third)
+    sent = java.produce()
+    wait_until_received(sent, lead, seat, third)
+    wait_until_committed(java, sent, lead, seat, third)

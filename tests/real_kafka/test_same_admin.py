@@ -79,6 +79,21 @@ def test_describe_a_topic(line: Line, topic: str, version: int) -> None:
     assert compare_common(line, answers, OTHER_TOPIC_SETTINGS) == len(names[0]) - len(OTHER_TOPIC_SETTINGS)
 
 
+@pytest.mark.parametrize("version", range(5, 8))
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_a_topic_that_is_made_is_described(line: Line, version: int, validate_only: bool) -> None:
+    """KIP-525. Who asks only whether it could be made hears the same."""
+    new = {"num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
+    topics = [new | {"name": f"made-{uuid.uuid4().hex[:8]}"}, new | {"name": "not a name"}]
+    answers = line.look("create_topics", version, topics=topics, timeout=30_000, validate_only=validate_only)
+    sides = [{one["name"]: one["configs"] for one in side["topics"]} for side in (answers.ours, answers.theirs)]
+    made, refused = ([side[topic["name"]] for side in sides] for topic in topics)
+    tables = [{one["name"]: one for one in configs if one["name"] not in OTHER_TOPIC_SETTINGS} for configs in made]
+    line.compare("settings", Twin(*tables))
+    assert len(tables[0]) > 20
+    line.compare("no settings", Twin(*({"configs": configs} for configs in refused)))
+
+
 def is_described(answers: Twin) -> bool:
     return all(side["results"][0]["error_code"] == "NONE" for side in (answers.ours, answers.theirs))
 

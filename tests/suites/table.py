@@ -26,10 +26,6 @@ NOT_APPLICABLE_BECAUSE = {
         "test_admin_integration::test_create_partitions",
     ),
     "nothing is asked who it is, so there are no ACLs": ("test_admin_integration::test_create_describe_delete_acls",),
-    "topics are a test bench in memory: DeleteRecords is not served": (
-        "test_admin_integration::test_delete_records",
-        "test_admin_integration::test_delete_records_with_errors",
-    ),
     "one node without replicas: ElectLeaders and reassignments are not served": (
         "test_admin_integration::test_elect_leaders",
         "test_admin_integration::test_alter_partition_reassignments",

@@ -44,6 +44,7 @@ APIS: tuple[Api, ...] = (
     Api(18, "api_versions", 0, 4),
     Api(19, "create_topics", 2, 7),
     Api(20, "delete_topics", 1, 6),
+    Api(21, "delete_records", 0, 2),
     Api(22, "init_producer_id", 0, 5),
     Api(24, "add_partitions_to_txn", 0, 5),
     Api(25, "add_offsets_to_txn", 0, 4),

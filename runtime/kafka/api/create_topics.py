@@ -15,8 +15,11 @@ from ...config import PARTITIONS_MAX
 from ..call import Call
 from ..codes import NO_THROTTLE, kafka_error
 from ..topics.settings import NAMES as TOPIC_NAMES
+from ..topics.settings import TOPIC_SETTINGS
 from ..topics.topic import Topic
+from .describe_configs import topic_config
 
+SETTINGS_FROM = 5  # KIP-525
 BY_DEFAULT = -1
 REPLICAS = 1
 
@@ -30,7 +33,8 @@ def handle(call: Call) -> None:
     if not call.request.validate_only:
         wanted = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, int)}
         outcomes.update(zip(wanted, call.node.topics.create_many(wanted.items()), strict=True))
-    topics = tuple(answer(call, name, outcome) for name, outcome in outcomes.items())
+    settings = described_settings(call) if call.version >= SETTINGS_FROM else ()
+    topics = tuple(answer(call, name, outcome, settings) for name, outcome in outcomes.items())
     call.reply(call.make("CreateTopicsResponse", throttle_time=NO_THROTTLE, topics=topics))
 
 
@@ -103,7 +107,23 @@ def check_assignments(topic: Any, node_id: int) -> None:
             )
 
 
-def answer(call: Call, name: str, outcome: Outcome) -> Any:
+def described_settings(call: Call) -> tuple[Any, ...]:
+    """What every new topic has, whatever its request says."""
+    found = (topic_config(call, "", setting) for setting in TOPIC_SETTINGS)
+    return tuple(
+        call.make(
+            "CreatableTopicConfigs",
+            name=config.name,
+            value=config.value,
+            read_only=False,
+            config_source=config.source,
+            is_sensitive=False,
+        )
+        for config in found
+    )
+
+
+def answer(call: Call, name: str, outcome: Outcome, settings: tuple[Any, ...]) -> Any:
     refusal = outcome if isinstance(outcome, CoordinatorError) else None
     partitions = len(outcome.partitions) if isinstance(outcome, Topic) else outcome
     return call.make(
@@ -114,5 +134,5 @@ def answer(call: Call, name: str, outcome: Outcome) -> Any:
         error_message=str(refusal) if refusal else None,
         num_partitions=-1 if refusal else partitions,
         replication_factor=-1 if refusal else REPLICAS,
-        configs=(),
+        configs=() if refusal else settings,
     )

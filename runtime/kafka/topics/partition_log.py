@@ -37,7 +37,7 @@ class PartitionLog:
     """
 
     __slots__ = (
-        *("_bases", "_batches", "_head", "_max_bytes", "_producers"),
+        *("_bases", "_batches", "_deleted_to", "_head", "_max_bytes", "_producers"),
         *("end_offset", "size_bytes", "transactions", "waiters"),
     )
 
@@ -48,13 +48,14 @@ class PartitionLog:
         self._bases: list[int] = []
         self._batches: list[bytes] = []
         self._head = 0  # what lies before is dropped; the lists are cut when half of them is
+        self._deleted_to = 0  # records before it are gone, though their batch may be there
         self.end_offset = end_offset
         self.size_bytes = 0
         self.waiters: set[Waiter] = set()
 
     @property
     def start_offset(self) -> int:
-        return self._bases[self._head] if self.size_bytes else self.end_offset
+        return max(self._bases[self._head], self._deleted_to) if self.size_bytes else self.end_offset
 
     def append(self, records: bytes | None) -> int:
         """Store one batch and return its base offset, of old if the same producer sent the same batch before.
@@ -87,8 +88,8 @@ class PartitionLog:
 
     @property
     def stable_end(self) -> int:
-        """Up to where all transactions are decided; the end if none is open."""
-        return self.transactions.stable_end(self.end_offset)
+        """Up to where all transactions are decided; the end if none is open. Never before the start."""
+        return max(self.transactions.stable_end(self.end_offset), self.start_offset)
 
     def read(self, offset: int, max_bytes: int, oversized: bool = True, *, only_stable: bool = False) -> bytes:
         """Whole batches of at most ``max_bytes``, the first being the one that contains ``offset``.
@@ -126,6 +127,26 @@ class PartitionLog:
             self._head = 0
         return size
 
+    def delete_before(self, offset: int) -> int:
+        """Let the log begin at ``offset``, unless it begins later, and return the size of the batches that went.
+
+        A batch that reaches beyond stays whole, as in Kafka; what it has below is not found any more.
+        Raises CoordinatorError (OFFSET_OUT_OF_RANGE) unless the offset lies between 0 and the end.
+        """
+        if not 0 <= offset <= self.end_offset:
+            raise CoordinatorError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset}: expected 0 to {self.end_offset}")
+        held = self.size_bytes
+        self._deleted_to = max(self._deleted_to, offset)
+        while self.size_bytes and self._oldest_end() <= offset:
+            self.drop_oldest()
+        self.transactions.forget(self.start_offset)
+        return held - self.size_bytes
+
+    def _oldest_end(self) -> int:
+        """Where the oldest batch ends."""
+        following = self._head + 1
+        return self._bases[following] if following < len(self._bases) else self.end_offset
+
     def raise_end(self, offset: int) -> None:
         """Begin and end at ``offset`` if the log ended before it. Only for a log without records."""
         if self.size_bytes:
@@ -134,11 +155,16 @@ class PartitionLog:
 
     def first_since(self, timestamp_ms: int) -> Located | None:
         """The first record with this timestamp or a later one; of a compressed batch, its first record."""
+        start = self.start_offset
         for batch in self._kept():
             found = describe(batch)
-            if found.max_timestamp_ms >= timestamp_ms:
-                inside = (record for record in located(batch) if record.timestamp_ms >= timestamp_ms)
-                return next(inside, Located(found.max_timestamp_ms, found.base_offset))
+            if found.max_timestamp_ms < timestamp_ms:
+                continue
+            inside = list(located(batch)) or [Located(found.max_timestamp_ms, max(found.base_offset, start))]
+            late = (one for one in inside if one.timestamp_ms >= timestamp_ms and one.offset >= start)
+            first = next(late, None)
+            if first is not None:
+                return first
         return None
 
     def newest(self) -> Located | None:

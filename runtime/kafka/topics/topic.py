@@ -80,6 +80,10 @@ class Topic:
             biggest = max(self.partitions, key=lambda log: log.size_bytes - (added if log is newest else 0))
             self.held_bytes -= biggest.drop_oldest()
 
+    def delete_records(self, index: int, offset: int) -> None:
+        """Let an existing partition begin at ``offset``. Raises CoordinatorError as ``PartitionLog.delete_before``."""
+        self.held_bytes -= self.partitions[index].delete_before(offset)
+
     def grow(self, added: Sequence[PartitionLog], keep_end: KeepEnd) -> None:
         """Take more partitions, behind those that are there; from now on all their ends are kept by ``keep_end``."""
         self.partitions.extend(added)

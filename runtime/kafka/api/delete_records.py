@@ -1,0 +1,57 @@
+"""DeleteRecords (21): partitions begin at a later offset. Records are in memory, so there is nothing to make durable.
+
+What groups have committed stays; who committed less hears OFFSET_OUT_OF_RANGE and resets, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....actors.errors import CoordinatorError, ErrorCode
+from ..call import Call
+from ..codes import NO_THROTTLE, kafka_error
+from ..topics.topic import Topic
+
+TO_THE_END = -1
+NO_LOW_WATERMARK = -1
+
+
+def handle(call: Call) -> None:
+    """Each partition for itself. Of topics and partitions that stand there twice the last counts, as in Kafka."""
+    asked = {topic.name: topic for topic in call.request.topics}
+    topics = tuple(
+        call.make("DeleteRecordsTopicResult", name=name, partitions=tuple(results(call, topic)))
+        for name, topic in asked.items()
+    )
+    call.reply(call.make("DeleteRecordsResponse", throttle_time=NO_THROTTLE, topics=topics))
+
+
+def results(call: Call, asked: Any) -> list[Any]:
+    topic = call.node.topics.get(asked.name)
+    offsets = {partition.partition_index: partition.offset for partition in asked.partitions}
+    return [result(call, topic, index, offset) for index, offset in offsets.items()]
+
+
+def result(call: Call, topic: Topic | None, index: int, offset: int) -> Any:
+    low_watermark, error = NO_LOW_WATERMARK, ErrorCode.NONE
+    try:
+        low_watermark = delete(topic, index, offset)
+    except CoordinatorError as refusal:
+        error = refusal.code
+    return call.make(
+        "DeleteRecordsPartitionResult",
+        partition_index=index,
+        low_watermark=low_watermark,
+        error_code=kafka_error(error),
+    )
+
+
+def delete(topic: Topic | None, index: int, offset: int) -> int:
+    """Return where the partition begins now. Raises CoordinatorError with Kafka's code."""
+    if topic is not None and topic.is_internal:
+        raise CoordinatorError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {topic.name!r} is the coordinator's own")
+    log = topic.partition(index) if topic else None
+    if topic is None or log is None:
+        raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no such partition {index}")
+    topic.delete_records(index, log.end_offset if offset == TO_THE_END else offset)
+    return log.start_offset
