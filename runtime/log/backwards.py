@@ -107,6 +107,8 @@ class _File:
                 cuts.append(_Cut(piece.position, len(piece.data), starts))
             else:
                 on_damage(piece)
+        if not disk.is_named(self._open_file.fd, path):
+            raise FileNotFoundError(f"{path}: it was compacted while it was read")  # what was seen is another file
         return cuts
 
     def _read(self, position: int, size: int) -> bytes:

@@ -123,6 +123,15 @@ def log_files(disk: Disk, folder: Path) -> LogFiles:
     raise ManifestError(f"{folder}: {TRIES} times a new manifest while its files were listed; look what compacts there")
 
 
+def refuse_replaced(disk: Disk, folder: Path, manifest: Manifest) -> None:
+    """For who finds damage in files that he has listed by ``manifest``: FileNotFoundError if there is a newer one.
+
+    What that one says may lie under names that were listed (``publish``), and does not fit the files beside it.
+    """
+    if generations(disk, folder)[-1:] not in ([], [manifest.generation]):
+        raise FileNotFoundError(f"{folder}: it was compacted while it was read; list its files again")
+
+
 def newest_manifest(disk: Disk, folder: Path) -> Manifest:
     """The manifest that holds now, ``EMPTY`` when there is none. ManifestError when it cannot be used."""
     for _ in range(TRIES):

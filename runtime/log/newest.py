@@ -31,7 +31,7 @@ from .codecs import inflate_buffer
 from .disk import Disk
 from .errors import Damage, DamagedBatch, DamagedRecord, UnsupportedCompression
 from .fields import I16, Reader
-from .manifest import log_files
+from .manifest import log_files, refuse_replaced
 from .records import GROUP_KEY_TYPE, OFFSET_KEY_TYPES, decode, encode_key, encode_value
 from .segment import CHUNK_BYTES
 from .spans import Column, Spans, as_list, has_numpy, read_spans
@@ -90,10 +90,12 @@ def load_partition(
 
 
 def _load(disk: Disk, folder: Path, fast: bool | None, chunk_bytes: int) -> Loaded:
-    files = log_files(disk, folder).files
+    manifest, files = log_files(disk, folder)
     found = NewestFirst(fast)
     for chunk in chunks_newest_first(disk, files, found.damages.append, chunk_bytes):
         found.take(chunk)
+    if found.damages:
+        refuse_replaced(disk, folder, manifest)
     if found.has_doubts:
         for chunk in chunks_newest_first(disk, files, lambda _damage: None, chunk_bytes):
             found.settle(chunk)

@@ -11,7 +11,7 @@ from .backwards import Chunk, chunks_newest_first
 from .batch import read_batch
 from .disk import Disk
 from .errors import Damage, DamagedBatch, DamagedRecord
-from .manifest import log_files
+from .manifest import log_files, refuse_replaced
 from .newest import TRIES
 from .transaction_records import decode_transaction
 
@@ -37,8 +37,11 @@ def load_transactions_partition(folder: Path, disk: Disk | None = None) -> Loade
 
 def _load(disk: Disk, folder: Path) -> LoadedTransactions:
     found = _NewestTransactions()
-    for chunk in chunks_newest_first(disk, log_files(disk, folder).files, found.damages.append):
+    manifest, files = log_files(disk, folder)
+    for chunk in chunks_newest_first(disk, files, found.damages.append):
         found.take(chunk)
+    if found.damages:
+        refuse_replaced(disk, folder, manifest)
     return LoadedTransactions(
         found.values, found.records, found.log_bytes, found.unknown_keys, found.damages, found.troubles
     )

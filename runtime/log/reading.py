@@ -31,7 +31,7 @@ from .batch import Batch
 from .disk import Disk
 from .errors import Damage, DamagedBatch, DamagedRecord
 from .folder import INFO_NAME
-from .manifest import log_files
+from .manifest import log_files, refuse_replaced
 from .partition import TOPIC
 from .quarantine import Quarantine
 from .survey import survey
@@ -212,12 +212,14 @@ def _pieces(disk: Disk, folder: Path) -> Iterator[tuple[Path, Batch | Damage]]:
     """The good batches of all files, and the damage between them, each with its file."""
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: found no folder, expected one to read; check the path")
-    files = log_files(disk, folder).files
+    manifest, files = log_files(disk, folder)
     for file, next_file in zip_longest(files, files[1:]):
         next_base = None if file.is_clean or next_file is None else next_file.base
         for piece in survey(disk, file.path, file.base, next_base):
             if not file.is_closed and isinstance(piece, Damage) and is_end(disk, piece):
                 return
+            if isinstance(piece, Damage):
+                refuse_replaced(disk, folder, manifest)
             yield file.path, piece
 
 
