@@ -43,28 +43,23 @@ class RecordEncoder:
         if type(record) is not OffsetRecord or (value := record.value) is None or value[4] != -1:
             return frame_record(0, offset_delta, *_encode(record))
         try:
-            return self._frame_offset(record, offset_delta)
+            key = self._keys.get(record[:3]) or self._key(record)
+            offset, leader_epoch, metadata, commit_timestamp_ms, _ = value
+            if metadata:
+                rest = _with_metadata(offset, leader_epoch, metadata.encode(), commit_timestamp_ms)
+            else:
+                rest = _PLAIN.pack(_VALUE_BYTES * 2, 3, offset, leader_epoch, 0, commit_timestamp_ms, 0)
         except (StructError, UnicodeEncodeError) as error:
             raise UnwritableRecord(f"{record!r}: {error}") from error
+        delta = SMALL[offset_delta] if offset_delta < 8192 else encode_length(offset_delta)
+        length = 2 + len(delta) + len(key) + len(rest)
+        size = SMALL[length] if length < 8192 else encode_length(length)
+        return b"%b\0\0%b%b%b" % (size, delta, key, rest)
 
     def frame_in_transaction(self, record: PendingOffsetRecord | MarkerRecord, offset_delta: int) -> bytes:
         """The same for what lies in a batch of its transaction alone."""
         pair = encode_marker(record) if isinstance(record, MarkerRecord) else encode(record)
         return frame_record(0, offset_delta, *pair)
-
-    def _frame_offset(self, record: OffsetRecord, offset_delta: int) -> bytes:
-        group, topic, partition, value = record
-        assert value is not None
-        key = self._keys.get((group, topic, partition)) or self._key(record)
-        delta = SMALL[offset_delta] if offset_delta < 8192 else encode_length(offset_delta)
-        offset, leader_epoch, metadata, commit_timestamp_ms, _ = value
-        if metadata:
-            rest = _with_metadata(offset, leader_epoch, metadata.encode(), commit_timestamp_ms)
-        else:
-            rest = _PLAIN.pack(_VALUE_BYTES * 2, 3, offset, leader_epoch, 0, commit_timestamp_ms, 0)
-        length = 2 + len(delta) + len(key) + len(rest)
-        size = SMALL[length] if length < 8192 else encode_length(length)
-        return b"%b\0\0%b%b%b" % (size, delta, key, rest)
 
     def _key(self, record: OffsetRecord) -> bytes:
         """The key with its length before it, from now on in the table."""
