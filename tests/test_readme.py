@@ -27,7 +27,7 @@ def test_the_embedded_one_shares_out_two_shards(tmp_path: Path, monkeypatch: pyt
 
 
 def test_the_test_of_a_consumer_passes(tmp_path: Path) -> None:
-    assert "1 passed" in run_tests(tmp_path, UNDER_PYTEST.code)
+    assert "1 passed" in run_tests(tmp_path, UNDER_PYTEST.code, "-p", "kafka_python_hurries")
 
 
 def test_the_counter_counts() -> None:

@@ -128,7 +128,12 @@ def test_a_rebalance_ends_without_who_is_silent(coordinator: ThreadCoordinator, 
 def test_kafka_python_survives_a_wrong_answer(coordinator: ThreadCoordinator) -> None:
     kafka: Any = import_module("kafka")  # not at the top: it uses what Python calls deprecated
     fault = coordinator.faults.fail("SyncGroup", group="workers", error="REBALANCE_IN_PROGRESS")
-    consumer = kafka.KafkaConsumer("jobs", bootstrap_servers=coordinator.bootstrap, group_id="workers")
+    consumer = kafka.KafkaConsumer(
+        "jobs",
+        bootstrap_servers=coordinator.bootstrap,
+        group_id="workers",
+        metadata_max_age_ms=1000,  # see kafka_python_hurries
+    )
     try:
         until(lambda: not consumer.poll(500) and len(consumer.assignment()) == 4)  # with 10 ms it may wait for ever
     finally:

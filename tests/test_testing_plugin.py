@@ -13,6 +13,7 @@ from pathlib import Path
 import links
 import pytest
 
+HERE = Path(__file__).resolve().parent
 TIMEOUT_S = 600
 PLUGIN = "callboard.runtime.testing.plugin"
 IS_INSTALLED = f"""
@@ -30,7 +31,7 @@ def plugins() -> tuple[str, ...]:
 
 def start(folder: Path, *arguments: str) -> str:
     """What a Python of its own prints."""
-    environment = {**os.environ, "PYTHONPATH": links.python_path()}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([links.python_path(), str(HERE)])}
     environment.pop("PYTEST_ADDOPTS", None)
     command = (sys.executable, *arguments)
     found = subprocess.run(

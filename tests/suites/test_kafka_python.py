@@ -11,7 +11,6 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from source_archive import SourceUnavailable
 from .table import BROKER_VERSION, FAILED_BECAUSE, FILES, KAFKA_PYTHON, LEFT_OUT, NOT_APPLICABLE_BECAUSE, TESTS
 
 HERE = Path(__file__).resolve().parent
+PLUGINS = ("-p", f"{__package__}.kafka_python_plugin", "-p", "kafka_python_hurries")
 RUN_DEADLINE_S = 900
 TEST_DEADLINE_S = 60
 SHOWN_CHARS = 6000
@@ -56,13 +56,12 @@ def told(bootstrap: str, suite: Path) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")} | ours
 
 
-def run(suite: Path, bootstrap: str, tests: Iterable[str] = FILES) -> dict[str, str]:
+def run(suite: Path, bootstrap: str) -> dict[str, str]:
     """Each test and how it ended: "passed", or the first line of what went wrong."""
     report = suite / "report.xml"
-    report.unlink(missing_ok=True)  # of the run before
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short", f"--junitxml={report}"]
-    command += ["-p", "pytest_timeout", f"--timeout={TEST_DEADLINE_S}", "-p", f"{__package__}.kafka_python_plugin"]
-    command += ["-k", f"not ({' or '.join(LEFT_OUT)})", *(f"test/integration/{test}" for test in tests)]
+    command += ["-p", "pytest_timeout", f"--timeout={TEST_DEADLINE_S}", *PLUGINS]
+    command += ["-k", f"not ({' or '.join(LEFT_OUT)})", *(f"test/integration/{file}" for file in FILES)]
     done = subprocess.run(
         command,
         cwd=suite,
@@ -95,9 +94,6 @@ def test_kafka_pythons_own_tests_pass(suite: Path, tmp_path: Path) -> None:
     settings = {**TEST_SETTINGS, "num_partitions": 4}
     with ServerProcess(tmp_path, settings=settings) as server:
         outcomes = run(suite, server.bootstrap)
-        if again := [test for test, said in outcomes.items() if said != "passed" and test not in REASONS]:
-            # They have deadlines of their own, which a busy machine can miss; what fails by itself too is a failure.
-            outcomes |= run(suite, server.bootstrap, [test.replace("::", ".py::", 1) for test in again])
     failed = {test: said for test, said in outcomes.items() if said != "passed"}
     assert {test: said for test, said in failed.items() if test not in REASONS} == {}
     assert [test for test in REASONS if test not in failed] == [], "these pass: take them off the table"
