@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 
 import pykka
 
@@ -92,8 +93,9 @@ class OffsetWriterActor(SteadfastActor):
             self._done([Appended(ErrorCode.KAFKA_STORAGE_ERROR, -1)] * len(entries))
 
     def _done(self, outcomes: Sequence[Appended]) -> None:
-        """Called by the log, from any thread."""
-        self.actor_ref.tell(RoundDone(outcomes))
+        """Called by the log, from any thread; at a stop perhaps when nobody is there to hear it, and nobody waits."""
+        with suppress(pykka.ActorDeadError):
+            self.actor_ref.tell(RoundDone(outcomes))
 
     def _report(self, append: Append, outcome: Appended) -> None:
         try:

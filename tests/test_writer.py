@@ -70,6 +70,18 @@ def desk() -> Desk:
     return Desk()
 
 
+def test_a_round_may_end_after_the_writer_has_stopped(desk: Desk) -> None:
+    """A session that ends in the last moment before a stop is written, and nobody waits for it."""
+    desk.append(1)
+    desk.run()
+    stopped = desk.writer.stop(block=False)
+    desk.run()
+    assert stopped.get() is True
+    desk.log.keep()
+    desk.run()
+    assert (len(desk.log.durable), desk.contexts) == (1, [])
+
+
 def test_what_comes_in_one_turn_goes_out_together(desk: Desk) -> None:
     desk.append(1, 2)
     desk.append(3, partition=7)
