@@ -38,6 +38,7 @@ from .kafka.topics.catalogue import TopicCatalogue
 from .load_pieces import Job, Report
 from .loading import AT_ONCE_BYTES, load_at_once, load_beside, make_job
 from .log.folder import DataFolder, random_cluster_id
+from .log.journal import random_salt
 from .log.offsets_log import OffsetsLog
 from .log.partition import TRANSACTIONS_TOPIC, folder_name
 from .logs import get_logger
@@ -356,6 +357,7 @@ class Node:
             disk=around.disk,
             clock=around.log_clock,
             threads=around.threads(),
+            new_salt=lambda: random_salt(lambda: UUID(self.random.uuid())),
         )
         self._log.open()
         own = folder.offsets_partitions, folder.transactions_partitions

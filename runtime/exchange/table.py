@@ -24,7 +24,7 @@ from ..log.disk import Disk, file_size, read_at, read_file
 from ..log.errors import UNKNOWN_OFFSET, Damage, UnsupportedCompression
 from ..log.folder import INFO_NAME, parse_info
 from ..log.journal import FOLDER as JOURNAL
-from ..log.journal import journal_number, measure, read_rounds
+from ..log.journal import journal_names, journal_salt, measure, read_rounds
 from ..log.manifest import LogFile, log_files, manifest_folder, manifest_name, segments_folder
 from ..log.newest import Loaded, load_partition
 from ..log.partition import TOPIC, folder_name
@@ -118,7 +118,7 @@ def _tell(loaded: Loaded, partition: LogPartition, folder: Path, disk: Disk, com
 def _journal(data: Path, disk: Disk, complain: Complain) -> Mapping[int, list[bytes]]:
     """The batches of offsets partitions that the journal holds, in order."""
     found: dict[int, list[bytes]] = {}
-    names = [name for name in disk.names(data / JOURNAL) if journal_number(name) is not None]
+    names = journal_names(disk.names(data / JOURNAL))
     if not names:
         return found
     partitions = _number_of_partitions(data, disk)
@@ -126,7 +126,7 @@ def _journal(data: Path, disk: Disk, complain: Complain) -> Mapping[int, list[by
         with suppress(FileNotFoundError):  # removed since, because all of it is in the partition files
             path = data / JOURNAL / name
             content = read_file(disk, path)
-            extent = measure(content, is_newest=name == names[-1])
+            extent = measure(content, journal_salt(name), is_newest=name == names[-1])
             for position, size, reason in extent.damaged:
                 complain(Damage(path, position, size, reason, UNKNOWN_OFFSET, None))
             for batches in read_rounds(content, extent):

@@ -22,8 +22,13 @@ from ..logs import get_logger
 from .adopt import counts_of, refuse_kafkas, refuse_strangers
 from .disk import Disk, read_file, replace_file, write_all
 
-FORMAT = 2
-"""1: partitions and a journal. 2: also compacted segments with manifests, and the note of a clean stop."""
+FORMAT = 3
+"""1: partitions and a journal. 2: also compacted segments with manifests, and the note of a clean stop.
+
+3: journal files have a salt in their names, tags in their frames, and the numbers of partitions in the first one. The
+number is raised when a folder is opened, before the first file of the new format is made: files of both formats may lie
+side by side then, and are told apart by their names, but a version that knows format 2 alone refuses the folder.
+"""
 
 INFO_NAME = "callboard.json"
 LOCK_NAME = ".lock"

@@ -1,15 +1,21 @@
 """The journal: one write and one sync make a round durable for all partitions together.
 
-Fifty partition files would be fifty syncs; one file is one (ten times the commits a second). A file is frames::
+Fifty partition files would be fifty syncs; one file is one (ten times the commits a second). A file is frames, see
+``journal_frames``; their contents::
 
-    each frame   length uint32, CRC-32C uint32, then its content
-    the first    a mark, then for each partition with records: partition int32, its end offset int64
+    the first    a mark, the numbers of offsets and transactions partitions uint32, then for each partition with
+                 records: partition int32, its end offset int64
     every other  a round, for each batch: partition int32, size uint32, the batch with its final offset
 
 The first says from which offsets on this file holds everything, and it is synced before the file is used. So recovery
-knows what the partition files may have lost and get back, even when rounds were lost with them.
+knows what the partition files may have lost and get back, even when rounds were lost with them. It also repeats the
+numbers of partitions: which partition a group lies in depends on them, so a start compares them with the folder's.
 
-The files are ``journal/%020d.journal``. A file is filled with zeros ahead of the frames, because a sync after
+The files are ``journal/%020d-<salt>.journal``, the salt as 16 hex digits. It stands in the name and not in the file, so
+that a damaged first frame costs only itself. Files of format 2 and older are ``journal/%020d.journal``, without the
+salt and the numbers of partitions; they are read, and never written.
+
+A file is filled with zeros ahead of the frames, because a sync after
 overwriting costs a third to a half less than one after growing (ext4: 105 against 160 us), and because a length of
 zero marks the end. What a torn write leaves there does not check out, and that is the end as well, unless good frames
 follow: then the file was damaged. Only where rounds are answered before they are synced, which the mark says, a loss
@@ -21,21 +27,33 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from hashlib import blake2b
 from pathlib import Path
 from struct import Struct
 from typing import Literal, NamedTuple, NoReturn
 
-from .batch import HEADER_BYTES, PREFIX_BYTES, read_size
-from .crc import crc32c
 from .disk import Disk, NoRoom, is_full, read_at, write_all
-from .search import CANDIDATE_BYTES, EFFORT, EFFORT_MIN_BYTES, SearchGivenUp
+from .journal_frames import (
+    FRAME_HEAD_BYTES,
+    SALT_BYTES,
+    Frames,
+    OldFrames,
+    TaggedFrames,
+    batches_in,
+    frame_of,
+)
+from .search import SearchGivenUp
 
 FOLDER = "journal"
 SyncPolicy = Literal["always", "interval", "none"]
-MARKS: Mapping[bytes, SyncPolicy] = {b"CBJ1": "always", b"CBJi": "interval", b"CBJn": "none"}
-"""How a file begins, which also keeps the first frame of an empty log from being empty, and how its rounds are synced.
+MARKS: Mapping[bytes, SyncPolicy] = {b"CBK1": "always", b"CBKi": "interval", b"CBKn": "none"}
+"""How a file begins, and how its rounds are synced."""
+
+OLD_MARKS: Mapping[bytes, SyncPolicy] = {b"CBJ1": "always", b"CBJi": "interval", b"CBJn": "none"}
+"""The same in files of format 2 and older.
 
 A file of a version that knew one mark only is taken for one of "always": then what is good in it counts, all of it.
 """
@@ -48,38 +66,55 @@ RESERVE = 1 / 16
 With that a checkpoint can be made, which drops this one. 64 KiB hold the ends of 5,000 partitions.
 """
 
-_FRAME = Struct(">II")
 _START = Struct(">iq")
-_BATCH = Struct(">iI")
-_NAME = re.compile(r"(\d{20})\.journal")
-
-_MAGIC_AT = _FRAME.size + _BATCH.size + 16  # of a frame's first batch
-_LENGTHS = (0, 12, 24)  # of the frame, of its first batch, and as the batch itself has it
-# Magic 2, and in front of it: the frame's length (below 64 MiB) and checksum, a partition, the batch's size, and the
-# batch's own base offset and length.
-_HEAD = re.compile(
-    rb"\x02(?<=[\x00-\x03][\x00-\xff]{7}\x00[\x00-\xff]{3}[\x00-\x03][\x00-\xff]{3}"
-    rb"[\x00-\x7f][\x00-\xff]{7}[\x00-\x03][\x00-\xff]{7}\x02)(?=[\x00-\xff]{4}\x00)"
-)
+_COUNTS = Struct(">II")
+_NAME = re.compile(r"(\d{20})(?:-([0-9a-f]{16}))?\.journal")
 
 
-def journal_name(number: int) -> str:
-    return f"{number:020d}.journal"
+class PartitionCounts(NamedTuple):
+    """How many partitions there are of each topic."""
+
+    offsets: int
+    transactions: int
+
+
+class FileHeader(NamedTuple):
+    """What the first frame of a journal file says.
+
+    ``starts``: from which offset on the file holds everything, by partition, 0 for one that is not named. ``sync``:
+    when its rounds are synced; only with "always" each is before it is answered. ``counts``: None in files of format 2.
+    """
+
+    starts: Mapping[int, int]
+    sync: SyncPolicy
+    counts: PartitionCounts | None
+
+
+def random_salt(draw: Callable[[], uuid.UUID] = uuid.uuid4) -> bytes:
+    """A salt for a new file. A hash, because six bits of a random UUID are not random."""
+    return blake2b(draw().bytes, digest_size=SALT_BYTES).digest()
+
+
+def journal_name(number: int, salt: bytes | None) -> str:
+    """The name of a journal file; ``salt`` is None for one of format 2 or older."""
+    return f"{number:020d}.journal" if salt is None else f"{number:020d}-{salt.hex()}.journal"
 
 
 def journal_number(name: str) -> int | None:
-    """The number in a file name; None when it is not the name of a journal."""
+    """The number in a file name, with or without a salt; None when it is not the name of a journal."""
     match = _NAME.fullmatch(name)
     return int(match[1]) if match else None
 
 
-def encode_frame(batches: Sequence[tuple[int, bytes]]) -> bytes:
-    """The frame of one round's (partition, batch) pairs; not empty."""
-    parts: list[bytes] = []
-    for partition, batch in batches:
-        parts.append(_BATCH.pack(partition, len(batch)))
-        parts.append(batch)
-    return _frame(b"".join(parts))
+def journal_salt(name: str) -> bytes | None:
+    """The salt in a file name; None when it has none."""
+    match = _NAME.fullmatch(name)
+    return bytes.fromhex(match[2]) if match and match[2] else None
+
+
+def journal_names(names: Iterable[str]) -> list[str]:
+    """Those of the names that are a journal file's, the oldest first."""
+    return sorted(name for name in names if journal_number(name) is not None)
 
 
 class Stretch(NamedTuple):
@@ -97,15 +132,17 @@ class Extent(NamedTuple):
     ``rounds``: where the content of each good round begins and ends. Between them may lie ``damaged`` stretches; behind
     ``good_bytes`` are ``torn_bytes`` of something else, and nothing good. ``late``: the policy of a file whose rounds
     may not be synced; then it ends at its first flaw, and what lies behind is torn, ``late_rounds`` good ones too.
+    ``counts``: the numbers of partitions; None when its first frame is not good, or of format 2.
     """
 
-    starts: dict[int, int] | None
+    starts: Mapping[int, int] | None
     rounds: list[tuple[int, int]]
     good_bytes: int
     torn_bytes: int
     damaged: list[Stretch]
     late: SyncPolicy | None = None
     late_rounds: int = 0
+    counts: PartitionCounts | None = None
 
     @property
     def is_used(self) -> bool:
@@ -113,49 +150,90 @@ class Extent(NamedTuple):
         return self.starts is not None or bool(self.rounds)
 
 
-def measure(data: bytes, is_newest: bool = False) -> Extent:
+def measure(data: bytes, salt: bytes | None, is_newest: bool = False) -> Extent:
     """Find the good frames. One that does not check out is passed over if a good one follows.
 
-    ``is_newest``: no file was begun behind this one, so it may not have been synced.
+    ``salt``: that in the file's name. ``is_newest``: no file was begun behind this one, so it may not have been synced.
+    """
+    frames = _frames(salt)
+    used = len(data.rstrip(b"\0"))
+    header, header_end = _header(memoryview(data), frames)
+    rounds, damaged, good = _rounds(data, frames, header_end, used)
+    starts, counts, late = None, None, None
+    if header is not None:
+        starts, counts = header.starts, header.counts
+        late = header.sync if is_newest and header.sync != "always" else None
+    extent = Extent(starts, rounds, good, max(0, used - good), damaged, late, counts=counts)
+    return _up_to_flaw(extent) if late and damaged else extent
+
+
+def _frames(salt: bytes | None) -> Frames:
+    return OldFrames() if salt is None else TaggedFrames(salt)
+
+
+def _header(view: memoryview, frames: Frames) -> tuple[FileHeader | None, int]:
+    """What the first frame says and where it ends; None and 0 when it is not good."""
+    end = frames.end(view, 0) or 0
+    content = view[frames.head_bytes : end]
+    is_old = isinstance(frames, OldFrames)
+    sync = (OLD_MARKS if is_old else MARKS).get(bytes(content[:MARK_BYTES]))
+    fields_at = MARK_BYTES + (0 if is_old else _COUNTS.size)
+    if sync is None or len(content) < fields_at or (len(content) - fields_at) % _START.size:
+        return None, 0
+    counts = None if is_old else PartitionCounts(*_COUNTS.unpack_from(content, MARK_BYTES))
+    return FileHeader(dict(_START.iter_unpack(content[fields_at:])), sync, counts), end
+
+
+def lacks_salt(data: bytes, name: str) -> bool:
+    """Whether a file was written with a salt, and has a name without one: somebody has renamed it."""
+    is_old = data[OldFrames.head_bytes :][:MARK_BYTES] in OLD_MARKS
+    return journal_salt(name) is None and not is_old and data[FRAME_HEAD_BYTES:][:MARK_BYTES] in MARKS
+
+
+def _header_content(header: FileHeader) -> bytes:
+    assert header.counts is not None
+    mark = next(mark for mark, policy in MARKS.items() if policy == header.sync)
+    starts = b"".join(_START.pack(*start) for start in header.starts.items())
+    return mark + _COUNTS.pack(*header.counts) + starts
+
+
+def _rounds(data: bytes, frames: Frames, position: int, used: int) -> tuple[list[tuple[int, int]], list[Stretch], int]:
+    """The contents of the good rounds from ``position`` on, what lies between them, and where the last one ends.
+
+    A ``position`` of 0 means that the first frame is bad.
     """
     view = memoryview(data)
-    used = len(data.rstrip(b"\0"))
-    starts_at = _FRAME.size + MARK_BYTES
-    sync = MARKS.get(bytes(view[_FRAME.size : starts_at]))
-    at = good = (_frame_end(view, 0) or 0) if sync else 0
-    late = sync if is_newest and at and sync != "always" else None
-    starts = dict(_START.iter_unpack(view[starts_at:at])) if at else None
     rounds: list[tuple[int, int]] = []
     damaged: list[Stretch] = []
+    at = good = position
     while at < used:
-        end = _frame_end(view, at) if at else None
+        end = frames.end(view, at) if at else None
         if end is not None:
-            rounds.append((at + _FRAME.size, end))
+            rounds.append((at + frames.head_bytes, end))
             at = good = end
             continue
         try:
-            follows = _next_frame(data, at, used)
+            follows = frames.next(data, at, used)
         except SearchGivenUp as error:
             damaged.append(Stretch(at, used - at, str(error)))
-            good = used
-            break
+            return rounds, damaged, used
         if follows is None:
             break
         damaged.append(Stretch(at, follows - at, "a frame that does not check out, and good ones behind it"))
         at = follows
-    extent = Extent(starts, rounds, good, max(0, used - good), damaged, late)
-    return _up_to_flaw(extent) if late and damaged else extent
+    return rounds, damaged, good
 
 
-def read_starts(disk: Disk, path: Path) -> dict[int, int] | None:
-    """What the first frame says; None when it is not good. OSError."""
+def read_header(disk: Disk, path: Path) -> FileHeader | None:
+    """What the first frame of a journal file says; None when it is not good. OSError."""
+    salt = journal_salt(path.name)
     fd = disk.open(path, os.O_RDONLY)
     try:
-        head = read_at(disk, fd, _FRAME.size, 0)
-        length = int.from_bytes(head[:4], "big")
-        return measure(head + read_at(disk, fd, min(length, disk.size(fd)), _FRAME.size)).starts
+        length = int.from_bytes(read_at(disk, fd, MARK_BYTES, 0), "big")
+        head = read_at(disk, fd, min(FRAME_HEAD_BYTES + length, disk.size(fd)), 0)
     finally:
         disk.close(fd)
+    return _header(memoryview(head), _frames(salt))[0]
 
 
 def _up_to_flaw(extent: Extent) -> Extent:
@@ -171,101 +249,32 @@ def read_rounds(data: bytes, extent: Extent) -> Iterator[list[tuple[int, memoryv
     """The (partition, batch) pairs of each round that ``measure`` found good, in order."""
     view = memoryview(data)
     for start, end in extent.rounds:
-        yield list(_batches(view[start:end]))
-
-
-def _frame(content: bytes) -> bytes:
-    return _FRAME.pack(len(content), crc32c(content)) + content
-
-
-def _frame_end(view: memoryview, at: int) -> int | None:
-    if at + _FRAME.size > len(view):
-        return None
-    length, crc = _FRAME.unpack_from(view, at)
-    start = at + _FRAME.size
-    end = start + int(length)
-    if length == 0 or end > len(view) or crc32c(view[start:end]) != crc:
-        return None
-    return end
-
-
-def _next_frame(data: bytes, at: int, used: int) -> int | None:
-    """Where behind ``at``, where a frame is bad, a good one begins; None when there is none, SearchGivenUp.
-
-    A bad frame whose batches fit its length is believed about that: what lies within is not looked at, because the
-    bytes of a client may look like a frame, too.
-    """
-    view = memoryview(data)
-    claimed = _claimed_end(view, at, used)
-    start = at + 1 if claimed is None else claimed
-    if claimed is not None and _frame_end(view, claimed) is not None:
-        return claimed
-    effort = max(EFFORT_MIN_BYTES, EFFORT * (used - at))
-    for match in _HEAD.finditer(data, start, min(len(data), used + _MAGIC_AT + 1)):
-        found = match.start() - _MAGIC_AT
-        length, size, batch_length = (int.from_bytes(view[found + i : found + i + 4], "big") for i in _LENGTHS)
-        fits = size == batch_length + PREFIX_BYTES and HEADER_BYTES <= size <= length - _BATCH.size
-        if found < start or not fits or found + _FRAME.size + length > len(view):
-            continue
-        effort -= max(length, CANDIDATE_BYTES)
-        if effort < 0:
-            raise SearchGivenUp(found)
-        if _frame_end(view, found) is not None:
-            return found
-    return None
-
-
-def _claimed_end(view: memoryview, at: int, used: int) -> int | None:
-    """Where a bad frame says that it ends, if its batches say so, too, as far as they were written."""
-    if at + _FRAME.size > len(view):
-        return None
-    end = at + _FRAME.size + int(_FRAME.unpack_from(view, at)[0])
-    at += _FRAME.size
-    while at < end:
-        head = at + _BATCH.size
-        if head + PREFIX_BYTES > used:
-            break
-        partition, size = _BATCH.unpack_from(view, at)
-        at = head + size
-        if partition < 0 or size < HEADER_BYTES or at > end or read_size(view, head) != size:
-            return None
-    return end
-
-
-def _batches(payload: memoryview) -> Iterator[tuple[int, memoryview]]:
-    at = 0
-    while at < len(payload):
-        partition, size = _BATCH.unpack_from(payload, at)
-        at += _BATCH.size
-        yield partition, payload[at : at + size]
-        at += size
+        yield list(batches_in(view[start:end]))
 
 
 class Journal:
     """A journal file that is being written, by one thread."""
 
-    def __init__(
-        self, disk: Disk, folder: Path, number: int, starts: dict[int, int], sync: SyncPolicy = "always"
-    ) -> None:
+    def __init__(self, disk: Disk, folder: Path, number: int, header: FileHeader, salt: bytes) -> None:
         """Create the file, which must not exist, with its first frame, durable. OSError when that fails.
 
-        ``sync``: when what is written will be synced; only with "always" each round is before it is answered.
+        ``salt``: 8 random bytes, not used for any other file.
 
         What was made of it is gone then, or the OSError is that of its removal: a file behind one that is still
         written would make a torn end of that one look like damage.
         """
-        self.path = folder / journal_name(number)
+        self.path = folder / journal_name(number, salt)
         self.number = number
         self.position = 0
         self._disk = disk
+        self._frames = TaggedFrames(salt)
         self._allocated = 0
         self._reserve = int(RESERVE * min(len(ZEROS), disk.ahead_bytes))
         self._fd = disk.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
             with suppress(NoRoom):  # the first frame alone may fit, and all that this file replaces can go then
                 self._allocate()
-            mark = next(mark for mark, policy in MARKS.items() if policy == sync)
-            self._write(_frame(mark + b"".join(_START.pack(*start) for start in starts.items())))
+            self._write(frame_of(_header_content(header)))
             self._rounds_at = self.position
             self.sync()
             disk.sync_folder(folder)
@@ -281,7 +290,7 @@ class Journal:
         return self.position > self._rounds_at
 
     def write(self, frame: bytes) -> None:
-        """Append a frame, not synced. NoRoom when the disk is full; it may be tried again.
+        """Append a frame that ``encode_frame`` made, not synced. NoRoom when the disk is full; it may be tried again.
 
         After any other OSError nothing may be written any more: the end is unknown.
         """
@@ -314,7 +323,7 @@ class Journal:
 
     def _write(self, frame: bytes) -> None:
         try:
-            write_all(self._disk, self._fd, frame, self.position)
+            write_all(self._disk, self._fd, self._frames.tagged(frame, self.position), self.position)
         except OSError as error:
             self._cut(error, self.position)
         self.position += len(frame)

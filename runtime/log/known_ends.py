@@ -17,7 +17,7 @@ from .disk import Disk
 from .errors import Damage
 from .folder import FolderInfo
 from .journal import FOLDER as JOURNAL
-from .journal import journal_number, read_starts
+from .journal import journal_names, read_header
 from .manifest import log_files
 from .partition import TRANSACTIONS_TOPIC, folder_name, lost_beginning
 from .survey import survey
@@ -44,14 +44,14 @@ def known_ends(disk: Disk, root: Path, info: FolderInfo) -> dict[str, KnownEnd]:
 
 def _by_journal(disk: Disk, folder: Path) -> dict[int, KnownEnd]:
     """What was in the partition files, durably, when the oldest journal file was begun; by number."""
-    for name in filter(lambda name: journal_number(name) is not None, disk.names(folder)):
+    for name in journal_names(disk.names(folder)):
         try:
-            starts = read_starts(disk, folder / name)
+            header = read_header(disk, folder / name)
         except FileNotFoundError:  # removed since: then what the next one says is in the files, too
             continue
-        if starts is None:  # damaged; or never used, then a start will find out about the next one
+        if header is None:  # damaged; or never used, then a start will find out about the next one
             return {}
-        return {number: KnownEnd(end, folder / name) for number, end in starts.items()}
+        return {number: KnownEnd(end, folder / name) for number, end in header.starts.items()}
     return {}
 
 

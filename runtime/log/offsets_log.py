@@ -21,7 +21,7 @@ from ..errors import StartError
 from .clean_stop import read_note, remove_note
 from .disk import Disk
 from .errors import Damage
-from .journal import SyncPolicy
+from .journal import SyncPolicy, random_salt
 from .partition import SEGMENT_MS
 from .partitions import Partitions
 from .recovery import Recovery, refuse_removed
@@ -38,7 +38,8 @@ class OffsetsLog:
     ``__consumer_offsets``.
 
     ``sync``: ``done`` is called after a sync ("always"), or after a write that is synced within ``flush_interval_ms``
-    ("interval") or when the system likes ("none"). Sizes are bytes; Kafka's names and defaults.
+    ("interval") or when the system likes ("none"). Sizes are bytes; Kafka's names and defaults. ``new_salt`` gives 8
+    random bytes for each journal file, which no client may know.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class OffsetsLog:
         disk: Disk | None = None,
         clock: Callable[[], float] = time.monotonic,
         threads: Threads | None = None,
+        new_salt: Callable[[], bytes] = random_salt,
     ) -> None:
         self._disk = disk or Disk()
         self._folder = folder
@@ -66,7 +68,8 @@ class OffsetsLog:
         )
         settings = Settings(sync, flush_interval_ms / 1000, checkpoint_bytes, checkpoint_interval_ms / 1000)
         self._threads = threads or OwnThreads()
-        self._work = RoundWork(self._disk, folder, self._partitions, settings, clock, self._threads)
+        self._work = RoundWork(self._disk, folder, self._partitions, settings, clock, self._threads, new_salt)
+        self._new_salt = new_salt
         self._end_offsets = [0] * len(self._partitions)
         durability = "synced" if sync == "always" else "written"
         self._encoder = RoundEncoder(self._end_offsets, max_message_bytes, durability)
@@ -78,7 +81,8 @@ class OffsetsLog:
             self._disk.make_folder(self._folder)
             self._partitions.expect(read_note(self._disk, self._folder))
             refuse_removed(self._disk, self._folder, self._partitions)
-            self._work.begin_journal(Recovery(self._disk, self._folder, self._partitions, self._threads).run())
+            recovery = Recovery(self._disk, self._folder, self._partitions, self._threads, self._new_salt)
+            self._work.begin_journal(recovery.run())
             remove_note(self._disk, self._folder)  # the journal knows as much now; a start that failed has it still
             self._work.start()
         except OSError as error:

@@ -11,7 +11,7 @@ and would lose by going on: a partition whose files are all gone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
@@ -23,7 +23,21 @@ from .checkpoint import remove_journals, sync_partitions
 from .clean_stop import NAME as NOTE
 from .disk import Disk, read_file
 from .errors import UNKNOWN_OFFSET, Damage
-from .journal import FOLDER, Extent, Journal, encode_frame, journal_name, journal_number, measure, read_rounds
+from .folder import INFO_NAME
+from .journal import (
+    FOLDER,
+    Extent,
+    FileHeader,
+    Journal,
+    journal_names,
+    journal_number,
+    journal_salt,
+    lacks_salt,
+    measure,
+    random_salt,
+    read_rounds,
+)
+from .journal_frames import encode_frame
 from .manifest import log_files
 from .partition import Partition
 from .partitions import Partitions
@@ -33,6 +47,7 @@ from .strangers import look_round
 from .threads import Threads
 
 CRC_BYTES = 4
+BEGINNING_BYTES = 64  # of a file: enough for the head of its first frame and the mark
 
 KEPT_BYTES = 144 * 1024 * 1024
 """So much of the journal is kept in memory from when it is measured until it is laid in: the two files of a checkpoint.
@@ -58,13 +73,14 @@ class _File:
         self.kept: _Content | None = None
         self.kept = self.content()
         self.size = len(self.kept.data)
+        self.beginning = self.kept.data[:BEGINNING_BYTES]
         self.extent = self.kept.extent._replace(rounds=self.kept.extent.rounds[:1])
 
     def content(self) -> _Content:
         if self.kept is not None:
             return self.kept
         data = read_file(self._disk, self.path)
-        return _Content(data, measure(data, self._is_newest))
+        return _Content(data, measure(data, journal_salt(self.path.name), self._is_newest))
 
 
 class _Piece(NamedTuple):
@@ -80,8 +96,16 @@ class _Piece(NamedTuple):
 class Recovery:
     """Opens the partitions of a log from what a run before left in its folder."""
 
-    def __init__(self, disk: Disk, root: Path, partitions: Partitions, threads: Threads) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        root: Path,
+        partitions: Partitions,
+        threads: Threads,
+        new_salt: Callable[[], bytes] = random_salt,
+    ) -> None:
         self._disk = disk
+        self._new_salt = new_salt
         self._threads = threads
         self._folder = root / FOLDER
         self._partitions = partitions
@@ -95,11 +119,11 @@ class Recovery:
 
     def run(self) -> int:
         """Open everything; the number for the next journal file. StartError when the folder does not fit together."""
-        numbers = [journal_number(name) for name in self._disk.names(self._folder)]
-        known = [number for number in numbers if number is not None]
-        self._next_number = known[-1] + 1 if known else 0
-        for number in known:
-            self._measure(self._folder / journal_name(number), number == known[-1])
+        names = journal_names(self._disk.names(self._folder))
+        self._next_number = 1 + (journal_number(names[-1]) or 0) if names else 0
+        for name in names:
+            self._measure(self._folder / name, name == names[-1])
+        self._refuse_other_counts()
         look_round(self._disk, self._folder, self._partitions, any(file.extent.is_used for file in self._files))
         self._zone = self._journal_from()
         self._partitions.open(self._zone, self._salvage)
@@ -111,11 +135,39 @@ class Recovery:
             self._make_durable()
         return self._next_number
 
+    def _refuse_other_counts(self) -> None:
+        """A journal file repeats the numbers of partitions: with wrong ones groups would be looked for where they are
+        not, and their commits go to partitions that others read."""
+        own = self._partitions.counts
+        for file in self._files:
+            self._refuse_lacking_salt(file)
+            counts = file.extent.counts
+            if counts is not None and counts != own:
+                info = self._folder.parent / INFO_NAME
+                raise StartError(
+                    f"{info}: says {own.offsets} offsets and {own.transactions} transactions partitions, expected"
+                    f" {counts.offsets} and {counts.transactions}, by {file.path}; put back the file that belongs to"
+                    f" this folder, or {_repair_advice(self._folder.parent)}"
+                )
+
+    def _refuse_lacking_salt(self, file: _File) -> None:
+        if lacks_salt(file.beginning, file.path.name):
+            raise StartError(
+                f"{file.path}: found a journal file without the salt in its name, expected"
+                f" {file.path.stem}-<16 hex digits>.journal; without it none of the file can be read: give it back the"
+                " name that it had"
+            )
+
     def _measure(self, path: Path, is_newest: bool = False) -> None:
         self._files.append(_File(self._disk, path, is_newest))
         if not self._is_kept:
             for file in self._files:
                 file.kept = None
+
+    @property
+    def _is_journal_damaged(self) -> bool:
+        """Whether it may have held more than was found. A torn end is none: such a round was not answered."""
+        return any(file.extent.damaged or (file.extent.is_used and file.extent.starts is None) for file in self._files)
 
     @property
     def _is_kept(self) -> bool:
@@ -139,7 +191,9 @@ class Recovery:
     def _salvage(self, number: int, batches: Iterator[bytes]) -> None:
         """Put those that the journal has lost into a journal file of their own, durably.
 
-        One that was not synced has lost nothing that anybody was promised, but what came behind must not be there.
+        A journal without damage has lost nothing: then a good batch that is not in it lies in the value of a record,
+        where a client has put it, and became visible because the page with the outer batch's head is missing. A journal
+        that was not synced has lost nothing that anybody was promised, but what came behind must not be there.
         """
         known = {_identity(piece.batch) for file in self._files for of, piece in _pieces(file) if of == number}
         lost = [batch for batch in batches if _identity(memoryview(batch)) not in known]
@@ -148,8 +202,18 @@ class Recovery:
         if self._files and self._files[-1].extent.late:
             self._late_batches += len(lost)
             return
+        if not self._is_journal_damaged:
+            log.warning(
+                "batches that the journal does not know are cut with the bytes around them",
+                partition=self._partitions[number].folder.name,
+                batches=len(lost),
+                reason="they lie in the value of a record, or the end of the journal was cut off",
+                kept="in a file with .torn- in its name",
+            )
+            return
         if self._salvaged is None:
-            self._salvaged = Journal(self._disk, self._folder, self._next_number, self._zone)
+            header = FileHeader(self._zone, "always", self._partitions.counts)
+            self._salvaged = Journal(self._disk, self._folder, self._next_number, header, self._new_salt())
             self._next_number += 1
         for batch in lost:
             self._salvaged.write(encode_frame([(number, batch)]))
@@ -221,7 +285,7 @@ class Recovery:
         if number >= len(self._partitions):
             raise StartError(
                 f"{path}: found a batch of partition {number}, expected 0 to {len(self._partitions) - 1};"
-                " set offsets_partitions and transactions_partitions to the numbers that wrote this folder"
+                f" {_repair_advice(self._folder.parent)}"
             )
         return self._partitions[number]
 
@@ -326,6 +390,13 @@ def refuse_removed(disk: Disk, root: Path, partitions: Partitions) -> None:
         is_open_there = bool(files) and not files[-1].is_closed  # else what was compacted is all that there is
         if not is_open_there and manifest.clean_end < end.end_offset:
             raise _lost(partition, manifest.clean_end, end.end_offset, root / NOTE)
+
+
+def _repair_advice(root: Path) -> str:
+    return (
+        "have the right numbers checked and written with callboard log repair --partitions N --transaction-partitions M"
+        f" {root}"
+    )
 
 
 def _lost(partition: Partition, found: int, start: int, witness: Path) -> StartError:

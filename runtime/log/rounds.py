@@ -16,7 +16,7 @@ from ..logs import get_logger
 from .batch import HEADER_BYTES, Producer, encode_batch
 from .encoder import RecordEncoder
 from .errors import NeedsOwnBatch, UnwritableRecord
-from .journal import encode_frame
+from .journal_frames import encode_frame
 
 Done = Callable[[Sequence[Appended]], None]
 

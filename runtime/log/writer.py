@@ -28,7 +28,7 @@ from ..logs import get_logger
 from .checkpoint import FileJob, FileReport, OldJournal
 from .clean_stop import leave_note
 from .disk import Disk, NoRoom, is_full
-from .journal import FOLDER, Journal, SyncPolicy
+from .journal import FOLDER, FileHeader, Journal, SyncPolicy, random_salt
 from .partitions import Partitions
 from .rounds import Done, Round, failed
 from .stats import Counters, LogStats
@@ -85,7 +85,7 @@ class _Task(Generic[T]):
 
 
 class RoundWork:
-    """Takes rounds and makes them durable. ``clock`` is monotonic, in seconds."""
+    """Takes rounds and makes them durable. ``clock`` is monotonic, in seconds. ``new_salt``: 8 random bytes a call."""
 
     def __init__(
         self,
@@ -95,9 +95,11 @@ class RoundWork:
         settings: Settings,
         clock: Callable[[], float],
         threads: Threads,
+        new_salt: Callable[[], bytes] = random_salt,
     ) -> None:
         self._disk = disk
         self._folder = root / FOLDER
+        self._new_salt = new_salt
         self._partitions = partitions
         self._settings = settings
         self._clock = clock
@@ -135,7 +137,8 @@ class RoundWork:
         self._threads.start(self, self._clock)
 
     def _new_journal(self, number: int) -> Journal:
-        return Journal(self._disk, self._folder, number, self._ends, self._settings.sync)
+        header = FileHeader(self._ends, self._settings.sync, self._partitions.counts)
+        return Journal(self._disk, self._folder, number, header, self._new_salt())
 
     def put(self, item: Round) -> None:
         self._threads.put(partial(self._write, item))

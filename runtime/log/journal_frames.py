@@ -1,0 +1,199 @@
+"""Journal frames: how a round is written to a journal file, and how good frames are found behind damaged ones.
+
+A frame of this format::
+
+    length uint32, CRC-32C of the content uint32, tag uint64, content
+
+The tag is a keyed BLAKE2b of the frame's position in the file, its length and its CRC. The key is the file's salt: 64
+random bits, which stand in the file's name. So bytes of a client are never taken for a frame, also when the pages of a
+round reach the disk out of order: without the salt a tag is right with probability 2^-64, and a copy of a real frame
+has the tag of another position or another file. A hash and not a second CRC, because a CRC is linear: whoever knows one
+frame could compute the tag of each other position.
+
+The tag covers the head alone. So a frame is encoded and its CRC computed before its position is known, and a damaged
+frame whose head is intact still says where the next one begins.
+
+Format 2 and older had ``length uint32, CRC-32C of the content uint32, content``, in files without a salt.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from struct import Struct
+from typing import Protocol
+
+from .batch import HEADER_BYTES, PREFIX_BYTES, read_size
+from .crc import crc32c
+from .search import CANDIDATE_BYTES, EFFORT, EFFORT_MIN_BYTES, SearchGivenUp
+
+SALT_BYTES = 8
+_HEAD = Struct(">IIQ")
+_TAGGED = Struct(">QII")  # position, length, CRC
+_UNTAGGED_BYTES = 8
+FRAME_HEAD_BYTES = _HEAD.size
+_OLD_HEAD = Struct(">II")
+_BATCH = Struct(">iI")
+
+
+def encode_frame(batches: Sequence[tuple[int, bytes]]) -> bytes:
+    """The frame of one round's (partition, batch) pairs, without its tag; not empty."""
+    parts: list[bytes] = []
+    for partition, batch in batches:
+        parts.append(_BATCH.pack(partition, len(batch)))
+        parts.append(batch)
+    return frame_of(b"".join(parts))
+
+
+def frame_of(content: bytes) -> bytes:
+    """A frame without its tag."""
+    return _HEAD.pack(len(content), crc32c(content), 0) + content
+
+
+def batches_in(content: memoryview) -> Iterator[tuple[int, memoryview]]:
+    """The (partition, batch) pairs in the content of a good frame."""
+    at = 0
+    while at < len(content):
+        partition, size = _BATCH.unpack_from(content, at)
+        at += _BATCH.size
+        yield partition, content[at : at + size]
+        at += size
+
+
+class Frames(Protocol):
+    """The frames of one journal file. ``head_bytes``: where in a frame its content begins."""
+
+    head_bytes: int
+
+    def end(self, view: memoryview, at: int) -> int | None:
+        """Where the good frame that begins at ``at`` ends; None when there is none."""
+
+    def next(self, data: bytes, at: int, used: int) -> int | None:
+        """Where the first good frame behind the bad one at ``at`` begins; None when there is none. SearchGivenUp."""
+
+
+class TaggedFrames:
+    """Frames of a file with a salt."""
+
+    head_bytes = _HEAD.size
+
+    def __init__(self, salt: bytes) -> None:
+        self._hash = blake2b(key=salt, digest_size=8)
+
+    def tagged(self, frame: bytes, position: int) -> bytes:
+        """A frame that ``encode_frame`` made, as it is written at a position."""
+        length, crc, _ = _HEAD.unpack_from(frame)
+        return b"".join((frame[:_UNTAGGED_BYTES], self._tag(position, length, crc), memoryview(frame)[_HEAD.size :]))
+
+    def end(self, view: memoryview, at: int) -> int | None:
+        end = self._stated_end(view, at)
+        if end is None or crc32c(view[at + _HEAD.size : end]) != _HEAD.unpack_from(view, at)[1]:
+            return None
+        return end
+
+    def next(self, data: bytes, at: int, used: int) -> int | None:
+        view = memoryview(data)
+        heads: Iterator[int] = _candidates(data, _TAGGED_HEAD, _HEAD.size, at + 1, used)
+        stated = self._stated_end(view, at)
+        while stated is not None:  # the frame's extent is certain, whatever its content became
+            if self.end(view, stated) is not None:
+                return stated
+            heads = _candidates(data, _TAGGED_HEAD, _HEAD.size, stated, used)
+            stated = self._stated_end(view, stated)
+        return next((found for found in heads if self.end(view, found) is not None), None)
+
+    def _stated_end(self, view: memoryview, at: int) -> int | None:
+        """Where a frame ends by its own head; None when the head is not one that was written there."""
+        if at + _HEAD.size > len(view):
+            return None
+        length, crc, _ = _HEAD.unpack_from(view, at)
+        end = at + _HEAD.size + int(length)
+        is_real = (
+            length > 0
+            and end <= len(view)
+            and view[at + _UNTAGGED_BYTES : at + _HEAD.size] == self._tag(at, length, crc)
+        )
+        return end if is_real else None
+
+    def _tag(self, position: int, length: int, crc: int) -> bytes:
+        tag = self._hash.copy()
+        tag.update(_TAGGED.pack(position, length, crc))
+        return tag.digest()
+
+
+class OldFrames:
+    """Frames of format 2 and older: nothing but the content's CRC tells them from other bytes."""
+
+    head_bytes = _OLD_HEAD.size
+
+    def end(self, view: memoryview, at: int) -> int | None:
+        if at + _OLD_HEAD.size > len(view):
+            return None
+        length, crc = _OLD_HEAD.unpack_from(view, at)
+        start = at + _OLD_HEAD.size
+        end = start + int(length)
+        if length == 0 or end > len(view) or crc32c(view[start:end]) != crc:
+            return None
+        return end
+
+    def next(self, data: bytes, at: int, used: int) -> int | None:
+        """A bad frame whose batches fit its length is believed about that: what lies within is not looked at, because
+        the bytes of a client may look like a frame, too."""
+        view = memoryview(data)
+        claimed = _claimed_end(view, at, used)
+        start = at + 1 if claimed is None else claimed
+        if claimed is not None and self.end(view, claimed) is not None:
+            return claimed
+        effort = max(EFFORT_MIN_BYTES, EFFORT * (used - at))
+        for found in _candidates(data, _OLD_FRAME_HEAD, _OLD_HEAD.size, start, used):
+            effort -= max(int.from_bytes(view[found : found + 4], "big"), CANDIDATE_BYTES)
+            if effort < 0:
+                raise SearchGivenUp(found)
+            if self.end(view, found) is not None:
+                return found
+        return None
+
+
+def _head_pattern(head_bytes: int) -> re.Pattern[bytes]:
+    """Magic 2, and in front of it: the frame's length (below 64 MiB) and the rest of its head, a partition, the batch's
+    size, and the batch's own base offset and length."""
+    return re.compile(
+        rb"\x02(?<=[\x00-\x03][\x00-\xff]{%d}\x00[\x00-\xff]{3}[\x00-\x03][\x00-\xff]{3}"
+        rb"[\x00-\x7f][\x00-\xff]{7}[\x00-\x03][\x00-\xff]{7}\x02)(?=[\x00-\xff]{4}\x00)" % (head_bytes - 1)
+    )
+
+
+_TAGGED_HEAD = _head_pattern(_HEAD.size)
+_OLD_FRAME_HEAD = _head_pattern(_OLD_HEAD.size)
+
+
+def _candidates(data: bytes, pattern: re.Pattern[bytes], head_bytes: int, start: int, used: int) -> Iterator[int]:
+    """Where from ``start`` on a frame may begin, by the lengths that it and its first batch state."""
+    magic_at = head_bytes + _BATCH.size + 16
+    size_at = head_bytes + 4
+    for match in pattern.finditer(data, start, min(len(data), used + magic_at + 1)):
+        at = match.start() - magic_at
+        length, size, batch_length = (
+            int.from_bytes(data[at + offset : at + offset + 4], "big") for offset in (0, size_at, size_at + 12)
+        )
+        fits = size == batch_length + PREFIX_BYTES and HEADER_BYTES <= size <= length - _BATCH.size
+        if at >= start and fits and at + head_bytes + length <= len(data):
+            yield at
+
+
+def _claimed_end(view: memoryview, at: int, used: int) -> int | None:
+    """Where a bad frame says that it ends, if its batches say so, too, as far as they were written."""
+    if at + _OLD_HEAD.size > len(view):
+        return None
+    end = at + _OLD_HEAD.size + int(_OLD_HEAD.unpack_from(view, at)[0])
+    at += _OLD_HEAD.size
+    while at < end:
+        head = at + _BATCH.size
+        if head + PREFIX_BYTES > used:
+            break
+        partition, size = _BATCH.unpack_from(view, at)
+        at = head + size
+        if partition < 0 or size < HEADER_BYTES or at > end or read_size(view, head) != size:
+            return None
+    return end
