@@ -16,6 +16,16 @@ from callboard.actors.records import OffsetRecord, OffsetValue
 from callboard.runtime.log.batch import CRC_FROM
 from callboard.runtime.log.crc import crc32c
 from callboard.runtime.log.disk import Disk
+from callboard.runtime.log.journal import (
+    Extent,
+    FileHeader,
+    Journal,
+    PartitionCounts,
+    SyncPolicy,
+    journal_name,
+    journal_salt,
+    measure,
+)
 from callboard.runtime.log.offsets_log import OffsetsLog
 
 PATIENCE_S = 240  # how long a test waits before it says that nothing will come
@@ -25,6 +35,37 @@ TRANSACTIONAL = bytes.fromhex(
     "00000000000000015600000018000100016700017400000000320003000000000000002a000000030001780000018bcfe5680000"
 )
 BLOCK_BYTES = 64  # what a disk writes at once, or not, when the power goes
+
+
+SALT = bytes(range(8))
+"""That of all journal files in tests that must know their names."""
+
+COUNTS = PartitionCounts(5, 0)
+
+
+def fixed_salt() -> bytes:
+    return SALT
+
+
+def name_of(number: int) -> str:
+    """The name of a journal file with the salt of these tests."""
+    return journal_name(number, SALT)
+
+
+def new_journal(
+    disk: Disk,
+    folder: Path,
+    number: int,
+    starts: dict[int, int],
+    sync: SyncPolicy = "always",
+    counts: PartitionCounts = COUNTS,
+) -> Journal:
+    return Journal(disk, folder, number, FileHeader(starts, sync, counts), SALT)
+
+
+def measured(path: Path) -> Extent:
+    """What a journal file holds."""
+    return measure(path.read_bytes(), journal_salt(path.name))
 
 
 def offset(group: str, value: int, metadata: str = "", topic: str = "t", partition: int = 0) -> OffsetRecord:

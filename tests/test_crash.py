@@ -21,12 +21,13 @@ from typing import Any
 
 import pytest
 from crash_client import PARTITIONS, TOPIC
+from log_helpers import measured
 from peers.server import TEST_SETTINGS, ServerProcess
 from peers.stage import client_environment
 from peers.waiting import wait_until
 from peers.wire import Wire
 
-from callboard.runtime.log.journal import journal_number, measure
+from callboard.runtime.log.journal import journal_number
 
 ROUNDS = 20
 LOAD_S_MAX = 0.4
@@ -322,7 +323,7 @@ def newest_journal(server: ServerProcess) -> Path:
 
 def tear(journal: Path, garbage: bytes) -> None:
     """Write something where the next frame would stand."""
-    end = measure(journal.read_bytes()).good_bytes
+    end = measured(journal).good_bytes
     assert end > 0, "nothing was written to the journal"
     with journal.open("r+b") as file:
         file.seek(end)

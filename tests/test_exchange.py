@@ -15,7 +15,7 @@ import pytest
 from groups_program import assigned, filled_server, program_at
 from hypothesis import given
 from hypothesis import strategies as st
-from log_helpers import offset
+from log_helpers import new_journal, offset
 from peers.server import ServerProcess
 from test_logtools import plain, transactional, write
 
@@ -29,7 +29,7 @@ from callboard.runtime.exchange.restore import PLACES_AT_ONCE
 from callboard.runtime.exchange.rows import Row, in_order, write_csv, write_json
 from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.folder import DataFolder
-from callboard.runtime.log.journal import Journal, encode_frame
+from callboard.runtime.log.journal_frames import encode_frame
 
 HEADER = "group,topic,partition,offset,leader_epoch,metadata,commit_time\n"
 NAMES = st.text(string.ascii_letters + string.digits + "._-", min_size=1, max_size=20).filter(
@@ -169,7 +169,7 @@ def test_what_only_the_journal_has(data: Path, out: Command) -> None:
         encode_frame([(7, plain(0, offset("b", 9))), (50, plain(0, offset("no offsets partition", 1)))]),
     ]
     (data / "journal").mkdir()
-    journal = Journal(Disk(), data / "journal", 0, {})
+    journal = new_journal(Disk(), data / "journal", 0, {})
     for frame in frames:
         journal.write(frame)
     journal.close()

@@ -6,7 +6,7 @@ import errno
 from pathlib import Path
 
 import pytest
-from log_helpers import LazyDisk, TraceDisk, append, entry, offsets_in
+from log_helpers import LazyDisk, TraceDisk, append, entry, fixed_salt, name_of, offsets_in
 from structlog.testing import capture_logs
 
 from callboard.runtime.errors import StartError
@@ -39,7 +39,7 @@ class ReadingDisk(LazyDisk):
 
 
 def opened(root: Path, disk: Disk | None = None) -> OffsetsLog:
-    log = OffsetsLog(root, 3, disk=disk or LazyDisk(), threads=Inline())
+    log = OffsetsLog(root, 3, disk=disk or LazyDisk(), threads=Inline(), new_salt=fixed_salt)
     log.open()
     return log
 
@@ -80,7 +80,7 @@ def test_the_note_is_gone_before_anything_is_appended(tmp_path: Path) -> None:
     disk = TraceDisk()
     log = opened(root, disk)
     assert disk.trace[-2:] == [("remove", NAME), ("sync_folder", tmp_path.name)]
-    assert {name for operation, name in disk.trace if operation == "write"} == {f"{0:020d}.journal"}
+    assert {name for operation, name in disk.trace if operation == "write"} == {name_of(0)}
     assert not (root / NAME).exists()
     log.close()
     assert (root / NAME).exists()

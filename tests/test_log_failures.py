@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from log_helpers import entry, offsets_in
+from log_helpers import SALT, entry, fixed_salt, name_of, offsets_in
 from structlog.testing import capture_logs
 
 from callboard.actors.errors import ErrorCode
@@ -45,6 +45,7 @@ class Desk:
     def __init__(self, disk: Disk, threads: Inline | None = None, root: Path = ROOT, **options: Any) -> None:
         self.now_s = 0.0
         self.threads = threads or Inline()
+        options = {"new_salt": fixed_salt, **options}
         self.log = OffsetsLog(root, PARTITIONS, disk=disk, threads=self.threads, clock=lambda: self.now_s, **options)
         self.log.open()
         self.errors: list[ErrorCode] = []
@@ -181,9 +182,9 @@ def test_what_was_written_short_is_cut_back() -> None:
     """The half of a frame must not be behind the next one, which may be shorter."""
     disk, desk = full_desk()
     fill_journal(desk)
-    path = ROOT / "journal" / journal.journal_name(0)
+    path = ROOT / "journal" / name_of(0)
     fd = disk.open(path, 0)
-    extent = journal.measure(disk.read(fd, disk.size(fd), 0))
+    extent = journal.measure(disk.read(fd, disk.size(fd), 0), SALT)
     assert extent.torn_bytes == 0
     desk.log.close()
 
@@ -235,27 +236,27 @@ def test_memory_is_bounded_while_nothing_can_be_laid_in(monkeypatch: pytest.Monk
 def test_without_room_for_the_next_journal_the_old_one_goes_on() -> None:
     disk = new_disk()
     desk = Desk(disk, checkpoint_bytes=300)
-    disk.fail(Fault("write", errno.ENOSPC, "*1.journal", times=math.inf))
+    disk.fail(Fault("write", errno.ENOSPC, "*1-*.journal", times=math.inf))
     with capture_logs() as lines:
         for _ in range(10):
             desk.commit(0)
             desk.later(0.5)
     assert desk.errors == [STORED] * 10
     assert events(lines) == [ROOM_ENDED]
-    assert disk.names(ROOT / "journal") == [journal.journal_name(0)]
+    assert disk.names(ROOT / "journal") == [name_of(0)]
     assert desk.found() == desk.stored == after_crash(disk.kill())
 
 
 def test_checkpoints_go_on_when_there_is_room() -> None:
     disk = new_disk()
     desk = Desk(disk, checkpoint_bytes=300)
-    disk.fail(Fault("write", errno.ENOSPC, "*1.journal", times=2))
+    disk.fail(Fault("write", errno.ENOSPC, "*1-*.journal", times=2))
     with capture_logs() as lines:
         for _ in range(10):
             desk.commit(0)
             desk.later()
     assert events(lines) == [ROOM_ENDED, ROOM_AGAIN]
-    assert disk.names(ROOT / "journal") != [journal.journal_name(0)]
+    assert disk.names(ROOT / "journal") != [name_of(0)]
     assert after_crash(disk) == desk.stored
 
 
@@ -270,7 +271,7 @@ def test_a_journal_that_takes_the_room_is_dropped_by_a_checkpoint() -> None:
             desk.later(2.0)
             desk.commit(0)
     assert desk.errors[-1] is STORED
-    assert disk.names(ROOT / "journal") == [journal.journal_name(1)]
+    assert disk.names(ROOT / "journal") == [name_of(1)]
     disk.capacity_bytes += 10_000
     assert desk.found() == desk.stored == after_crash(disk)
 
@@ -352,7 +353,7 @@ def test_a_failed_journal_stops_commits_for_good(operation: str, error: int) -> 
     assert desk.log.stats().failure
     assert desk.found() == desk.stored  # reads go on
     desk.log.close()
-    assert disk.names(ROOT / "journal") == [journal.journal_name(0)]
+    assert disk.names(ROOT / "journal") == [name_of(0)]
     found = after_crash(disk)
     assert {number: found[number][: len(desk.stored[number])] for number in found} == desk.stored
 

@@ -7,6 +7,7 @@ file, and with it a few bytes.
 from __future__ import annotations
 
 import pytest
+from log_helpers import name_of
 from structlog.testing import capture_logs
 from test_log_failures import (
     ROOM_AGAIN,
@@ -32,7 +33,7 @@ def test_a_full_journal_has_something_to_give_back() -> None:
     disk, desk = full_desk()
     with capture_logs():
         fill_journal(desk)
-    size = file_size(disk, ROOT / "journal" / journal.journal_name(0))
+    size = file_size(disk, ROOT / "journal" / name_of(0))
     assert size - desk.log.stats().journal_bytes >= len(journal.ZEROS) // 16
 
 

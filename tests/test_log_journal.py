@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from log_helpers import LazyDisk, TraceDisk
+from log_helpers import SALT, LazyDisk, TraceDisk, measured, name_of, new_journal
 
 from callboard.runtime.log import journal
 from callboard.runtime.log.batch import encode_batch, frame_record
+from callboard.runtime.log.crc import crc32c
+from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.journal import (
     MARKS,
-    Journal,
+    FileHeader,
+    PartitionCounts,
     SyncPolicy,
-    encode_frame,
     journal_name,
     journal_number,
+    journal_salt,
     measure,
+    random_salt,
+    read_header,
     read_rounds,
 )
+from callboard.runtime.log.journal_frames import FRAME_HEAD_BYTES, SALT_BYTES, TaggedFrames, encode_frame, frame_of
 
 ROUNDS = [[(0, b"first"), (7, b"second")], [(7, b"third" * 50)], [(3, b"x")]]
 
 
 Rounds = list[list[tuple[int, bytes]]]
+OTHER_SALT = bytes(8)
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +44,7 @@ def _short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def content(root: Path, starts: dict[int, int] | None = None, rounds: Rounds | None = None) -> bytes:
     """The bytes of a journal with these rounds, its zeros included."""
-    file = Journal(LazyDisk(), root, 5, starts or {})
+    file = new_journal(LazyDisk(), root, 5, starts or {})
     for batches in ROUNDS if rounds is None else rounds:
         file.write(encode_frame(batches))
     file.close()
@@ -45,19 +53,34 @@ def content(root: Path, starts: dict[int, int] | None = None, rounds: Rounds | N
     return data
 
 
-def rounds_in(data: bytes) -> Rounds:
-    return [[(number, bytes(batch)) for number, batch in batches] for batches in read_rounds(data, measure(data))]
+def rounds_in(data: bytes, salt: bytes | None = SALT) -> Rounds:
+    rounds = read_rounds(data, measure(data, salt))
+    return [[(number, bytes(batch)) for number, batch in batches] for batches in rounds]
+
+
+def old_frame(batches: list[tuple[int, bytes]]) -> bytes:
+    """A round as format 2 had it."""
+    return untagged(encode_frame(batches)[FRAME_HEAD_BYTES:])
+
+
+def untagged(content: bytes) -> bytes:
+    return len(content).to_bytes(4, "big") + crc32c(content).to_bytes(4, "big") + content
+
+
+def old_content(mark: bytes, starts: dict[int, int] | None = None) -> bytes:
+    """The first frame of a file of format 2."""
+    return untagged(mark + b"".join(struct.pack(">iq", *start) for start in (starts or {}).items()))
 
 
 def test_rounds_come_back_in_order(tmp_path: Path) -> None:
     data = content(tmp_path)
     assert rounds_in(data) == ROUNDS
-    assert measure(data).torn_bytes == 0
+    assert measure(data, SALT).torn_bytes == 0
 
 
 def test_a_journal_says_from_where_it_speaks(tmp_path: Path) -> None:
-    assert measure(content(tmp_path, {0: 12, 49: 2**40})).starts == {0: 12, 49: 2**40}
-    assert measure(content(tmp_path, {})).starts == {}
+    assert measure(content(tmp_path, {0: 12, 49: 2**40}), SALT).starts == {0: 12, 49: 2**40}
+    assert measure(content(tmp_path, {}), SALT).starts == {}
 
 
 def test_a_journal_without_rounds_is_a_journal(tmp_path: Path) -> None:
@@ -66,22 +89,22 @@ def test_a_journal_without_rounds_is_a_journal(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\0" * 100, b"\xff" * 100, encode_frame([(0, b"b")]), *(b"\0\0\0\4\0\0\0\0" + mark for mark in MARKS)],
+    [b"", b"\0" * 100, b"\xff" * 100, encode_frame([(0, b"b")]), *(frame_of(mark) for mark in MARKS)],
 )
 def test_what_does_not_begin_like_a_journal_was_never_used(data: bytes) -> None:
     """The process died while the file was made; no round was in it yet."""
-    extent = measure(data)
+    extent = measure(data, SALT)
     assert (extent.starts, extent.good_bytes, extent.is_used) == (None, 0, False)
     assert list(read_rounds(data, extent)) == []
 
 
 def test_a_frame_that_is_cut_off_anywhere_ends_the_journal(tmp_path: Path) -> None:
     data = content(tmp_path)
-    good = measure(data).good_bytes
+    good = measure(data, SALT).good_bytes
     last = len(encode_frame(ROUNDS[-1]))
     for size in range(good - last, good):
         cut = data[:size] + b"\0" * (len(data) - size)
-        extent = measure(cut)
+        extent = measure(cut, SALT)
         assert rounds_in(cut) == ROUNDS[:-1]
         assert extent.good_bytes == good - last
         assert extent.torn_bytes == len(data[good - last : size].rstrip(b"\0"))
@@ -95,47 +118,121 @@ def test_every_flipped_bit_costs_its_frame_and_no_other(tmp_path: Path) -> None:
     """What is behind it is found, though nothing says any more where it begins."""
     rounds = [[(0, real_batch(0)), (7, real_batch(3))], [(7, real_batch(4))], [(3, real_batch(9))]]
     data = content(tmp_path, {7: 3}, rounds)
-    ends = [end for _, end in measure(data).rounds]
-    starts = [0, *(start - 8 for start, _ in measure(data).rounds)]
+    ends = [end for _, end in measure(data, SALT).rounds]
+    starts = [0, *(start - FRAME_HEAD_BYTES for start, _ in measure(data, SALT).rounds)]
     for bit in range(ends[-1] * 8):
         bad = bytearray(data)
         bad[bit // 8] ^= 1 << bit % 8
         hit = sum(start <= bit // 8 for start in starts) - 1  # 0 is the first frame, which is no round
-        extent = measure(bytes(bad))
+        extent = measure(bytes(bad), SALT)
         assert (extent.starts is None) == (hit == 0)
         assert rounds_in(bytes(bad)) == [each for number, each in enumerate(rounds, 1) if number != hit]
         assert [stretch.position for stretch in extent.damaged] == ([starts[hit]] if hit < 3 else [])
         assert (extent.torn_bytes > 0) == (hit == 3)
 
 
-def test_what_a_client_wrote_is_no_frame(tmp_path: Path) -> None:
-    """A torn round holds bytes that look like a whole one. Its head says that it goes on beyond them."""
+PAGE_BYTES = 64
+
+
+def hostile_frames(known: bytes, position: int) -> dict[str, bytes]:
+    """What a client may put into a record so that it looks like a frame, by what is wrong with it."""
+    frame = encode_frame([(7, real_batch(4))])
+    return {
+        "no tag": frame,
+        "the frame of an older format": old_frame([(7, real_batch(4))]),
+        "a frame of this file, from another position": known,
+        "the tag of another position": TaggedFrames(SALT).tagged(frame, position + 1),
+        "the tag of another file": TaggedFrames(OTHER_SALT).tagged(frame, position),
+    }
+
+
+@pytest.mark.parametrize("kind", hostile_frames(b"", 0))
+def test_a_frame_within_a_record_is_no_frame_whichever_pages_of_the_round_are_missing(
+    tmp_path: Path, kind: str
+) -> None:
+    """The pages of a round reach the disk in any order; a round that was not answered is lost, and nothing comes."""
+    rounds: Rounds = [[(7, real_batch(3))]]
+    data = content(tmp_path, {}, rounds)
+    extent = measure(data, SALT)
+    start, end = extent.rounds[0][0] - FRAME_HEAD_BYTES, extent.good_bytes
+    frame = encode_frame([(7, real_batch(4))])
+    position = end + encode_frame([(0, real_batch(0, frame * 2 + b"z" * 50))]).index(frame)
+    inner = hostile_frames(data[start:end], position)[kind]
+    outer = TaggedFrames(SALT).tagged(encode_frame([(0, real_batch(0, inner * 2 + b"z" * 50))]), end)
+    pages = range(end // PAGE_BYTES, (end + len(outer)) // PAGE_BYTES + 1)
+    for first in pages:
+        for last in pages:
+            torn = bytearray(data[:end] + outer + bytes(300))
+            torn[max(end, first * PAGE_BYTES) : (last + 1) * PAGE_BYTES] = bytes(
+                max(0, (last + 1) * PAGE_BYTES - max(end, first * PAGE_BYTES))
+            )
+            if torn[end : end + len(outer)] != outer:
+                assert rounds_in(bytes(torn)) == rounds
+                assert measure(bytes(torn), SALT).damaged == []
+
+
+def test_a_damaged_round_that_holds_frames_of_a_client_costs_itself(tmp_path: Path) -> None:
+    """Its head says where it ends, also where the bytes at its end look like another one."""
     inner = encode_frame([(7, real_batch(4))])
-    torn = encode_frame([(0, real_batch(0, inner + b"z" * 50))])
-    data = content(tmp_path, {}, [[(7, real_batch(3))]])
-    end = measure(data).good_bytes
+    rounds: Rounds = [[(7, real_batch(3))], [(0, real_batch(0, inner + b"z" * 50))], [(3, real_batch(1))]]
+    data = content(tmp_path, {}, rounds)
+    start, end = measure(data, SALT).rounds[1]
+    for at in range(start - FRAME_HEAD_BYTES, end):
+        hit = bytearray(data)
+        hit[at] ^= 1
+        assert rounds_in(bytes(hit)) == [rounds[0], rounds[2]]
+
+
+def test_a_damaged_round_of_format_2_that_holds_frames_of_a_client_costs_itself() -> None:
+    """Nothing but its length says that the frame within it is none."""
+    inner = old_frame([(7, real_batch(4))])
+    torn = old_frame([(0, real_batch(0, inner + b"z" * 50))])
+    data = old_content(b"CBJ1") + old_frame([(7, real_batch(3))])
     for size in range(len(torn) - 50 - 23, len(torn) - 1):  # its last byte is zero, as those behind it are
-        cut = data[:end] + torn[:size] + bytes(300)
-        assert rounds_in(cut) == [[(7, real_batch(3))]]
-        assert measure(cut).damaged == []
-    hit = bytearray(data[:end] + torn + encode_frame([(3, real_batch(1))]) + bytes(50))
-    hit[end + len(torn) - 30] ^= 1
-    assert rounds_in(bytes(hit)) == [[(7, real_batch(3))], [(3, real_batch(1))]]
+        cut = data + torn[:size] + bytes(300)
+        assert rounds_in(cut, None) == [[(7, real_batch(3))]]
+        assert measure(cut, None).damaged == []
+    hit = bytearray(data + torn + old_frame([(3, real_batch(1))]) + bytes(50))
+    hit[len(data) + len(torn) - 30] ^= 1
+    assert rounds_in(bytes(hit), None) == [[(7, real_batch(3))], [(3, real_batch(1))]]
+
+
+def test_a_file_of_format_2_is_read_by_its_own_rules(tmp_path: Path) -> None:
+    data = old_content(b"CBJi", {3: 8}) + b"".join(old_frame(batches) for batches in ROUNDS) + bytes(100)
+    assert rounds_in(data, None) == ROUNDS
+    extent = measure(data, None, is_newest=True)
+    assert (extent.starts, extent.counts, extent.late) == ({3: 8}, None, "interval")
+    assert measure(data, SALT).is_used is False
+    path = tmp_path / journal_name(3, None)
+    path.write_bytes(data)
+    assert read_header(Disk(), path) == FileHeader({3: 8}, "interval", None)
+
+
+def test_the_first_frame_says_how_many_partitions_there_are(tmp_path: Path) -> None:
+    file = new_journal(LazyDisk(), tmp_path, 1, {4: 9}, "none", PartitionCounts(50, 7))
+    file.close()
+    assert measured(file.path).counts == PartitionCounts(50, 7)
+    assert read_header(Disk(), file.path) == FileHeader({4: 9}, "none", PartitionCounts(50, 7))
+
+
+def test_salts_differ_from_file_to_file() -> None:
+    assert len({random_salt() for _ in range(100)}) == 100
+    assert {len(random_salt()) for _ in range(100)} == {SALT_BYTES}
 
 
 def test_a_hole_of_zeros_does_not_end_a_journal(tmp_path: Path) -> None:
     """A block that the disk has lost, though its sync has ended well."""
     rounds = [[(0, real_batch(number))] for number in range(5)]
     data = content(tmp_path, {}, rounds)
-    _, (start, end), *_ = measure(data).rounds
-    hole = data[: start - 8] + bytes(end - start + 8) + data[end:]
+    _, (start, end), *_ = measure(data, SALT).rounds
+    hole = data[: start - FRAME_HEAD_BYTES] + bytes(end - start + FRAME_HEAD_BYTES) + data[end:]
     assert rounds_in(hole) == [rounds[0], *rounds[2:]]
 
 
 @pytest.mark.parametrize("sync", ["interval", "none"])
 def test_what_was_not_synced_ends_at_its_first_flaw(tmp_path: Path, sync: SyncPolicy) -> None:
     """A later block was written before an earlier one: what was answered first is lost, so what came then must be."""
-    file = Journal(LazyDisk(), tmp_path, 5, {0: 3}, sync)
+    file = new_journal(LazyDisk(), tmp_path, 5, {0: 3}, sync)
     rounds = [[(0, real_batch(3 + number))] for number in range(5)]
     ends = []
     for batches in rounds:
@@ -143,9 +240,9 @@ def test_what_was_not_synced_ends_at_its_first_flaw(tmp_path: Path, sync: SyncPo
         ends.append(file.position)
     file.close()
     data = file.path.read_bytes()
-    assert measure(data, True) == measure(data)._replace(late=sync)
+    assert measure(data, SALT, True) == measure(data, SALT)._replace(late=sync)
     hole = data[: ends[0]] + bytes(ends[2] - ends[0]) + data[ends[2] :]
-    extent = measure(hole, True)
+    extent = measure(hole, SALT, True)
     assert [[(0, bytes(batch)) for _, batch in batches] for batches in read_rounds(hole, extent)] == rounds[:1]
     assert (extent.starts, extent.damaged, extent.late_rounds) == ({0: 3}, [], 2)
     assert (extent.good_bytes, extent.good_bytes + extent.torn_bytes) == (ends[0], ends[-1])
@@ -154,14 +251,14 @@ def test_what_was_not_synced_ends_at_its_first_flaw(tmp_path: Path, sync: SyncPo
 
 @given(st.binary(max_size=200))
 def test_any_bytes_have_an_end(data: bytes) -> None:
-    extent = measure(data)
+    extent = measure(data, SALT)
     assert 0 <= extent.good_bytes <= extent.good_bytes + extent.torn_bytes <= len(data)
 
 
 def test_it_is_durable_before_it_is_used(tmp_path: Path) -> None:
     disk = TraceDisk()
-    file = Journal(disk, tmp_path, 3, {})
-    name = journal_name(3)
+    file = new_journal(disk, tmp_path, 3, {})
+    name = name_of(3)
     assert disk.trace == [
         ("create", name), ("write", name), ("write", name), ("sync", name), ("sync_folder", tmp_path.name),
     ]  # fmt: skip
@@ -170,12 +267,12 @@ def test_it_is_durable_before_it_is_used(tmp_path: Path) -> None:
 
 def test_one_round_is_one_write(tmp_path: Path) -> None:
     disk = TraceDisk()
-    file = Journal(disk, tmp_path, 0, {})
+    file = new_journal(disk, tmp_path, 0, {})
     disk.trace.clear()
     file.write(encode_frame(ROUNDS[0]))
     file.sync()
     file.close()
-    assert disk.trace == [("write", journal_name(0)), ("sync", journal_name(0))]
+    assert disk.trace == [("write", name_of(0)), ("sync", name_of(0))]
 
 
 def test_the_file_is_filled_with_zeros_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,24 +288,28 @@ def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(journal, "ZEROS", bytes(100))
     disk = TraceDisk()
     disk.most_bytes = 7
-    file = Journal(disk, tmp_path, 0, {2: 2})
+    file = new_journal(disk, tmp_path, 0, {2: 2})
     file.write(encode_frame(ROUNDS[1]))
     file.close()
     assert rounds_in(file.path.read_bytes()) == [ROUNDS[1]]
 
 
 def test_a_journal_never_takes_the_place_of_another(tmp_path: Path) -> None:
-    Journal(LazyDisk(), tmp_path, 4, {}).close()
+    new_journal(LazyDisk(), tmp_path, 4, {}).close()
     with pytest.raises(FileExistsError):
-        Journal(LazyDisk(), tmp_path, 4, {})
+        new_journal(LazyDisk(), tmp_path, 4, {})
 
 
 def test_a_second_close_does_nothing(tmp_path: Path) -> None:
-    file = Journal(LazyDisk(), tmp_path, 0, {})
+    file = new_journal(LazyDisk(), tmp_path, 0, {})
     file.close()
     file.close()
 
 
 def test_names_of_journals() -> None:
-    assert journal_number(journal_name(12)) == 12
-    assert journal_number("12.journal") is None
+    salt = bytes.fromhex("00f1e2d3c4b5a697")
+    assert journal_name(12, salt) == "00000000000000000012-00f1e2d3c4b5a697.journal"
+    assert journal_number(journal_name(12, salt)) == journal_number(journal_name(12, None)) == 12
+    assert journal_salt(journal_name(12, salt)) == salt
+    assert journal_salt(journal_name(12, None)) is None
+    assert [journal_number(name) for name in ("12.journal", journal_name(12, b"short"))] == [None, None]

@@ -117,7 +117,7 @@ def test_the_journal_knows_it_too(left: Path, log: Any) -> None:
     assert log("verify", left).code == 0
     shutil.rmtree(left / folder_name(3))
     said = log("verify", left)
-    assert said.code == 3 and f"{0:020d}.journal: " in said.out
+    assert said.code == 3 and f"/{0:020d}-" in said.out and ".journal: " in said.out
     shutil.copytree(before / folder_name(3), left / folder_name(3))
     assert log("verify", left).code == 0
 

@@ -17,7 +17,9 @@ from log_helpers import (
     TraceDisk,
     append,
     entry,
+    fixed_salt,
     kafka_python_batches,
+    name_of,
     offset,
     offsets_in,
 )
@@ -33,8 +35,8 @@ from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.records import decode
 
 FIRST_SEGMENT = "00000000000000000000.log"
-FIRST_JOURNAL = "00000000000000000000.journal"
-SECOND_JOURNAL = "00000000000000000001.journal"
+FIRST_JOURNAL = name_of(0)
+SECOND_JOURNAL = name_of(1)
 STORED = ErrorCode.NONE
 FAILED = Appended(ErrorCode.KAFKA_STORAGE_ERROR, -1)
 
@@ -44,7 +46,7 @@ def stored(base_offset: int, durability: str = "synced") -> Appended:
 
 
 def opened(root: Path, partitions: int = 5, disk: Disk | None = None, **options: Any) -> OffsetsLog:
-    log = OffsetsLog(root, partitions, disk=disk or LazyDisk(), **options)
+    log = OffsetsLog(root, partitions, disk=disk or LazyDisk(), **options, new_salt=fixed_salt)
     log.open()
     return log
 

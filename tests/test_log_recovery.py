@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from log_helpers import LazyDisk, TraceDisk, append, entry, offset, offsets_in
+from log_helpers import SALT, LazyDisk, TraceDisk, append, entry, fixed_salt, name_of, new_journal, offset, offsets_in
 from structlog.testing import capture_logs
 
 from callboard.runtime.errors import StartError
@@ -19,17 +19,18 @@ from callboard.runtime.log import journal, recovery
 from callboard.runtime.log.batch import encode_batch
 from callboard.runtime.log.disk import Disk, read_file
 from callboard.runtime.log.encoder import RecordEncoder
-from callboard.runtime.log.journal import Journal, SyncPolicy, encode_frame
+from callboard.runtime.log.journal import SyncPolicy
+from callboard.runtime.log.journal_frames import FRAME_HEAD_BYTES, encode_frame
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.threads import Inline
 
 FIRST_SEGMENT = "00000000000000000000.log"
-FIRST_JOURNAL = "00000000000000000000.journal"
-SECOND_JOURNAL = "00000000000000000001.journal"
+FIRST_JOURNAL = name_of(0)
+SECOND_JOURNAL = name_of(1)
 
 
 def opened(root: Path, partitions: int = 5, disk: Disk | None = None, **options: Any) -> OffsetsLog:
-    log = OffsetsLog(root, partitions, disk=disk or LazyDisk(), **options)
+    log = OffsetsLog(root, partitions, disk=disk or LazyDisk(), **options, new_salt=fixed_salt)
     log.open()
     return log
 
@@ -93,7 +94,7 @@ def test_a_torn_frame_is_left_out_and_told(tmp_path: Path) -> None:
     root = killed(tmp_path)
     path = root / "journal" / FIRST_JOURNAL
     data = path.read_bytes()
-    end = journal.measure(data).good_bytes
+    end = journal.measure(data, SALT).good_bytes
     path.write_bytes(data[: end - 3].ljust(len(data), b"\0"))
     for partition in (0, 1):
         shutil.rmtree(root / f"__consumer_offsets-{partition}")
@@ -139,7 +140,7 @@ def test_a_journal_of_more_partitions_is_refused(tmp_path: Path) -> None:
     root = killed(tmp_path)
     for partition in (0, 1):
         shutil.rmtree(root / f"__consumer_offsets-{partition}")
-    with pytest.raises(StartError, match="found a batch of partition 1, expected 0 to 0"):
+    with pytest.raises(StartError, match=r"1 offsets and 0 transactions partitions, expected 5 and 0, by .*"):
         opened(root, 1)
 
 
@@ -148,10 +149,10 @@ def test_a_bad_end_with_a_later_journal_is_told_where_something_is_missing(tmp_p
     """A refused round may lie there, taken back and not yet synced. The next file says how far the partitions were."""
     root = killed(tmp_path)
     path = root / "journal" / FIRST_JOURNAL
-    later = journal.Journal(LazyDisk(), path.parent, 1, {0: 4, 1: 4})
+    later = new_journal(LazyDisk(), path.parent, 1, {0: 4, 1: 4})
     later.close()
     data = bytearray(path.read_bytes())
-    extent = journal.measure(bytes(data))
+    extent = journal.measure(bytes(data), SALT)
     data[extent.good_bytes - 1] ^= 1
     path.write_bytes(data)
     if not has_partition:
@@ -161,7 +162,7 @@ def test_a_bad_end_with_a_later_journal_is_told_where_something_is_missing(tmp_p
     assert offsets_in(log, 1) == ([0, 1, 2, 3] if has_partition else [0, 1, 2])
     told = [(damage.path, damage.lost) for damage in log.quarantined()]
     assert told == ([] if has_partition else [(later.path, "3 to 3")])
-    start = extent.rounds[-1][0] - 8
+    start = extent.rounds[-1][0] - FRAME_HEAD_BYTES
     kept = path.with_name(f"{path.name}.torn-{start}")
     assert kept.read_bytes() == data[start : extent.good_bytes].rstrip(b"\0")
     log.close()
@@ -179,7 +180,7 @@ def test_what_was_not_synced_is_lost_from_the_end_of_each_partition(tmp_path: Pa
     live.close()
     path = root / "journal" / FIRST_JOURNAL
     data = path.read_bytes()
-    extent = journal.measure(data)
+    extent = journal.measure(data, SALT)
     start, end = extent.rounds[2]
     holed = data[:start] + bytes(end - start) + data[end:]
     path.write_bytes(holed)
@@ -192,8 +193,8 @@ def test_what_was_not_synced_is_lost_from_the_end_of_each_partition(tmp_path: Pa
     assert (offsets_in(log, 0), offsets_in(log, 1)) == ([0, 1, 2, 3, 4, 5], [0, 1]), "one file has everything"
     (told,) = [line for line in lines if "not synced" in line["event"]]
     assert (told["sync"], told["rounds"], told["batches"]) == (sync, 3, 3)
-    kept = path.with_name(f"{path.name}.torn-{start - 8}").read_bytes()
-    assert kept == holed[start - 8 : extent.good_bytes]
+    kept = path.with_name(f"{path.name}.torn-{start - FRAME_HEAD_BYTES}").read_bytes()
+    assert kept == holed[start - FRAME_HEAD_BYTES : extent.good_bytes]
     assert segment(root, 1).with_name(f"{FIRST_SEGMENT}.torn-2").read_bytes() == bytes(size) + file[3 * size :]
     assert append(log, [entry(1, 99)])[0].base_offset == 2
     log.close()
@@ -213,7 +214,8 @@ def journal_of(root: Path, *files: Sequence[int]) -> None:
     """Journal files as they lie behind a partition's file that has failed: batches of partition 0, by base offset."""
     (root / "journal").mkdir(parents=True)
     for number, offsets in enumerate(files):
-        file = Journal(Disk(), root / "journal", number, {0: offsets[0]} if number and offsets[0] else {})
+        starts = {0: offsets[0]} if number and offsets[0] else {}
+        file = new_journal(Disk(), root / "journal", number, starts)
         for base in offsets:
             file.write(encode_frame([(0, encode_batch(base, 1, 1, [RecordEncoder().frame(offset("g", base), 0)]))]))
         file.sync()

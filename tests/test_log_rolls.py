@@ -6,14 +6,14 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from log_helpers import PATIENCE_S, LazyDisk, TraceDisk, append, entry, offsets_in
+from log_helpers import PATIENCE_S, LazyDisk, TraceDisk, append, entry, fixed_salt, name_of, offsets_in
 
 from callboard.actors.ports import Appended
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.threads import Inline
 
 FOLDER = "__consumer_offsets-0"
-FIRST_JOURNAL = "00000000000000000000.journal"
+FIRST_JOURNAL = name_of(0)
 
 
 def segments(root: Path) -> list[int]:
@@ -22,7 +22,7 @@ def segments(root: Path) -> list[int]:
 
 
 def aged(root: Path, times_ms: Sequence[int], segment_ms: int) -> list[int]:
-    log = OffsetsLog(root, 1, segment_ms=segment_ms, disk=LazyDisk(), threads=Inline())
+    log = OffsetsLog(root, 1, segment_ms=segment_ms, disk=LazyDisk(), threads=Inline(), new_salt=fixed_salt)
     log.open()
     for number, time_ms in enumerate(times_ms):
         append(log, [entry(0, number)], time_ms)
@@ -66,7 +66,7 @@ class HangingDisk(TraceDisk):
 def test_commits_go_on_while_a_segment_is_rolled(tmp_path: Path) -> None:
     """Its sync hangs, and the rounds behind it are answered all the same."""
     disk = HangingDisk()
-    log = OffsetsLog(tmp_path, 1, segment_bytes=200, disk=disk)
+    log = OffsetsLog(tmp_path, 1, segment_bytes=200, disk=disk, new_salt=fixed_salt)
     log.open()
     answers: list[Sequence[Appended]] = []
     for number in range(5):
@@ -83,7 +83,7 @@ def test_commits_go_on_while_a_segment_is_rolled(tmp_path: Path) -> None:
 
 def test_no_file_of_a_partition_is_touched_in_the_logs_thread(tmp_path: Path) -> None:
     disk = WhoseDisk()
-    log = OffsetsLog(tmp_path, 1, segment_bytes=200, checkpoint_bytes=500, disk=disk)
+    log = OffsetsLog(tmp_path, 1, segment_bytes=200, checkpoint_bytes=500, disk=disk, new_salt=fixed_salt)
     log.open()
     for number in range(30):
         append(log, [entry(0, number)])

@@ -21,7 +21,8 @@ from callboard.actors.records import OffsetRecord
 from callboard.runtime.errors import StartError
 from callboard.runtime.log import journal
 from callboard.runtime.log.batch import read_batches
-from callboard.runtime.log.journal import measure, read_rounds
+from callboard.runtime.log.journal import journal_salt, measure, read_rounds
+from callboard.runtime.log.journal_frames import FRAME_HEAD_BYTES
 from callboard.runtime.log.offsets_log import OffsetsLog
 
 PARTITIONS = 2
@@ -108,11 +109,11 @@ def find_stretches(root: Path) -> dict[str, list[tuple[int, int, list[Place]]]]:
         ]
     for path in sorted(root.glob("journal/*.journal")):
         data = path.read_bytes()
-        extent = measure(data)
+        extent = measure(data, journal_salt(path.name))
         rounds = zip(extent.rounds, read_rounds(data, extent), strict=True)
         found[str(path.relative_to(root))] = [
-            (start - 8, end, [place for number, batch in batches for place in places(number, bytes(batch))])
-            for (start, end), batches in rounds
+            (position - FRAME_HEAD_BYTES, end, [place for each in batches for place in places(each[0], bytes(each[1]))])
+            for (position, end), batches in rounds
         ]
     return found
 

@@ -34,8 +34,8 @@ from .transaction_records import decode_batch, decode_transactions
 TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 
-Salvage = Callable[[int, Iterator[bytes]], None]
-"""Takes a partition's number and good batches of it that are about to be cut."""
+Salvage = Callable[[int, Tail, Iterator[tuple[int, bytes]]], None]
+"""Takes a partition's number, where its segment is cut, and the good batches behind that with their positions."""
 
 Decode = Callable[[Batch], Iterator[tuple[int, int, Record]]]
 
@@ -307,7 +307,7 @@ class Partition:
         """Cut the torn end. What was there is kept beside, and what is good of it where it will be laid in from."""
         fd, size = self._open_fd(), tail.good_bytes
         if salvage is not None and tail.salvaged:
-            salvage(self.number, (read_at(self._disk, fd, length, at) for at, length in tail.salvaged))
+            salvage(self.number, tail, ((at, read_at(self._disk, fd, length, at)) for at, length in tail.salvaged))
         end = self._disk.size(fd)
         kept = put_aside(self._disk, path, size, end, tail.end_offset)
         self._disk.truncate(fd, size)

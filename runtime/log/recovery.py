@@ -44,6 +44,7 @@ from .partitions import Partitions
 from .quarantine import DAMAGED, free_name, put_aside
 from .segment import segment_name
 from .strangers import look_round
+from .tail import Tail
 from .threads import Threads
 
 CRC_BYTES = 4
@@ -165,11 +166,6 @@ class Recovery:
                 file.kept = None
 
     @property
-    def _is_journal_damaged(self) -> bool:
-        """Whether it may have held more than was found. A torn end is none: such a round was not answered."""
-        return any(file.extent.damaged or (file.extent.is_used and file.extent.starts is None) for file in self._files)
-
-    @property
     def _is_kept(self) -> bool:
         """Whether all that was measured may stay in memory."""
         return sum(file.size for file in self._files) <= KEPT_BYTES
@@ -188,28 +184,23 @@ class Recovery:
 
     # Good batches that lie where a partition file is cut -------------------------------------------------------------
 
-    def _salvage(self, number: int, batches: Iterator[bytes]) -> None:
+    def _salvage(self, number: int, tail: Tail, batches: Iterator[tuple[int, bytes]]) -> None:
         """Put those that the journal has lost into a journal file of their own, durably.
 
-        A journal without damage has lost nothing: then a good batch that is not in it lies in the value of a record,
-        where a client has put it, and became visible because the page with the outer batch's head is missing. A journal
-        that was not synced has lost nothing that anybody was promised, but what came behind must not be there.
+        As far as the journal says what lies in the file, it has lost nothing. A good batch that is found there, and is
+        none of the journal's, lies in the value of a record, where a client has put it, and came to light because the
+        page with the head of the outer batch is missing.
+
+        A batch that was not synced is none that anybody was promised, but what came behind must not be there.
         """
-        known = {_identity(piece.batch) for file in self._files for of, piece in _pieces(file) if of == number}
-        lost = [batch for batch in batches if _identity(memoryview(batch)) not in known]
+        pieces = [piece for file in self._files for of, piece in _pieces(file) if of == number]
+        known = {_identity(piece.batch) for piece in pieces}
+        known_bytes = _known_bytes(tail, pieces)
+        lost = [batch for at, batch in batches if at >= known_bytes and _identity(memoryview(batch)) not in known]
         if not lost:
             return
         if self._files and self._files[-1].extent.late:
             self._late_batches += len(lost)
-            return
-        if not self._is_journal_damaged:
-            log.warning(
-                "batches that the journal does not know are cut with the bytes around them",
-                partition=self._partitions[number].folder.name,
-                batches=len(lost),
-                reason="they lie in the value of a record, or the end of the journal was cut off",
-                kept="in a file with .torn- in its name",
-            )
             return
         if self._salvaged is None:
             header = FileHeader(self._zone, "always", self._partitions.counts)
@@ -375,6 +366,20 @@ class Recovery:
 def _identity(batch: memoryview) -> bytes:
     """All of a batch that a checksum covers, and that: its base offset may be what is damaged. As a hash, for many."""
     return blake2b(batch[CRC_FROM - CRC_BYTES :], digest_size=16).digest()
+
+
+def _known_bytes(tail: Tail, pieces: Iterable[_Piece]) -> int:
+    """Up to where the journal says what lies in a segment behind its flaw: its batches, one after the other."""
+    if tail.go_on_at is not None:
+        return 0  # where the first of them begins is not known
+    position, offset = tail.good_bytes, tail.end_offset
+    for piece in sorted(pieces, key=lambda piece: piece.first):
+        if piece.first > offset:
+            break
+        if piece.first == offset:
+            position += len(piece.batch)
+            offset = piece.last + 1
+    return position
 
 
 def refuse_removed(disk: Disk, root: Path, partitions: Partitions) -> None:

@@ -29,13 +29,18 @@ METADATA_CHARS_MAX = 120
 MEMBER_BYTES_MAX = 200
 LARGE_SHARE = 0.02
 LARGE_CHARS = 2000
+HOSTILE_SHARE = 0.15
 
 
 class Entries:
-    """``offsets`` and ``transactions``: how many partitions of each topic there are; those of the first come first."""
+    """``offsets`` and ``transactions``: how many partitions of each topic there are; those of the first come first.
 
-    def __init__(self, random: Random, offsets: int, transactions: int) -> None:
+    ``hostile`` gives bytes that look like the log's own.
+    """
+
+    def __init__(self, random: Random, offsets: int, transactions: int, hostile: Callable[[], bytes]) -> None:
         self._random = random
+        self._hostile = hostile
         self._offsets = offsets
         self._partitions = offsets + transactions
         self._numbers = count(1)
@@ -55,6 +60,8 @@ class Entries:
             return tuple(self._pending(group, producer) for _ in range(size))
         if roll < 0.25:
             return (MarkerRecord(self._random.randrange(PRODUCERS), 0, self._random.random() < 0.7),)
+        if roll < 0.25 + HOSTILE_SHARE:
+            return (self._group_of(group, self._hostile()),)
         return tuple(self._random.choice(self._kinds)(group) for _ in range(size))
 
     def _value(self) -> OffsetValue:
@@ -74,7 +81,10 @@ class Entries:
     def _group(self, group: str) -> Record:
         if self._is_tombstone():
             return GroupRecord(group, None)
-        member = MemberValue("m", None, "c", "h", 1, 1, b"s", bytes(self._random.randrange(MEMBER_BYTES_MAX)))
+        return self._group_of(group, bytes(self._random.randrange(MEMBER_BYTES_MAX)))
+
+    def _group_of(self, group: str, assignment: bytes) -> Record:
+        member = MemberValue("m", None, "c", "h", 1, 1, b"s", assignment)
         return GroupRecord(group, GroupValue("consumer", next(self._numbers), "range", "m", 5, (member,)))
 
     def _transaction(self, name: str) -> Record:

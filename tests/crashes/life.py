@@ -20,12 +20,14 @@ from callboard.actors.ports import Appended, Entry
 from callboard.runtime.faulty_disk import FaultyDisk, PowerLoss
 from callboard.runtime.log import journal
 from callboard.runtime.log.journal import SyncPolicy
+from callboard.runtime.log.journal_frames import SALT_BYTES
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.partition import TRANSACTIONS_TOPIC, folder_name
 from callboard.runtime.log.threads import Inline
 
 from .compacting import Compaction, read_plain_names
 from .entries import Entries
+from .hostile import Hostile
 from .model import Found, PartitionModel, Sent, Wrong
 from .trouble import Trouble
 
@@ -81,8 +83,10 @@ class Run:
     def __init__(self, seed: int) -> None:
         self.story: list[str] = []
         self._random = Random(seed)
+        self._salts = Random(seed)  # of its own: they depend on how often a log is opened, and on nothing else
         self.plan = plan = Plan.chosen(self._random)
-        self._entries = Entries(self._random, plan.offsets, plan.transactions)
+        self._hostile = Hostile(self._random, ROOT / journal.FOLDER)
+        self._entries = Entries(self._random, plan.offsets, plan.transactions, self._hostile_bytes)
         self._models = [PartitionModel(number) for number in range(plan.offsets + plan.transactions)]
         self._folders = [ROOT / folder_name(number) for number in range(plan.offsets)]
         self._folders += [ROOT / folder_name(number, TRANSACTIONS_TOPIC) for number in range(plan.transactions)]
@@ -147,6 +151,7 @@ class Run:
             disk=disk,
             clock=lambda: self._now_s,
             threads=threads,
+            new_salt=lambda: self._salts.randbytes(SALT_BYTES),
         )
         with dead_when_off(disk):
             log.open()
@@ -173,6 +178,10 @@ class Run:
         self._log.append(entries, self._timestamp_ms, lambda outcomes: self._done(sent, outcomes))
         for _ in range(self._random.choice((0, 1, 2, 10))):
             self._threads.step()
+
+    def _hostile_bytes(self) -> bytes:
+        ends = [self._log.end_offset(model.number) for model in self._models]
+        return self._hostile.payload(self._disk, ends)
 
     def _sent(self, entry: Entry) -> tuple[PartitionModel, Sent]:
         model = self._models[entry.partition]

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from callboard.runtime.faulty_disk import FaultyDisk
-from callboard.runtime.log import checkpoint, journal, partition, recovery, writer
+from callboard.runtime.log import checkpoint, journal, journal_frames, partition, recovery, writer
 from callboard.runtime.log.compaction import garbage, publish
 from callboard.runtime.log.crc import crc32c
 from callboard.runtime.log.journal import Journal
+from callboard.runtime.log.journal_frames import TaggedFrames
 from callboard.runtime.log.partition import Partition
 from callboard.runtime.log.recovery import Recovery
 from callboard.runtime.log.tail import Tail
@@ -98,12 +99,27 @@ def torn_tails_stay(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_torn_frame_is_believed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(journal, "crc32c", lambda data: crc32c(data[:4]))
+    patch.setattr(journal_frames, "crc32c", lambda data: crc32c(data[:4]))
+
+
+def frames_have_no_tag(patch: pytest.MonkeyPatch) -> None:
+    """As in format 2: the checksum of a frame covers its content alone."""
+    patch.setattr(TaggedFrames, "_tag", lambda self, position, length, crc: bytes(8))
+
+
+def the_tag_leaves_out_the_position(patch: pytest.MonkeyPatch) -> None:
+    tag = TaggedFrames._tag
+    patch.setattr(TaggedFrames, "_tag", lambda self, position, length, crc: tag(self, 0, length, crc))
+
+
+def what_lies_in_a_record_is_salvaged(patch: pytest.MonkeyPatch) -> None:
+    """A good batch behind a flaw in a segment counts, whatever the journal says of the bytes there."""
+    patch.setattr(recovery, "_known_bytes", lambda tail, pieces: 0)
 
 
 def what_was_not_synced_may_have_holes(patch: pytest.MonkeyPatch) -> None:
     """A policy that syncs later than it answers is recovered as if it were damage that good rounds lie behind."""
-    patch.setattr(recovery, "measure", lambda data, is_newest: journal.measure(data))
+    patch.setattr(recovery, "measure", lambda data, salt, is_newest: journal.measure(data, salt))
 
 
 def the_start_trusts_what_it_finds(patch: pytest.MonkeyPatch) -> None:
@@ -182,3 +198,10 @@ MUTATIONS: dict[str, Plant] = {
     "published names are not synced before the old files go": forgotten("sync_folder", "publish"),
     "old files go before the new ones are there": old_files_go_first,
 }
+
+MUTATIONS_WITH_HOSTILE_BYTES: dict[str, Plant] = {
+    "frames have no tag": frames_have_no_tag,
+    "the tag leaves out the position": the_tag_leaves_out_the_position,
+    "what lies in a record is salvaged": what_lies_in_a_record_is_salvaged,
+}
+"""What only shows where bytes of a client look like the log's own, see ``test_hostile``."""

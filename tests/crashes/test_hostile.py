@@ -1,0 +1,130 @@
+"""Power cuts under a log whose clients send bytes that look like the log's own: none of them becomes a record.
+
+The power goes while a round is written or synced. Its pages, and those of the partition files that are not synced yet,
+reach the disk in any order: the page with the head of a frame or a batch may be missing, while those with a client's
+bytes are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+import pytest
+from structlog.testing import capture_logs
+
+from callboard.actors.ports import Appended, Entry
+from callboard.actors.records import GroupRecord, GroupValue, MemberValue, OffsetRecord, Record
+from callboard.runtime.faulty_disk import FaultyDisk, PowerLoss
+from callboard.runtime.log import journal
+from callboard.runtime.log.journal_frames import SALT_BYTES
+from callboard.runtime.log.offsets_log import OffsetsLog
+from callboard.runtime.log.threads import Inline
+
+from .hostile import FORGED, Hostile
+from .mutations import MUTATIONS_WITH_HOSTILE_BYTES
+
+ROOT = Path("/data")
+SEEDS = range(300)
+PARTITIONS = 2
+ROUNDS_MAX = 8
+IMAGES = 6  # outcomes of one power cut
+STEP_BYTES = 4096
+LAY_IN_S, CHECKPOINT_S = 0.3, 70.0
+
+
+class HostileRun:
+    """One log until its power goes, by a seed; ``check`` judges the outcomes."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)
+        self._disk = FaultyDisk(seed, sector_bytes=self._random.choice((16, 64, 512)))
+        self._disk.make_folder(ROOT)
+        self._disk.sync_folder(ROOT.parent)
+        self._hostile = Hostile(self._random, ROOT / journal.FOLDER)
+        self._now_s = 0.0
+        self._threads = Inline()
+        self._log = self._opened(self._disk)
+        self._sent: dict[int, list[Record]] = {number: [] for number in range(PARTITIONS)}
+        self._answered: dict[int, list[Record]] = {number: [] for number in range(PARTITIONS)}
+
+    def _opened(self, disk: FaultyDisk) -> OffsetsLog:
+        log = OffsetsLog(
+            ROOT,
+            PARTITIONS,
+            disk=disk,
+            clock=lambda: self._now_s,
+            threads=Inline(),
+            new_salt=lambda: self._random.randbytes(SALT_BYTES),
+        )
+        log.open()
+        return log
+
+    def run(self) -> None:
+        for _ in range(self._random.randint(1, ROUNDS_MAX)):
+            self._append()
+            if self._random.random() < 0.3:
+                self._now_s += self._random.choice((LAY_IN_S, LAY_IN_S, CHECKPOINT_S))
+        self._disk.crash_at(self._random.randint(1, 3))
+        try:
+            while True:
+                self._append()
+                self._now_s += LAY_IN_S
+        except PowerLoss:
+            pass
+
+    def check(self) -> None:
+        for image in range(IMAGES):
+            found = self._disk.crash()
+            log = self._opened(found)
+            assert log.quarantined() == [], f"image {image}: a power cut is no damage"
+            for number in range(PARTITIONS):
+                records = [record for _, _, record in log.read(number)]
+                forged = [each for each in records if isinstance(each, OffsetRecord) and each.group_id == FORGED]
+                assert forged == [], f"image {image}: a client made a record of partition {number}"
+                assert records[: len(self._answered[number])] == self._answered[number], f"image {image}"
+                assert records == self._sent[number][: len(records)], f"image {image}"
+
+    def _append(self) -> None:
+        entries = [self._entry(number) for number in range(PARTITIONS) if number == 0 or self._random.random() < 0.5]
+        for entry in entries:
+            self._sent[entry.partition] += entry.records
+
+        def done(outcomes: Sequence[Appended]) -> None:
+            if not self._disk.is_off:
+                for entry in entries:
+                    self._answered[entry.partition] += entry.records
+
+        self._log.append(entries, 1, done)
+        if self._disk.is_off:
+            raise PowerLoss
+
+    def _entry(self, partition: int) -> Entry:
+        ends = [self._log.end_offset(number) for number in range(PARTITIONS)]
+        payload = b"".join(self._hostile.payload(self._disk, ends) for _ in range(self._random.randint(1, 3)))
+        member = MemberValue("m", None, "c", "h", 1, 1, b"s", payload)
+        return Entry(partition, (GroupRecord("g", GroupValue("consumer", 1, "range", "m", 5, (member,))),))
+
+
+def failure(seed: int) -> str | None:
+    """What went wrong in a run; None when all is well."""
+    with capture_logs(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(journal, "ZEROS", bytes(STEP_BYTES))
+        run = HostileRun(seed)
+        run.run()
+        try:
+            run.check()
+        except AssertionError as error:
+            return f"seed {seed}: {error}"
+    return None
+
+
+def test_power_cut_with_hostile_payloads_makes_no_record_of_them() -> None:
+    assert [told for seed in SEEDS if (told := failure(seed))] == []
+
+
+@pytest.mark.parametrize("name", MUTATIONS_WITH_HOSTILE_BYTES)
+def test_power_cut_with_hostile_payloads_finds_a_planted_mistake(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    MUTATIONS_WITH_HOSTILE_BYTES[name](monkeypatch)
+    assert any(failure(seed) for seed in SEEDS)

@@ -1,0 +1,191 @@
+"""A data folder of format 2, as version aad3093 left it at a ``kill -9``: it opens, loses nothing, is upgraded once.
+
+``folders/format-2`` holds the folder, and what its clients were told: the commits that were acknowledged and the last
+that were sent, members with their assignments, and three transactions (one committed, one aborted, one open).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tarfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from log_helpers import LazyDisk
+from peers.server import TEST_SETTINGS, ServerProcess
+from peers.wire import Wire
+from structlog.testing import capture_logs
+from test_crash import FETCH_VERSION, Report, wrong_commits, wrong_members
+
+from callboard.actors.records import Record
+from callboard.runtime.errors import StartError
+from callboard.runtime.exchange import export
+from callboard.runtime.faulty_disk import FaultyDisk, PowerLoss
+from callboard.runtime.log.disk import Disk, read_file, write_all
+from callboard.runtime.log.folder import FORMAT, INFO_NAME, DataFolder, parse_info
+from callboard.runtime.log.journal import journal_names, journal_salt
+from callboard.runtime.log.offsets_log import OffsetsLog
+from callboard.runtime.log.threads import Inline
+
+KEPT = Path(__file__).parent / "folders" / "format-2"
+ROOT = Path("/data")
+NEVER_EXPIRES: Mapping[str, object] = {
+    **TEST_SETTINGS,
+    "offsets_retention_minutes": 2_000_000_000,
+    "transactional_id_expiration_ms": 2_000_000_000,
+}
+Content = dict[int, list[tuple[int, int, Record]]]
+
+
+def unpack(folder: Path) -> Path:
+    """The data folder of format 2."""
+    with tarfile.open(KEPT / "folder.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "data"
+
+
+def told() -> dict[str, Any]:
+    report: dict[str, Any] = json.loads((KEPT / "acknowledged.json").read_text())
+    return report
+
+
+def report_of(kept: dict[str, Any]) -> Report:
+    return Report(
+        {(group, partition): (sent, acknowledged) for group, partition, sent, acknowledged in kept["commits"]},
+        [tuple(member) for member in kept["members"]],
+        [],
+    )
+
+
+def committed_in_transactions(server: ServerProcess, groups: list[str]) -> dict[str, int]:
+    with Wire(server.host, server.port) as wire:
+        asked = [{"group_id": group, "topics": None} for group in groups]
+        answer = wire.ask("offset_fetch", FETCH_VERSION, groups=asked, require_stable=False)
+    return {
+        group["group_id"]: part["committed_offset"]
+        for group in answer["groups"]
+        for topic in group["topics"]
+        for part in topic["partitions"]
+        if part["committed_offset"] >= 0
+    }
+
+
+def test_start_on_a_killed_folder_of_format_2_finds_all_and_upgrades_it_once(tmp_path: Path) -> None:
+    data, kept = unpack(tmp_path), told()
+    report = report_of(kept)
+    assert len(report.commits) == 30 and len(report.members) == 5
+    with ServerProcess(tmp_path, settings=NEVER_EXPIRES) as server:
+        for expected_upgrades in (1, 0):  # the second start is on what the new version left at a kill
+            assert wrong_commits(server, report) == {}
+            assert wrong_members(server, report) == []
+            assert committed_in_transactions(server, ["paid", "unpaid", "waiting"]) == {"paid": 77}
+            assert server.log().count("data folder taken over") == 1
+            assert json.loads((data / INFO_NAME).read_text())["format"] == FORMAT == 3
+            names = journal_names(name.name for name in (data / "journal").iterdir())
+            assert names and all(journal_salt(name) is not None for name in names)
+            if expected_upgrades:
+                server.kill()
+                server.start()
+
+
+def test_export_of_a_killed_folder_of_format_2_has_all_and_changes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, report = unpack(tmp_path), report_of(told())
+    before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file()}
+    with pytest.raises(SystemExit) as ended:
+        export.main(["--data", str(data)])
+    assert not ended.value.code
+    lines = [line.split(",") for line in capsys.readouterr().out.splitlines()[1:]]
+    found = {(group, int(partition)): int(offset) for group, _, partition, offset, *_ in lines}
+    for key, (sent, acknowledged) in report.commits.items():
+        assert acknowledged <= found[key] <= sent
+    assert {path: path.read_bytes() for path in data.rglob("*") if path.is_file()} == before
+
+
+def opened(disk: Disk, root: Path) -> tuple[DataFolder, OffsetsLog]:
+    folder = DataFolder(root, disk=disk)
+    log = OffsetsLog(
+        root,
+        folder.offsets_partitions,
+        transactions_partitions=folder.transactions_partitions,
+        disk=disk,
+        threads=Inline(),
+        new_salt=lambda: bytes(8),
+    )
+    try:
+        log.open()
+    except BaseException:
+        folder.close()
+        raise
+    return folder, log
+
+
+def content(disk: Disk, root: Path) -> Content:
+    """All records, by partition."""
+    folder, log = opened(disk, root)
+    found = {
+        number: list(log.read(number)) for number in range(folder.offsets_partitions + folder.transactions_partitions)
+    }
+    assert log.quarantined() == []
+    log.halt()
+    folder.close()
+    return found
+
+
+def on_faulty_disk(data: Path, seed: int) -> FaultyDisk:
+    """The folder on a disk that may lose power, all of it durable."""
+    disk = FaultyDisk(seed)
+    for path in sorted(data.rglob("*")):
+        target = ROOT / path.relative_to(data)
+        disk.make_folder(target if path.is_dir() else target.parent)
+        if path.is_file():
+            fd = disk.open(target, os.O_RDWR | os.O_CREAT)
+            write_all(disk, fd, path.read_bytes(), 0)
+            disk.sync(fd)
+            disk.close(fd)
+        disk.sync_folder(target.parent)
+    disk.sync_folder(ROOT.parent)
+    return disk
+
+
+def crashed_upgrades(data: Path) -> Iterator[FaultyDisk]:
+    """What a start leaves that loses its power at its first change, its second, and so on, until it is done."""
+    for change in range(1, 10_000):
+        disk = on_faulty_disk(data, change)
+        disk.crash_at(change)
+        try:
+            _, log = opened(disk, ROOT)
+        except PowerLoss:
+            yield disk.crash()
+            continue
+        log.halt()
+        yield disk.crash()
+        return
+
+
+def test_upgrade_that_loses_power_anywhere_loses_nothing_and_goes_on(tmp_path: Path) -> None:
+    data = unpack(tmp_path)
+    with capture_logs():
+        expected = content(LazyDisk(), unpack(tmp_path / "copy"))
+        assert sum(map(len, expected.values())) > 1000
+        formats = set()
+        for disk in crashed_upgrades(data):
+            info = parse_info(ROOT / INFO_NAME, read_file(disk, ROOT / INFO_NAME))
+            formats.add(info.format)
+            salts = [journal_salt(name) for name in journal_names(disk.names(ROOT / "journal"))]
+            assert info.format == FORMAT or not any(salts), "the version before would misread these"
+            assert content(disk, ROOT) == expected
+    assert formats == {2, 3}
+
+
+def test_folder_of_a_newer_format_is_refused(tmp_path: Path) -> None:
+    """The same rule refused format 3 in the version before."""
+    data = unpack(tmp_path)
+    info = json.loads((data / INFO_NAME).read_text())
+    (data / INFO_NAME).write_text(json.dumps({**info, "format": FORMAT + 1}))
+    with pytest.raises(StartError, match=f"found format {FORMAT + 1}, expected at most {FORMAT}; a newer version"):
+        DataFolder(data)
