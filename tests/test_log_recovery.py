@@ -19,7 +19,7 @@ from callboard.runtime.log import journal, recovery
 from callboard.runtime.log.batch import encode_batch
 from callboard.runtime.log.disk import Disk, read_file
 from callboard.runtime.log.encoder import RecordEncoder
-from callboard.runtime.log.journal import SyncPolicy
+from callboard.runtime.log.journal import PartitionCounts, SyncPolicy
 from callboard.runtime.log.journal_frames import FRAME_HEAD_BYTES, encode_frame
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.threads import Inline
@@ -142,6 +142,57 @@ def test_a_journal_of_more_partitions_is_refused(tmp_path: Path) -> None:
         shutil.rmtree(root / f"__consumer_offsets-{partition}")
     with pytest.raises(StartError, match=r"1 offsets and 0 transactions partitions, expected 5 and 0, by .*"):
         opened(root, 1)
+
+
+@pytest.mark.parametrize(("offsets", "transactions"), [(6, 0), (4, 0), (5, 1)])
+def test_start_with_other_partition_counts_than_the_journal_is_refused_and_changes_nothing(
+    tmp_path: Path, offsets: int, transactions: int
+) -> None:
+    root = killed(tmp_path)
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    log = OffsetsLog(root, offsets, transactions_partitions=transactions, disk=LazyDisk())
+    with pytest.raises(StartError) as refused:
+        log.open()
+    for told in (
+        f"{root}/callboard.json: says {offsets} offsets and {transactions} transactions partitions",
+        f"expected 5 and 0, by {root}/journal/{FIRST_JOURNAL}",
+        f"callboard log repair --partitions N --transaction-partitions M {root}",
+    ):
+        assert told in str(refused.value)
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
+
+
+def test_start_with_other_partition_counts_in_one_of_two_journal_files_is_refused(tmp_path: Path) -> None:
+    root = killed(tmp_path)
+    later = new_journal(LazyDisk(), root / "journal", 1, {}, counts=PartitionCounts(5, 1))
+    later.close()
+    with pytest.raises(StartError, match=f"expected 5 and 1, by {later.path}"):
+        opened(root)
+
+
+def test_start_with_a_damaged_first_frame_uses_the_rounds_behind_it(tmp_path: Path) -> None:
+    """It costs itself: the salt stands in the file's name."""
+    root = killed(tmp_path)
+    path = root / "journal" / FIRST_JOURNAL
+    data = bytearray(path.read_bytes())
+    data[:24] = bytes(24)
+    path.write_bytes(data)
+    for partition in (0, 1):
+        shutil.rmtree(root / f"__consumer_offsets-{partition}")
+    with capture_logs():
+        log = opened(root)
+    assert (offsets_in(log, 0), offsets_in(log, 1)) == ([0, 1, 2, 3], [0, 1, 2, 3])
+    log.close()
+
+
+def test_start_with_a_journal_file_whose_name_lost_its_salt_is_refused(tmp_path: Path) -> None:
+    root = killed(tmp_path)
+    path = root / "journal" / FIRST_JOURNAL
+    path.rename(path.with_name(f"{0:020d}.journal"))
+    with pytest.raises(StartError, match="without the salt in its name, expected .*-<16 hex digits>.journal"):
+        opened(root)
+    path.with_name(f"{0:020d}.journal").rename(path)
+    opened(root).close()
 
 
 @pytest.mark.parametrize("has_partition", [True, False])

@@ -242,3 +242,71 @@ def test_what_cannot_be_read_is_named_and_is_not_damage(tmp_path: Path, short: b
     path.write_bytes(b"".join(BATCHES))
     with pytest.raises(OSError, match=rf"{path}: .* at byte \d+"):
         list(survey(_BadDisk(250, short), path, chunk_bytes=200))
+
+
+# Batches of a client --------------------------------------------------------------------------------------------------
+
+FORGED = b"forged"
+
+
+def forged(offset: int, count: int = 1) -> bytes:
+    return encode_batch(offset, 1, 1, [frame_record(0, delta, b"k", FORGED) for delta in range(count)])
+
+
+def is_forged(piece: Batch | Damage) -> bool:
+    return isinstance(piece, Batch) and any(value == FORGED for *_, value in piece.records())
+
+
+def found_in(tmp_path: Path, data: bytes, next_base: int | None = None) -> list[Batch | Damage]:
+    path = tmp_path / "s.log"
+    path.write_bytes(data)
+    return list(survey(Disk(), path, 0, next_base))
+
+
+INNER = {
+    "the offset of the outer batch": forged(4),
+    "the offset that follows": forged(5),
+    "several": forged(4) + forged(5) + forged(6),
+    "several from the offset that follows on": forged(5) + forged(6),
+    "more offsets than the outer batch has": forged(5, 40),
+    "a later offset": forged(9),
+}
+
+
+@pytest.mark.parametrize("inner", INNER.values(), ids=INNER)
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("is_last", [False, True])
+def test_batch_within_a_record_of_a_damaged_batch_whose_length_is_intact_is_no_batch(
+    tmp_path: Path, inner: bytes, count: int, is_last: bool
+) -> None:
+    """Whichever other byte of the outer batch is wrong; what lies behind it counts."""
+    before, outer = b"".join(BATCHES[:2]), batch(4, count, inner)
+    after = b"" if is_last else batch(4 + count) + batch(5 + count, 3)
+    unchecked = {*range(16)} if is_last else {*range(8, 12)}  # by a checksum; the neighbours tell, if there are any
+    for at in {*range(len(outer))} - unchecked:
+        hit = bytearray(before + outer + after)
+        hit[len(before) + at] ^= 0x11
+        found = found_in(tmp_path, bytes(hit))
+        assert not any(map(is_forged, found))
+        offsets = [piece.base_offset for piece in found if isinstance(piece, Batch)]
+        assert [offset for offset in offsets if offset != 4] == ([0, 1] if is_last else [0, 1, 4 + count, 5 + count])
+
+
+@pytest.mark.parametrize("inner", INNER.values(), ids=INNER)
+@pytest.mark.parametrize("count", [1, 2])
+def test_batch_within_a_record_of_a_batch_without_its_head_is_no_batch(
+    tmp_path: Path, inner: bytes, count: int
+) -> None:
+    """Its first page is missing; so nothing says how long it was."""
+    before, outer = b"".join(BATCHES[:2]), batch(4, count, inner)
+    after = b"".join(batch(offset) for offset in range(4 + count, 20 + count))
+    lost = outer.index(inner)
+    found = found_in(tmp_path, before + bytes(lost) + outer[lost:] + after)
+    assert not any(map(is_forged, found))
+    assert [piece.base_offset for piece in found if isinstance(piece, Batch)] == [0, 1, *range(4 + count, 20 + count)]
+
+
+def test_good_batches_between_two_damaged_ones_count(tmp_path: Path) -> None:
+    """Though nothing says how long the damaged ones were."""
+    lost = [bytes(len(each)) if number in (1, 4) else each for number, each in enumerate(BATCHES)]
+    assert good(pieces(tmp_path, b"".join(lost))) == [ALL[0], ALL[2], ALL[3], ALL[5]]

@@ -19,6 +19,7 @@ from .errors import DamagedBatch
 
 WINDOW_BYTES = 4 * 1024 * 1024  # what is searched at once, in memory
 BATCH_BYTES_MAX = 64 * 1024 * 1024  # a larger one is not looked for: no server is set to take such
+RECORD_BYTES_MAX = 2 * 1024 * 1024  # no record is larger, unless message_max_bytes is set to more
 EFFORT = 64  # bytes that may be read and checked for each that is searched: a second or two for 100 MB
 EFFORT_MIN_BYTES = 1024 * 1024 * 1024  # for a short search, which takes no time anyway
 CANDIDATE_BYTES = 4096  # what a candidate costs at least: about as much time as the checksum of so many bytes
@@ -94,8 +95,21 @@ def find_good_batch(file: OpenFile, start: int, expected: int, next_base: int | 
     Its offsets are ``expected`` or more, and below ``next_base``. One that jumps further than the bytes before it could
     have held offsets counts only when a good batch or the end of the file follows: the bytes of a client may look like
     a batch, too.
+
+    A batch in a record of the damaged batch is passed over, as far as offsets tell. What is damaged was a batch or
+    more, before and behind the good ones, so offsets are missing in both places; and good batches that go on to the end
+    of the file, or behind any record, are right.
     """
     return _Search(file, start, expected, next_base).run()
+
+
+class _Chain(NamedTuple):
+    """Good batches side by side: where they lie, the first one's base offset and the offset that follows the last."""
+
+    position: int
+    end: int
+    first_offset: int
+    next_offset: int
 
 
 class _Search:
@@ -107,12 +121,55 @@ class _Search:
         self._effort = max(EFFORT_MIN_BYTES, EFFORT * (file.end - start))
 
     def run(self) -> int | None:
+        chains = self._chains()
+        if not chains:
+            return None
+        anchor = next((chain for chain in chains if chain.end == self._file.end), None)
+        found = anchor or max(chains, key=lambda chain: chain.end - chain.position)
+        for chain in reversed(chains[: chains.index(found)]):
+            if self._expected < chain.first_offset and chain.next_offset < found.first_offset:
+                found = chain
+        return found.position
+
+    def _chains(self) -> list[_Chain]:
+        """What may lie in a record of the damaged batch, and the first that cannot."""
+        chains: list[_Chain] = []
+        position = self._start
+        try:
+            while position < self._file.end and (found := self._first(position)) is not None:
+                chains.append(self._chain(found))
+                position = chains[-1].end
+        except SearchGivenUp:
+            if not chains:
+                raise
+        return chains
+
+    def _chain(self, position: int) -> _Chain:
+        """The good batches from ``position`` on; as if to the end of the file if they go on behind any record."""
+        file, limit, at = self._file, self._start + RECORD_BYTES_MAX, position
+        first_offset = next_offset = -1
+        while (head := file.head(at)) is not None and head.base_offset >= next_offset:
+            batch = file.batch(at, head.size)
+            if batch is None:
+                break
+            first_offset = batch.base_offset if at == position else first_offset
+            at, next_offset = at + batch.size, batch.last_offset + 1
+            if at >= limit:
+                return _Chain(position, file.end, first_offset, next_offset)
+        return _Chain(position, at, first_offset, next_offset)
+
+    def _first(self, start: int) -> int | None:
+        """Where at or after ``start`` the first batch begins that may be the log's."""
         file = self._file
-        for window_at in range(self._start, file.end, WINDOW_BYTES):
+        for window_at in range(start, file.end, WINDOW_BYTES):
             window = file.read(min(WINDOW_BYTES + HEADER_BYTES, file.end - window_at), window_at)
             for match in _HEAD.finditer(window):
                 at = match.start() - _MAGIC_AT
-                if at < WINDOW_BYTES and at + HEADER_BYTES <= len(window) and self._is_next(window_at + at, window, at):
+                if (
+                    0 <= at < WINDOW_BYTES
+                    and at + HEADER_BYTES <= len(window)
+                    and self._is_next(window_at + at, window, at)
+                ):
                     return window_at + at
         return None
 

@@ -5,9 +5,9 @@ costs the records that lie in it, and not those behind it.
 
 How it goes on behind a damaged batch:
 
-* The damaged batch may say rightly how long it is and how many offsets it holds. If a good batch begins there, with
-  just the offset that follows, that is the place.
-* Otherwise a good batch is looked for byte by byte (``search``).
+* The damaged batch may say rightly how long it is. If a good batch begins there, or the file ends, that is the place.
+* Otherwise, when its length is damaged, a good batch is looked for byte by byte (``search``). A client may have put a
+  good batch into a record; what contradicts the offsets round it is passed over.
 
 What a checksum does not cover is judged by the neighbours. Offsets must go up. A batch whose offsets jump is held back
 until the next one is seen: a log that was compacted goes on above the jump, a damaged base offset does not.
@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from .batch import HEADER_BYTES, Batch, read_batch, read_size
+from .batch import HEADER_BYTES, PREFIX_BYTES, Batch, read_batch, read_size
 from .disk import Disk
 from .errors import Damage, DamagedBatch
 from .search import OpenFile, SearchGivenUp, find_good_batch
@@ -225,15 +225,21 @@ class _Pieces:
         return _Bad(start, self.position - start, reason, is_certain)
 
     def _follower(self) -> int | None:
-        """Where the bad batch itself says that the next one begins, if a good one does."""
-        bad = self._file.head(self.position)
-        if bad is None or bad.base_offset != self._order.expected:
+        """Where the bad batch itself says that it ends, if a good one begins there, or the file ends.
+
+        Then nobody looks within it: the bytes of a client may look like a batch, too.
+        """
+        size = read_size(memoryview(self._file.read(min(PREFIX_BYTES, self.end - self.position), self.position)), 0)
+        if size is None or not HEADER_BYTES <= size <= self.end - self.position:
             return None
-        position = self.position + bad.size
-        head = self._file.head(position)
-        if head is None or head.base_offset != bad.last_offset + 1 or self._file.batch(position, head.size) is None:
+        position = self.position + size
+        if position == self.end:
+            return position
+        head, order = self._file.head(position), self._order
+        if head is None or head.base_offset <= order.expected:
             return None
-        return position
+        is_beyond = order.next_base is not None and head.last_offset >= order.next_base
+        return None if is_beyond or self._file.batch(position, head.size) is None else position
 
 
 class _Runs:
