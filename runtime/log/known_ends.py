@@ -35,7 +35,7 @@ def known_ends(disk: Disk, root: Path, info: FolderInfo) -> dict[str, KnownEnd]:
 
     Ask before the partitions are looked at: a server that runs meanwhile only adds to them.
     """
-    ends = {name: KnownEnd(end.end_offset, root / NOTE) for name, end in read_note(disk, root).items()}
+    ends = {name: KnownEnd(end.end_offset, root / NOTE) for name, end in read_note(disk, root).ends.items()}
     for number, known in _by_journal(disk, root / JOURNAL).items():
         own = number - info.offsets_partitions
         ends[folder_name(number) if own < 0 else folder_name(own, TRANSACTIONS_TOPIC)] = known

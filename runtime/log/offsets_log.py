@@ -18,7 +18,9 @@ from pathlib import Path
 from ...actors.ports import Entry
 from ...actors.records import Record
 from ..errors import StartError
+from .clean_stop import NAME as NOTE
 from .clean_stop import read_note, remove_note
+from .counts import refuse_other_counts
 from .disk import Disk
 from .errors import Damage
 from .journal import SyncPolicy
@@ -76,7 +78,7 @@ class OffsetsLog:
         """Recover what is there and make ready for rounds. Blocks. StartError when that is not possible."""
         try:
             self._disk.make_folder(self._folder)
-            self._partitions.expect(read_note(self._disk, self._folder))
+            self._read_note()
             refuse_removed(self._disk, self._folder, self._partitions)
             self._work.begin_journal(Recovery(self._disk, self._folder, self._partitions, self._threads).run())
             remove_note(self._disk, self._folder)  # the journal knows as much now; a start that failed has it still
@@ -90,6 +92,12 @@ class OffsetsLog:
             raise
         self._end_offsets[:] = [partition.end_offset for partition in self._partitions]
         self._is_open = self._was_opened = True
+
+    def _read_note(self) -> None:
+        note = read_note(self._disk, self._folder)
+        if note.counts is not None:
+            refuse_other_counts(self._folder, self._partitions.counts, self._folder / NOTE, note.counts)
+        self._partitions.expect(note.ends)
 
     def _give_up(self) -> None:
         self._partitions.close()
