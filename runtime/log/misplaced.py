@@ -36,29 +36,32 @@ class MisplacedError(StartError):
 
 
 class Misplaced(NamedTuple):
-    """``name``: a group or transactional id. ``number``: the partition it lies in, in ``path``; ``right``: its own."""
+    """``name``: a group or transactional id. ``number``: the partition it lies in, in ``path``; ``right``: its own.
+
+    ``partitions``: how many the topic has.
+    """
 
     path: Path
     topic: str
     name: str
     number: int
     right: int
-    count: int
+    partitions: int
 
     def __str__(self) -> str:
         what = "group" if self.topic == TOPIC else "transactional id"
         return (
             f"{self.path}: found {what} {self.name!r} in {self.topic}-{self.number}, expected it in"
-            f" {self.topic}-{self.right} of {self.count}"
+            f" {self.topic}-{self.right} of {self.partitions}"
         )
 
 
-def find_misplaced(names: Iterable[str], path: Path, topic: str, number: int, count: int) -> Misplaced | None:
+def find_misplaced(names: Iterable[str], path: Path, topic: str, number: int, partitions: int) -> Misplaced | None:
     """The first of some names in partition ``number`` that belongs to another one."""
     for name in names:
-        right = offsets_partition(name, count)
+        right = offsets_partition(name, partitions)
         if right != number:
-            return Misplaced(path, topic, name, number, right, count)
+            return Misplaced(path, topic, name, number, right, partitions)
     return None
 
 
@@ -83,7 +86,7 @@ def check_counts(disk: Disk, root: Path, counts: Counts) -> None:
         is_witnessed = True
     if not is_witnessed:
         for misplaced in all_misplaced(disk, root, counts):
-            raise MisplacedError(advised(disk, root, misplaced, counts))
+            raise MisplacedError(f"{misplaced}; {advice(root, counts, *inferred_counts(disk, root))}")
 
 
 def witnesses(disk: Disk, root: Path) -> Iterator[tuple[Path, Counts]]:
@@ -162,18 +165,14 @@ def _names_in_batch(data: bytes, is_offsets: bool) -> Iterator[str]:
 # What to do about it -------------------------------------------------------------------------------------------------
 
 
-def advised(disk: Disk, root: Path, misplaced: Misplaced, counts: Counts) -> str:
-    """What was found, with what to do; the number that fits, where there is one."""
-    fitting = inferred_counts(disk, root)
-    offsets, transactions = fitting
-    known = ", ".join(
-        f"{topic} has {count}" for topic, count in zip((TOPIC, TRANSACTIONS_TOPIC), fitting, strict=True) if count
-    )
-    by_names = f" (by the names in the folder {known})" if known else ""
+def advice(root: Path, counts: Counts, offsets: int | None = None, transactions: int | None = None) -> str:
+    """What to do about misplaced names. ``offsets`` and ``transactions``: the numbers that fit, if known."""
+    fitting = [f"{topic} {count}" for topic, count in ((TOPIC, offsets), (TRANSACTIONS_TOPIC, transactions)) if count]
+    fits = f"; by the names in the folder it is {' and '.join(fitting)}" if fitting else ""
     command = repair_command(root, offsets, transactions or (counts.transactions if offsets else None))
     return (
-        f"{misplaced}, by {counts} in callboard.json{by_names}; put back the callboard.json that belongs to this"
-        f" folder, or write a new one with {command}; if the folder of a partition was moved, move it back"
+        f"callboard.json says {counts}{fits}: put back the callboard.json that belongs to this folder, or write a new"
+        f" one with {command}; if the folder of a partition was moved or came from elsewhere, put back the right one"
     )
 
 

@@ -20,7 +20,7 @@ from ...actors.records import Record
 from ..errors import StartError
 from .clean_stop import NAME as NOTE
 from .clean_stop import read_note, remove_note
-from .counts import refuse_other_counts
+from .counts import Counts, refuse_other_counts
 from .disk import Disk
 from .errors import Damage
 from .journal import SyncPolicy
@@ -125,6 +125,11 @@ class OffsetsLog:
         """
         read = partial(self._partitions.read, partition)
         return self._work.call_settled(read) if self._is_open else read()
+
+    @property
+    def counts(self) -> Counts:
+        """How many partitions both topics have."""
+        return self._partitions.counts
 
     def partitions_with_data(self) -> list[int]:
         """The offsets partitions that hold, or are about to hold, at least one record."""

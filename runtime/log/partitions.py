@@ -71,7 +71,8 @@ class Partitions(list[Partition]):
         """What the next such note is to say, when all is durable."""
         damaged = {damage.path.parent for damage in self.quarantine.damages()}
         ends = ((partition, partition.last_segment()) for partition in self if partition.folder not in damaged)
-        return Note({partition.folder.name: end for partition, end in ends if end is not None}, self.counts)
+        counts = self.counts if self.counts.transactions else None  # a server's log always has partitions for both
+        return Note({partition.folder.name: end for partition, end in ends if end is not None}, counts)
 
     def gather(self, batches: Iterable[tuple[int, bytes]]) -> None:
         """Keep a round's batches until ``lay_in``."""

@@ -28,6 +28,7 @@ from ..log.compaction.swap import Settings, compact, wall_clock_ms
 from ..log.disk import Disk, file_size, read_at
 from ..log.errors import Damage, DamagedBatch, UnsupportedCompression
 from ..log.manifest import LogFile, log_files, manifest_folder, manifest_name, segments_folder
+from ..log.misplaced import Misplaced, find_misplaced
 from ..log.newest import load_partition
 from ..log.partition import TOPIC
 from ..log.segment import segment_name
@@ -45,7 +46,7 @@ State = Mapping[str, object]
 class Checked(NamedTuple):
     """What was found. ``differences``: sentences that name a group and two ways of reading that disagree about it.
 
-    ``is_short``: something at its ends is gone.
+    ``is_short``: something at its ends is gone. ``misplaced``: what lies here and belongs to another partition.
     """
 
     partition: LogPartition
@@ -56,10 +57,11 @@ class Checked(NamedTuple):
     keys: int  # groups or transactional ids
     differences: tuple[str, ...]
     is_short: bool = False
+    misplaced: Misplaced | None = None
 
     @property
     def is_well(self) -> bool:
-        return not self.troubles and not self.differences
+        return not (self.troubles or self.differences or self.misplaced)
 
 
 class Replay:
@@ -114,7 +116,13 @@ def verify(partition: LogPartition, scratch: Path, disk: Disk) -> Checked:
     state = replay.state()
     size = sum(file_size(disk, file.path) for file in log_files(disk, picture.folder).files)
     differences = () if troubles else tuple(_compare(picture, disk, state, torn))
-    return Checked(partition, records, size, tuple(troubles), torn, len(state), differences, bool(lost))
+    found = tuple(troubles), torn, len(state), differences, bool(lost)
+    return Checked(partition, records, size, *found, _misplaced(partition, state))
+
+
+def _misplaced(partition: LogPartition, state: State) -> Misplaced | None:
+    topic, number, folder, _, partitions = partition
+    return find_misplaced(state, folder, topic, number, partitions) if partitions else None
 
 
 def _as_it_lies(trouble: Damage | Unreadable, partition: LogPartition, picture: LogPartition) -> Damage | Unreadable:
