@@ -16,11 +16,13 @@ from test_cli import PROGRAM, run
 
 from callboard.actors.javahash import offsets_partition
 from callboard.actors.ports import Entry
+from callboard.runtime import loading
 from callboard.runtime import node as node_module
 from callboard.runtime.errors import StartError
 from callboard.runtime.log.checksum import with_checksum
 from callboard.runtime.log.clean_stop import NAME as NOTE
-from callboard.runtime.log.clean_stop import NO_NOTE, Counts, Note, leave_note, read_note
+from callboard.runtime.log.clean_stop import NO_NOTE, Note, leave_note, read_note
+from callboard.runtime.log.counts import Counts
 from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.folder import FORMAT, INFO_NAME, DataFolder, parse_info
 from callboard.runtime.log.misplaced import MisplacedError, fitting_count
@@ -271,7 +273,7 @@ def moved(root: Path) -> str:
 
 def test_serve_stops_when_it_loads_a_group_in_a_wrong_partition(tmp_path: Path) -> None:
     expected = moved(tmp_path / "data")
-    assert sum(path.stat().st_size for path in tmp_path.rglob("*.log")) > node_module.AT_ONCE_BYTES
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*.log")) > loading.AT_ONCE_BYTES
     done = run("serve", "--listen", "127.0.0.1:0", folder=tmp_path, program=PROGRAM)
     assert done.returncode == 3
     assert "callboard: stopped, after its log had failed: " in done.stderr and expected in done.stderr
@@ -325,9 +327,13 @@ def test_repair_for_numbers_that_do_not_fit_is_refused(data: Path) -> None:
         options = ("--partitions", numbers[0], "--transaction-partitions", numbers[1])
         with pytest.raises(StartError, match=COMMAND.format(data)):
             log_command("repair", data, *options, "--yes")
-    for options in (("--partitions", 7, "--transaction-partitions", 5, "--partition", 1), ("--partitions", 7)):
+    bad: list[tuple[object, ...]] = [
+        ("--partitions", 7, "--transaction-partitions", 5, "--partition", 1),
+        ("--partitions", 7),
+    ]
+    for bad_options in bad:
         with pytest.raises(StartError, match="expected --partitions and --transaction-partitions"):
-            log_command("repair", data, *options)
+            log_command("repair", data, *bad_options)
     with DataFolder(written(data / "other", "stopped")), pytest.raises(StartError, match="in use by process"):
         log_command("repair", data / "other", "--partitions", 7, "--transaction-partitions", 5)
     shutil.rmtree(data / "other")

@@ -259,7 +259,8 @@ def repair_log(
                 print(trouble)
             if yes:
                 kept = repair.mend(mend, disk)
-                print(f"{mend.file.path}: mended; as it was it is kept in {kept}")
+                before = "the file was missing" if kept is None else f"as it was it is kept in {kept}"
+                print(f"{mend.file.path}: mended; {before}")
     for damage in lost:
         print(f"{damage}: {GONE}")
     if mends and not yes:

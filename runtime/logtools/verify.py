@@ -32,7 +32,7 @@ from ..log.misplaced import Misplaced, find_misplaced
 from ..log.newest import load_partition
 from ..log.partition import TOPIC
 from ..log.segment import segment_name
-from .walk import Found, LogPartition, Unreadable, batches, is_torn_tail, lost_ends, walk
+from .walk import Found, LogPartition, Unreadable, batches, gone, is_torn_tail, lost_ends, walk, walk_files
 
 CENTURY_MS = 100 * 365 * 24 * 60 * 60 * 1000
 """So far ahead all tombstones have had their time."""
@@ -103,9 +103,9 @@ def verify(partition: LogPartition, scratch: Path, disk: Disk) -> Checked:
     picture = LogPartition(partition.topic, partition.number, scratch / partition.folder.name)
     _take_picture(disk, partition.folder, picture.folder)
     replay, torn, records = Replay(), None, 0
-    lost = tuple(lost_ends(partition, disk))
-    troubles: list[Damage | Unreadable] = [*lost]
-    for piece in walk(picture, disk):
+    is_short = any(lost_ends(partition, disk))
+    troubles: list[Damage | Unreadable] = [*gone(partition, disk)]
+    for piece in walk_files(picture, disk):
         if isinstance(piece, Found):
             replay.take(piece.record)
             records += 1
@@ -114,9 +114,10 @@ def verify(partition: LogPartition, scratch: Path, disk: Disk) -> Checked:
         else:
             troubles.append(_as_it_lies(piece, partition, picture))
     state = replay.state()
-    size = sum(file_size(disk, file.path) for file in log_files(disk, picture.folder).files)
+    files = (file.path for file in log_files(disk, picture.folder).files)
+    size = sum(file_size(disk, path) for path in files if disk.kind(path) == "file")
     differences = () if troubles else tuple(_compare(picture, disk, state, torn))
-    found = tuple(troubles), torn, len(state), differences, bool(lost)
+    found = tuple(troubles), torn, len(state), differences, is_short
     return Checked(partition, records, size, *found, _misplaced(partition, state))
 
 

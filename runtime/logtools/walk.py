@@ -21,6 +21,7 @@ from ..log.journal import FOLDER as JOURNAL
 from ..log.known_ends import KnownEnd, known_ends, missing_ends
 from ..log.manifest import LogFile, log_files
 from ..log.misplaced import inferred_counts
+from ..log.missing import missing_files
 from ..log.partition import PARTITION_FOLDER, TOPIC, TRANSACTIONS_TOPIC
 from ..log.survey import survey
 from ..log.transaction_records import decode_record, decode_transaction
@@ -114,13 +115,24 @@ def _info(data: Path, disk: Disk) -> FolderInfo | None:
 
 
 def walk(partition: LogPartition, disk: Disk) -> Iterator[Found | Damage | Unreadable]:
-    """Everything in a partition, oldest first. OSError that names the file where the disk fails."""
+    """Everything in a partition, oldest first, and then what is gone. OSError names the file where the disk fails."""
+    yield from walk_files(partition, disk)
+    yield from gone(partition, disk)
+
+
+def walk_files(partition: LogPartition, disk: Disk) -> Iterator[Found | Damage | Unreadable]:
+    """Everything in the files that are there. OSError."""
     decode = decoder(partition)
     for file, piece in batches(partition, disk):
         if isinstance(piece, Damage):
             yield piece
         else:
             yield from _records(partition, file, piece, decode)
+
+
+def gone(partition: LogPartition, disk: Disk) -> Iterator[Damage]:
+    """What is gone of a partition by its manifest, and at its ends, or all of it."""
+    yield from missing_files(disk, partition.folder)[1]
     yield from lost_ends(partition, disk)
 
 
@@ -136,11 +148,13 @@ def decoder(partition: LogPartition) -> Decode:
 
 
 def batches(partition: LogPartition, disk: Disk) -> Iterator[tuple[LogFile, Batch | Damage]]:
-    """The good batches of all files, and the damage between them, each with its file."""
-    files = log_files(disk, partition.folder).files
+    """The good batches of all files, and the damage between them, each with its file. Files that are gone: ``gone``."""
+    (manifest, files), missing = missing_files(disk, partition.folder)
     next_bases = [*(file.base for file in files[1:]), None]
+    skipped = {damage.path for damage in missing if disk.kind(damage.path) != "file"}
     for file, next_base in zip(files, next_bases, strict=False):  # there may be no file yet
-        for piece in survey(disk, file.path, file.base, next_base):
+        end = min(next_base or 0, manifest.clean_end) if file.is_clean else next_base
+        for piece in survey(disk, file.path, file.base, end) if file.path not in skipped else ():
             yield file, piece
 
 
