@@ -21,7 +21,7 @@ from callboard.runtime.log import reading
 from callboard.runtime.log.compaction.job import Job, run
 from callboard.runtime.log.compaction.swap import Settings, compact
 from callboard.runtime.log.disk import Disk
-from callboard.runtime.log.errors import Damage
+from callboard.runtime.log.errors import Damage, DamagedBatch
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.manifest import log_files, newest_manifest
 from callboard.runtime.log.missing import MissingFiles, missing_files
@@ -198,6 +198,19 @@ def test_repair_puts_a_file_without_records_in_the_place_of_a_missing_one(root: 
     assert log_command("verify", root) == 0
 
 
+@pytest.mark.parametrize("at", [1, -2])
+def test_compaction_of_a_log_with_a_hole_between_plain_segments_is_refused(root: Path, at: int) -> None:
+    """The second plain segment, and the last that is closed, whose end only the open one tells."""
+    opened(root).close()
+    base = plain_bases(root)[at]
+    (folder_of(root) / segment_name(base)).unlink()
+    with pytest.raises(DamagedBatch, match=f"it ends at offset {base}, the next segment begins at"):
+        compact(LazyDisk(), folder_of(root), ALWAYS)
+    assert log_command("verify", root) == 3
+    assert log_command("repair", root, "--yes") == 0
+    assert compact(LazyDisk(), folder_of(root), ALWAYS) is not None
+
+
 def test_file_that_is_put_back_ends_the_damage(root: Path) -> None:
     kept = shutil.copytree(folder_of(root), root.with_name("kept"))
     opened(root).close()
@@ -230,7 +243,7 @@ def test_empty_file_that_a_person_made_leaves_a_hole_that_is_named(root: Path) -
 @on_a_loop
 async def test_server_on_a_log_with_a_missing_segment_serves_the_rest_and_counts_the_damage(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"offsets_topic_segment_bytes": 400, "log_cleaner_enable": False}
-    async with open_door(tmp_path, settings) as door:
+    async with open_door(tmp_path, None, **settings) as door:
         client = await door.connect()
         for number in range(24):
             assert await client.ask("offset_commit", 9, **committing("g0", offset=number))

@@ -199,7 +199,8 @@ class _Run:
         runs = Runs(self._disk, lambda: self._new(f"{next(numbers):020d}-{self._suffix}.spill"))
         memory = Memory(SeenKeys(runs, self._settings.keys_bytes_max), self._plan.outcomes)
         try:
-            spill = clean_files(self._disk, self._plan.files, spill_fd, memory, self._settings.rules, self._progress)
+            rules, end = self._settings.rules, self._plan.end
+            spill = clean_files(self._disk, self._plan.files, spill_fd, memory, rules, self._progress, end)
         finally:
             runs.remove()
         return spill, bool(memory.committed)
