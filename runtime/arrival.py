@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..actors.base import ActorRef
@@ -11,6 +12,7 @@ from ..actors.records import TransactionValue
 from ..actors.transaction_messages import TransactionsLoaded
 from .load_pieces import Asleep, Awake, Ends, Ids, Job, Piece, Report
 from .loading import newest_producer_id, open_transactions
+from .log.misplaced import MisplacedError, advice
 from .logs import get_logger
 
 if TYPE_CHECKING:
@@ -22,12 +24,16 @@ log = get_logger("callboard.runtime")
 
 
 class Arrival:
-    """Takes the pieces of all partitions, on the loop of the node; then ``finish``."""
+    """Takes the pieces of all partitions, on the loop of the node; then ``finish``.
+
+    MisplacedError for a partition with a group or transactional id that belongs to another one.
+    """
 
     def __init__(self, directory: Directory, topics: TopicCatalogue, offsets_log: OffsetsLog, clock: Clock) -> None:
         self.is_over = False
         self.records = 0
         self.seconds = 0.0
+        self.failure = ""  # a group lies where it does not belong: what was not loaded before is not served
         self._directory = directory
         self._topics = topics
         self._log = offsets_log
@@ -55,6 +61,11 @@ class Arrival:
                 self._take_report(job, piece)
 
     def _take_report(self, job: Job, report: Report) -> None:
+        if report.misplaced:
+            root = Path(job.folder).parent
+            self.failure = f"{report.misplaced}; {advice(root, self._log.counts)}"
+            log.error("the log is not served", reason=self.failure)
+            raise MisplacedError(self.failure)
         self.records += report.records
         self._tell(job, report)
         for damage in report.damages:

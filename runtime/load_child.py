@@ -17,7 +17,7 @@ import signal
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -25,8 +25,10 @@ from .errors import StartError
 from .load_pieces import LENGTH, Asleep, Awake, Ends, Ids, Job, Piece, Report
 from .log.disk import Disk
 from .log.errors import UnsupportedCompression
+from .log.misplaced import find_misplaced
 from .log.newest import load_partition
 from .log.newest_transactions import load_transactions_partition
+from .log.partition import PARTITION_FOLDER
 
 PIECE = 2000  # groups; to unpickle so many takes a millisecond
 
@@ -44,6 +46,10 @@ def run(job: Job, disk: Disk | None = None) -> Iterator[Piece]:
 
 def _groups(job: Job, disk: Disk | None) -> Iterator[Piece]:
     loaded = load_partition(Path(job.folder), disk, fast=None if job.fast else False)
+    misplaced = _misplaced(job, chain(loaded.asleep, loaded.awake, loaded.quarantined))
+    if misplaced:
+        yield Report(misplaced=misplaced)
+        return
     yield from map(Ends, _pieces(loaded.ends))
     yield from map(Asleep, _pieces(loaded.asleep))
     yield from map(Awake, _pieces(loaded.awake))
@@ -53,8 +59,22 @@ def _groups(job: Job, disk: Disk | None) -> Iterator[Piece]:
 
 def _transactions(job: Job, disk: Disk | None) -> Iterator[Piece]:
     loaded = load_transactions_partition(Path(job.folder), disk)
+    misplaced = _misplaced(job, loaded.values)
+    if misplaced:
+        yield Report(misplaced=misplaced)
+        return
     yield from map(Ids, _pieces(loaded.values))
     yield Report(loaded.records, loaded.unknown_keys, {}, tuple(loaded.damages), tuple(loaded.troubles))
+
+
+def _misplaced(job: Job, names: Iterable[str]) -> str:
+    """Which name belongs to another partition, in words; empty if none does."""
+    path = Path(job.folder)
+    match = PARTITION_FOLDER.fullmatch(path.name)
+    if not job.topic_partitions or match is None:
+        return ""
+    misplaced = find_misplaced(names, path, match[1], int(match[2]), job.topic_partitions)
+    return "" if misplaced is None else str(misplaced)
 
 
 def _pieces(whole: dict[Key, Value]) -> Iterator[dict[Key, Value]]:

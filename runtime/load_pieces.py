@@ -18,13 +18,17 @@ LENGTH = struct.Struct(">I")
 
 
 class Job(NamedTuple):
-    """A partition to load. ``fast``: with numpy if it is there, whose import pays from some size on."""
+    """A partition to load. ``fast``: with numpy if it is there, whose import pays from some size on.
+
+    ``topic_partitions``: how many its topic has; 0 if it is not known, then names are not checked.
+    """
 
     partition: int
     folder: str
     is_transactions: bool
     log_bytes: int
     fast: bool = False
+    topic_partitions: int = 0
 
 
 class Asleep(NamedTuple):
@@ -52,7 +56,10 @@ class Ids(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The job is done. ``failure``: why it could not be; then nothing of it was found."""
+    """The job is done. ``failure``: why it could not be; then nothing of it was found.
+
+    ``misplaced``: a group or transactional id that belongs to another partition; then nothing of it is handed over.
+    """
 
     records: int = 0
     unknown_keys: int = 0
@@ -60,6 +67,7 @@ class Report(NamedTuple):
     damages: tuple[Damage, ...] = ()
     troubles: tuple[str, ...] = ()
     failure: str = ""
+    misplaced: str = ""
 
 
 Piece = Asleep | Awake | Ends | Ids | Report

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..actors.offsets import GroupData
 from ..actors.records import (
@@ -30,7 +31,11 @@ from .errors import StartError
 from .load_pieces import LENGTH, Job, Piece, Report, unpack
 from .log.disk import Disk, file_size
 from .log.manifest import log_files
+from .log.partition import TRANSACTIONS_TOPIC, folder_name
 from .logs import get_logger
+
+if TYPE_CHECKING:
+    from .log.offsets_log import OffsetsLog
 
 AT_ONCE_BYTES = 4 * 1024 * 1024
 """A log up to this size is read before the server listens: that takes less time than to start a process."""
@@ -65,12 +70,26 @@ class Loading:
                 self._open.setdefault(record.producer_id, set()).add(record.group_id)
 
 
-def make_job(partition: int, folder: Path, is_transactions: bool, disk: Disk) -> Job:
+def make_job(partition: int, folder: Path, is_transactions: bool, disk: Disk, topic_partitions: int = 0) -> Job:
     """A partition to load, with its size. What is wrong with its folder the job will say."""
     size = 0
     with suppress(OSError, StartError):
         size = sum(file_size(disk, file.path) for file in log_files(disk, folder).files)
-    return Job(partition, str(folder), is_transactions, size)
+    return Job(partition, str(folder), is_transactions, size, topic_partitions=topic_partitions)
+
+
+def make_jobs(root: Path, offsets_log: OffsetsLog, disk: Disk) -> list[Job]:
+    """The partitions of an open log that hold something, those of transactions first."""
+    first, counts = offsets_log.first_transactions_partition, offsets_log.counts
+    transactions = [
+        make_job(number, root / folder_name(number - first, TRANSACTIONS_TOPIC), True, disk, counts.transactions)
+        for number in offsets_log.transactions_with_data()
+    ]
+    groups = [
+        make_job(number, root / folder_name(number), False, disk, counts.offsets)
+        for number in offsets_log.partitions_with_data()
+    ]
+    return [*transactions, *groups]
 
 
 def load_at_once(jobs: Iterable[Job], take: Take, disk: Disk | None = None) -> None:

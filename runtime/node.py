@@ -36,11 +36,10 @@ from .kafka.connection import Connection
 from .kafka.idle import IdleWatch
 from .kafka.topics.catalogue import TopicCatalogue
 from .load_pieces import Job, Report
-from .loading import AT_ONCE_BYTES, load_at_once, load_beside, make_job
+from .loading import AT_ONCE_BYTES, load_at_once, load_beside, make_jobs
 from .log.folder import DataFolder, random_cluster_id
 from .log.journal import random_salt
 from .log.offsets_log import OffsetsLog
-from .log.partition import TRANSACTIONS_TOPIC, folder_name
 from .logs import get_logger
 from .surround import Around, Origin
 from .system import System
@@ -114,7 +113,7 @@ class Node:
         self._advertise(listening_socket)
         try:
             offsets_log, folder = self._open_data()
-            jobs = self._jobs(offsets_log)
+            jobs = make_jobs(self.options.data, offsets_log, self.around.disk)
             self._start_actors(offsets_log, folder)
             self._arrival = Arrival(self.groups, self.topics, offsets_log, self.clock)
             is_large = sum(job.log_bytes for job in jobs) > AT_ONCE_BYTES
@@ -130,8 +129,7 @@ class Node:
             self._give_up()
             raise
         self._idle_watch.start()
-        self._start_cleaner()
-        self._loading = self._start_task(self._load_beside(jobs) if loads_beside else _nothing())
+        self._loading = self._start_task(self._load_beside(jobs) if loads_beside else self._start_cleaner())
         self._start_task(self._sync_topics())
 
     def _give_up(self) -> None:
@@ -271,7 +269,8 @@ class Node:
         if self._log is None:
             return ""
         stats = self._log.stats()
-        return "; ".join((stats.failure, *stats.failures.values())).strip("; ")
+        loading = self._arrival.failure if hasattr(self, "_arrival") else ""
+        return "; ".join(filter(None, (loading, stats.failure, *stats.failures.values())))
 
     async def _settle(self) -> None:
         """See every request that came in to its end: decided, durable, answered.
@@ -410,7 +409,8 @@ class Node:
         """Whether there may be other processes, and they find the files."""
         return self.around.has_children and self.around.disk.is_real
 
-    def _start_cleaner(self) -> None:
+    async def _start_cleaner(self) -> None:
+        """When everything is loaded, and so known to lie where it belongs."""
         if self._has_others and self.settings.log_cleaner_enable:
             from .cleaner import Cleaner
 
@@ -460,21 +460,12 @@ class Node:
         await asyncio.wait({self._loading})
         return self._arrival
 
-    def _jobs(self, offsets_log: OffsetsLog) -> list[Job]:
-        root, first, disk = self.options.data, offsets_log.first_transactions_partition, self.around.disk
-        groups = [
-            make_job(number, root / folder_name(number), False, disk) for number in offsets_log.partitions_with_data()
-        ]
-        transactions = [
-            make_job(number, root / folder_name(number - first, TRANSACTIONS_TOPIC), True, disk)
-            for number in offsets_log.transactions_with_data()
-        ]
-        return [*transactions, *groups]
-
     async def _load_beside(self, jobs: list[Job]) -> None:
         try:
             await (self.around.load or load_beside)(jobs, self._arrival.take)
         except Exception as error:
+            if self._arrival.failure:
+                return
             log.exception("the log could not be loaded")
             for partition in tuple(self.groups.unserved.loading):
                 self._arrival.take(Job(partition, str(self.options.data), False, 0), Report(failure=repr(error)))
@@ -483,12 +474,9 @@ class Node:
             await self._arrival.finish(self.transactions)
         except Exception:
             log.exception("what was loaded could not be taken up")
+        await self._start_cleaner()
 
 
 def _stopped() -> tuple[type[BaseException], BaseException, None]:
     """As ``sys.exc_info()`` gives it: what is heard by who asks a node that does not answer any more."""
     return pykka.ActorDeadError, pykka.ActorDeadError("the coordinator has stopped"), None
-
-
-async def _nothing() -> None:
-    """There is nothing to load."""

@@ -146,7 +146,7 @@ async def serve_on(node: Node, options: Options, listening_socket: socket.socket
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD, 20, 50)
     print(f"callboard ready on {Address(options.listen_host or host, port)}", flush=True)
-    telling = asyncio.get_running_loop().create_task(tell_when_loaded(node))
+    telling = asyncio.get_running_loop().create_task(tell_when_loaded(node, stopping))
     await stopping.wait()
     telling.cancel()
     await node.stop()
@@ -169,9 +169,15 @@ def watching(node: Node, watch_socket: socket.socket | None, loop: asyncio.Abstr
         server.close()
 
 
-async def tell_when_loaded(node: Node) -> None:
-    """A second line, unless the log is empty: now all groups are served, and not some of them."""
+async def tell_when_loaded(node: Node, stopping: asyncio.Event) -> None:
+    """A second line, unless the log is empty: now all groups are served, and not some of them.
+
+    When a group lies in a partition to which it does not belong, the server stops instead.
+    """
     loaded = await node.wait_until_loaded()
+    if loaded.failure:
+        stopping.set()
+        return
     gc.freeze()
     if loaded.records:
         print(f"callboard loaded {loaded.records:,} records in {loaded.seconds:.2f} s", flush=True)

@@ -20,6 +20,7 @@ from ..runtime.log.codecs import inflate_buffer
 from ..runtime.log.disk import Disk
 from ..runtime.log.errors import Damage, DamagedBatch
 from ..runtime.log.manifest import LogFile, log_files
+from ..runtime.log.missing import missing_files
 from ..runtime.log.reading import MarkerRecord, is_end
 from ..runtime.log.records import OFFSET_KEY_TYPES, decode, encode_key
 from ..runtime.log.segment import CHUNK_BYTES
@@ -111,6 +112,9 @@ class Scan:
     def _chunks(self, first: int, end: int | None, mark: Mark | None, counted: _Counted) -> Iterator[Chunk]:
         """``counted.next`` is the first offset of a chunk that was not given before."""
         expected = counted.next = first
+        for damage in missing_files(self._disk, self._folder)[1]:
+            if (end is None or damage.offset_before < end) and (damage.offset_after or first) > first:
+                counted.damages += self._harm(damage)
         for attempt in range(TRIES):
             try:
                 for run, source in self._runs(expected, end, mark if not attempt else None, counted):
@@ -148,6 +152,8 @@ class Scan:
     def _live(self) -> Iterator[pa.RecordBatch]:
         newest = _Newest()
         below: int | None = None
+        for damage in missing_files(self._disk, self._folder)[1]:
+            self._harm(damage)
         for attempt in range(TRIES):
             files = [file for file in log_files(self._disk, self._folder).files if below is None or file.base < below]
             try:
@@ -184,6 +190,10 @@ class Scan:
         """How many harms this is. A torn end of the last file is none; nor are offsets that compaction has taken."""
         if not damage.size or (not file.is_closed and is_end(self._disk, damage)):
             return 0
+        return self._harm(damage)
+
+    def _harm(self, damage: Damage) -> int:
+        """Tell of damage, or refuse to go on. Gives 1: a harm."""
         advice = "start a server on its folder, which mends what its journal holds, or put back a copy of this file"
         if not self._options.is_patient:
             raise DamagedBatch(

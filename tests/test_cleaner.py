@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 from callboard.runtime import cleaner
 from callboard.runtime.cleaner import Cleaner
 from callboard.runtime.config import Settings
+from callboard.runtime.log.checksum import with_checksum
 from callboard.runtime.log.compaction.publish import GRACE_MS
 from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.folder import FORMAT, INFO_NAME
@@ -29,7 +30,7 @@ ONE, OTHER = "__consumer_offsets-0", "__transaction_state-3"
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     info = {"format": FORMAT, "cluster_id": "a" * 22, "offsets_partitions": 5, "transactions_partitions": 5}
-    (tmp_path / INFO_NAME).write_text(json.dumps(info))
+    (tmp_path / INFO_NAME).write_text(json.dumps(with_checksum(info)))
     (tmp_path / "journal").mkdir()
     write_files(Disk(), [CLOSED, OPEN], tmp_path / ONE)
     write_files(Disk(), [OPEN], tmp_path / OTHER)

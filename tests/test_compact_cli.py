@@ -13,6 +13,7 @@ from compaction_helpers import Bat, Rec, by_manifest, write_files
 from callboard.bench.loggen import Shape, write_log
 from callboard.runtime import compact
 from callboard.runtime.errors import StartError
+from callboard.runtime.log.checksum import with_checksum
 from callboard.runtime.log.compaction.job import Job, Report
 from callboard.runtime.log.compaction.swap import Settings
 from callboard.runtime.log.disk import Disk
@@ -20,7 +21,8 @@ from callboard.runtime.log.folder import FORMAT, INFO_NAME
 from callboard.runtime.log.manifest import manifest_folder, manifest_name, newest_manifest
 from callboard.runtime.log.segment import scan, segment_name
 
-INFO = {"format": FORMAT, "cluster_id": "a" * 22, "offsets_partitions": 5, "transactions_partitions": 5}
+FIELDS = {"format": FORMAT, "cluster_id": "a" * 22, "offsets_partitions": 5, "transactions_partitions": 5}
+INFO = with_checksum(FIELDS)
 FILES = [
     [Bat((Rec(b"a", b"1"), Rec(b"b", b"1"), Rec(b"a", b"2")))],
     [Bat((Rec(b"b", b"2"), Rec(b"c", b"1")))],
@@ -180,7 +182,7 @@ def test_a_manifest_of_a_newer_version_stops_its_partition_alone(program: Progra
     [
         (None, f"found no {INFO_NAME}"),
         (json.dumps({**INFO, "format": FORMAT + 1}), "a newer version wrote this folder"),
-        (json.dumps({**INFO, "format": 1}), "start a server of this version on it once"),
+        (json.dumps({**FIELDS, "format": 1}), "start a server of this version on it once"),
         ("no json", "found no JSON"),
     ],
 )

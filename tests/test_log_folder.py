@@ -12,6 +12,7 @@ from log_helpers import TraceDisk
 from structlog.testing import capture_logs
 
 from callboard.runtime.errors import StartError
+from callboard.runtime.log.checksum import with_checksum
 from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.folder import FORMAT, DataFolder, random_cluster_id
 
@@ -34,7 +35,7 @@ def test_a_new_folder_is_made_with_what_it_needs(tmp_path: Path) -> None:
     with DataFolder(root, 12, new_cluster_id=lambda: ID) as folder:
         assert (folder.cluster_id, folder.offsets_partitions, folder.path) == (ID, 12, root)
         counts = {"offsets_partitions": 12, "transactions_partitions": 50}
-        assert json.loads((root / "callboard.json").read_text()) == {**INFO, **counts}
+        assert json.loads((root / "callboard.json").read_text()) == with_checksum({**INFO, **counts})
 
 
 def test_all_names_on_the_way_to_a_new_folder_are_durable(tmp_path: Path) -> None:
@@ -66,13 +67,13 @@ def test_it_is_the_same_folder_the_next_time(tmp_path: Path) -> None:
 
 def test_the_stored_number_of_partitions_wins(tmp_path: Path) -> None:
     """A group's partition depends on it, so a changed setting must not move the groups."""
-    with capture_logs() as lines, DataFolder(holding(tmp_path, json.dumps(INFO)), 10) as folder:
+    with capture_logs() as lines, DataFolder(holding(tmp_path, json.dumps(with_checksum(INFO))), 10) as folder:
         assert folder.offsets_partitions == 50
     assert [(line["log_level"], line["stored"], line["setting"]) for line in lines] == [("warning", 50, 10)]
 
 
 def test_a_folder_from_before_there_were_transactions_gets_their_number(tmp_path: Path) -> None:
-    with DataFolder(holding(tmp_path, json.dumps(INFO)), 50, 7) as folder:
+    with DataFolder(holding(tmp_path, json.dumps(with_checksum(INFO))), 50, 7) as folder:
         assert (folder.cluster_id, folder.transactions_partitions) == (ID, 7)
     with capture_logs() as lines, DataFolder(tmp_path, 50, 8) as folder:
         assert folder.transactions_partitions == 7
@@ -80,12 +81,12 @@ def test_a_folder_from_before_there_were_transactions_gets_their_number(tmp_path
 
 
 def test_a_folder_of_the_first_format_is_taken_over(tmp_path: Path) -> None:
-    """Nothing of it changes but the number, which keeps versions away that do not know what is new."""
+    """Its format, which keeps older versions away, and a checksum: nothing else of it changes."""
     first = {**INFO, "format": 1, "transactions_partitions": 7}
     with capture_logs() as lines, DataFolder(holding(tmp_path, json.dumps(first)), 50, 7) as folder:
         assert folder.cluster_id == ID
     assert [(line["event"], line["from_format"]) for line in lines] == [("data folder taken over", 1)]
-    assert json.loads((tmp_path / "callboard.json").read_text()) == {**first, "format": FORMAT}
+    assert json.loads((tmp_path / "callboard.json").read_text()) == with_checksum({**first, "format": FORMAT})
     with capture_logs() as lines, DataFolder(tmp_path, 50, 7):
         pass
     assert lines == []

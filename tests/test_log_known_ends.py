@@ -146,7 +146,8 @@ def test_a_server_that_runs_is_never_said_to_lack_something(tmp_path: Path, log:
         offsets_log = OffsetsLog(folder.path, folder.offsets_partitions, threads=Inline(), checkpoint_bytes=300)
         offsets_log.open()
         for number in range(12):
-            offsets_log.append([Entry(number % 3, (offset("g", number),))], TIME_MS, lambda outcomes: None)
+            entry = Entry(3 + number % 3, (offset("ghi"[number % 3], number),))
+            offsets_log.append([entry], TIME_MS, lambda outcomes: None)
             assert log("verify", tmp_path).code == 0
         assert offsets_log.stats().checkpoints > 2
         offsets_log.close()

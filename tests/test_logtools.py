@@ -90,7 +90,7 @@ def full(data: Path) -> Path:
     )
     value = TransactionValue(9, 1, 60_000, 4, frozenset(), TIME_MS, TIME_MS)
     record = frame_record(0, 0, *encode_transaction(TransactionRecord("tx", value)))
-    write(data, 7, [encode_batch(0, TIME_MS, TIME_MS, [record])], topic=TRANSACTIONS_TOPIC)
+    write(data, 16, [encode_batch(0, TIME_MS, TIME_MS, [record])], topic=TRANSACTIONS_TOPIC)
     return data
 
 
@@ -127,7 +127,7 @@ def test_dump_prints_a_line_a_record(full: Path, log: Any) -> None:
         ["offsets", "3", "5", "offset          h t-0 deleted"],
         ["offsets", "3", "6", "group           h deleted"],
         ["offsets", "3", "7", "unknown         key type 30, 5 + 1 bytes"],
-        ["transactions", "7", "0", "transaction     tx COMPLETE_COMMIT (producer 9, epoch 1)"],
+        ["transactions", "16", "0", "transaction     tx COMPLETE_COMMIT (producer 9, epoch 1)"],
     ]
     assert said.lines[1].startswith("2023-11-14T22:13:20.000Z")
 
@@ -156,7 +156,7 @@ def test_dump_of_one_group_and_of_a_time(full: Path, log: Any) -> None:
     assert len(log("dump", full, "--until", "2023-11-14T22:13:24Z", "--log", "offsets").lines) == 8
     assert len(log("dump", full, "--until", "2023-11-14T22:13:25Z", "--log", "offsets").lines) == 8, "before, not at"
     assert len(log("dump", full, "--since", "1d").lines) == 1, "all of it is older"
-    assert len(log("dump", full, "--partition", "7").lines) == 2
+    assert len(log("dump", full, "--partition", "16").lines) == 2
 
 
 @pytest.mark.parametrize(

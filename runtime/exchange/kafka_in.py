@@ -19,7 +19,6 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
 
-from ...actors.javahash import offsets_partition
 from ...actors.offsets import GroupData
 from ...actors.records import TransactionValue, UnknownRecord
 from ...actors.transactions import TransactionState
@@ -31,6 +30,7 @@ from ..log.disk import Disk, read_at, write_all
 from ..log.errors import Damage
 from ..log.folder import DEFAULT_PARTITIONS, INFO_NAME, DataFolder
 from ..log.manifest import log_files
+from ..log.misplaced import MisplacedError, find_misplaced
 from ..log.newest import load_partition
 from ..log.newest_transactions import load_transactions_partition
 from ..log.partition import TOPIC, TRANSACTIONS_TOPIC
@@ -285,10 +285,8 @@ def _newest_first(partition: LogPartition, disk: Disk) -> tuple[dict[str, object
 
 
 def _refuse_misplaced(partition: LogPartition, number: int, state: Mapping[str, object]) -> None:
-    for key in state:
-        right = offsets_partition(key, number)
-        if right != partition.number:
-            raise StartError(
-                f"{partition.folder}: found '{key}' in it, expected that in {partition.topic}-{right} of {number};"
-                f" give Kafka's {COUNT_SETTINGS[partition.topic]} with {OPTIONS[partition.topic]} N"
-            )
+    misplaced = find_misplaced(state, partition.folder, partition.topic, partition.number, number)
+    if misplaced is not None:
+        raise MisplacedError(
+            f"{misplaced}; give Kafka's {COUNT_SETTINGS[partition.topic]} with {OPTIONS[partition.topic]} N"
+        )

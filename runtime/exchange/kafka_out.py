@@ -32,7 +32,7 @@ from ..log.segment import segment_name
 from ..log.survey import Run, survey_runs
 from ..logtools.repair import stopped_server
 from ..logtools.verify import Replay, differences
-from ..logtools.walk import Found, LogPartition, find_partitions, is_torn_tail, lost_ends, walk
+from ..logtools.walk import Found, LogPartition, find_partitions, gone, is_torn_tail, walk
 from .kafka_folder import COUNT_SETTINGS, partition_folders, stopped
 from .table import Complain
 
@@ -180,7 +180,7 @@ def _make(place: Place, disk: Disk, complain: Complain) -> Made:
         complain(f"{place.target}: found no {METADATA}, expected Kafka's; without it Kafka puts the folder aside")
     sizes: list[int] = []
     if place.source is not None:
-        for damage in lost_ends(place.source, disk):
+        for damage in gone(place.source, disk):
             complain(damage)
         sizes = _write_log(place.source, place.new, disk, complain)
         _compare(place, disk, complain)

@@ -31,7 +31,7 @@ from ..log.partition import TOPIC, folder_name
 from ..log.segment import segment_name
 from ..log.survey import survey
 from ..logtools.dump import when
-from ..logtools.walk import LogPartition, find_partitions, is_torn_tail, lost_ends
+from ..logtools.walk import LogPartition, find_partitions, gone, is_torn_tail
 from .rows import Row
 
 Complain = Callable[[object], None]
@@ -62,8 +62,13 @@ def sources(data: Path, disk: Disk, complain: Complain) -> list[Source]:
 def rows_of_folder(sources: Iterable[Source], groups: Collection[str], disk: Disk, complain: Complain) -> Iterator[Row]:
     """What is committed there, all groups or those, partition by partition. OSError, StartError."""
     for source in sources:
-        for damage in lost_ends(source.partition, disk):
+        is_there = True
+        for damage in gone(source.partition, disk):
             complain(damage)
+            is_there = is_there and disk.kind(damage.path) == "file"
+        if not is_there:
+            complain(f"{source.partition.folder}: left out, as a server does, until that file is put back")
+            continue
         with TemporaryDirectory(prefix="callboard-") as scratch:
             partition = _with_journal(source, Path(scratch), disk)
             try:

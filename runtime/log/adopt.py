@@ -7,17 +7,17 @@ folders it is the number of those, if none is missing, and the first records in 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from ...actors.javahash import offsets_partition
-from ...actors.records import GroupRecord, OffsetRecord, Record, TransactionRecord
 from ..errors import StartError
 from .batch import Batch
+from .counts import Counts, repair_command
 from .disk import Disk
 from .errors import DamagedBatch, DamagedRecord, UnsupportedCompression
 from .manifest import log_files
+from .misplaced import MisplacedError, find_misplaced, inferred_counts, name_of
 from .records import decode
 from .segment import scan
 from .transaction_records import decode_transaction
@@ -26,7 +26,7 @@ KAFKAS_FILE = "meta.properties"
 """In each of Kafka's own log folders, not in those of its partitions."""
 
 LOOKED_AT = 20
-"""So many records of a partition say whether it is in its place; a wrong number of partitions shows in the first."""
+"""So many records of a partition are looked at, tombstones too; ``check_counts`` then checks every live name."""
 
 _TOPICS = ("__consumer_offsets", "__transaction_state")
 _FOLDER = re.compile(r"(.+)-([0-9]{1,9})")
@@ -62,22 +62,19 @@ def refuse_strangers(disk: Disk, path: Path) -> None:
         )
 
 
-def counts_of(disk: Disk, path: Path, asked: Mapping[str, int], expected: str) -> tuple[int, ...]:
-    """The partitions of both topics: as many as lie there, or as many as ``asked`` where none do. StartError.
-
-    ``asked`` by the names in ``callboard.json``; ``expected``: how that file would look.
-    """
+def counts_of(disk: Disk, path: Path, asked: Counts) -> tuple[int, ...]:
+    """The partitions of both topics: as many as lie there, or as many as ``asked`` where none do. StartError."""
     names = disk.names(path)
     ours = sorted(_OURS & set(names))
     if ours:
         raise StartError(
             f"{path}: found {', '.join(ours)} and no callboard.json, expected it there: what lies in which partition"
-            f" depends on it; put it back, or write it anew with the numbers that it had: {expected}"
+            f" depends on it; put it back, or write a new one with {repair_command(path, *inferred_counts(disk, path))}"
         )
     folders = [match for name in names if (match := _FOLDER.fullmatch(name)) and disk.kind(path / name) == "folder"]
     return tuple(
         _count(disk, path, topic, sorted(int(match[2]) for match in folders if match[1] == topic), number)
-        for topic, number in zip(_TOPICS, asked.values(), strict=True)
+        for topic, number in zip(_TOPICS, asked, strict=True)
     )
 
 
@@ -93,13 +90,10 @@ def _count(disk: Disk, path: Path, topic: str, found: list[int], asked: int) -> 
         )
     count = len(found)
     for number in found:
-        for name in islice(_names(disk, path / f"{topic}-{number}", topic), LOOKED_AT):
-            right = offsets_partition(name, count)
-            if right != number:
-                raise StartError(
-                    f"{path}: found '{name}' in {topic}-{number} of {count}, expected it in number {right}; there were"
-                    " other numbers of partitions: copy all folders of one Kafka"
-                )
+        names = islice(_names(disk, path / f"{topic}-{number}", topic), LOOKED_AT)
+        misplaced = find_misplaced(names, path / f"{topic}-{number}", topic, number, count)
+        if misplaced is not None:
+            raise MisplacedError(f"{misplaced}; there were other numbers of partitions: copy all folders of one Kafka")
     return count
 
 
@@ -117,8 +111,6 @@ def _names_in(batch: Batch, topic: str) -> Iterator[str]:
     if batch.is_control:
         return
     for _, _, key, _ in batch.records():
-        record: Record = decode(key, None) if topic == _TOPICS[0] else decode_transaction(key, None)
-        if isinstance(record, OffsetRecord | GroupRecord):
-            yield record.group_id
-        elif isinstance(record, TransactionRecord):
-            yield record.transactional_id
+        name = name_of(decode(key, None) if topic == _TOPICS[0] else decode_transaction(key, None))
+        if name is not None:
+            yield name

@@ -4,6 +4,8 @@ After a clean stop all partition files are synced and there is no journal. The n
 start removes it, durably, when its new journal says the same and before anything is appended: so it is there only while
 what it says is true, and a start that fails, on a full disk say, leaves it to the next. Of a partition whose last file
 is not as the note has it, somebody has changed the files meanwhile, and the end is checked as after a crash.
+
+The note also holds the numbers of partitions. They must be those of ``callboard.json``, see ``counts``.
 """
 
 from __future__ import annotations
@@ -14,10 +16,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..logs import get_logger
+from .checksum import FIELD as CHECKSUM
+from .checksum import checksum_of, with_checksum
+from .counts import COUNTS, Counts, counts_in
 from .disk import Disk, read_file, replace_file
 
 NAME = ".clean_shutdown"
-VERSION = 1
+VERSION = 2
+"""1: the ends of the partitions. 2: also the numbers of partitions, and a checksum."""
 
 log = get_logger("callboard.log")
 
@@ -30,27 +36,51 @@ class CleanEnd(NamedTuple):
     end_offset: int
 
 
-def leave_note(disk: Disk, root: Path, ends: Mapping[str, CleanEnd]) -> None:
-    """Say that all is durable; ``ends`` by the name of the partition's folder. Without a note a start takes longer."""
+class Note(NamedTuple):
+    """What the note says: ``ends`` by the name of the partition's folder; no ``counts`` in one of version 1."""
+
+    ends: Mapping[str, CleanEnd]
+    counts: Counts | None
+
+
+NO_NOTE = Note({}, None)
+
+
+def leave_note(disk: Disk, root: Path, note: Note) -> None:
+    """Say that all is durable. Without a note a start takes longer."""
     try:
-        content = {"version": VERSION, "partitions": {name: list(end) for name, end in ends.items()}}
+        counts = {} if note.counts is None else note.counts.as_fields()
+        ends = {name: list(end) for name, end in note.ends.items()}
+        content = with_checksum({"version": VERSION, **counts, "partitions": ends})
         replace_file(disk, root / NAME, json.dumps(content).encode() + b"\n")
     except OSError as error:
         log.warning("the note of a clean stop could not be written", reason=str(error), folder=str(root))
 
 
-def read_note(disk: Disk, root: Path) -> dict[str, CleanEnd]:
-    """What the note says; nothing when there is none, or not one that can be read. OSError."""
+def read_note(disk: Disk, root: Path, *, is_quiet: bool = False) -> Note:
+    """What the note says; an empty one when there is none, or none that can be read, which is logged. OSError."""
     if NAME not in disk.names(root):
-        return {}
+        return NO_NOTE
     data = read_file(disk, root / NAME)
     try:
-        content: Any = json.loads(data)
-        known = content["version"] == VERSION
-        return {name: CleanEnd(*map(int, end)) for name, end in content["partitions"].items()} if known else {}
+        return _parse(json.loads(data))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        log.warning("the note of a clean stop cannot be read", reason=repr(error), file=str(root / NAME))
-        return {}
+        if not is_quiet:
+            log.warning("the note of a clean stop cannot be read", reason=repr(error), file=str(root / NAME))
+        return NO_NOTE
+
+
+def _parse(content: Any) -> Note:
+    """ValueError for a wrong checksum; ValueError, TypeError, KeyError or AttributeError for what is no note."""
+    version = content["version"]
+    if version != 1 or CHECKSUM in content:
+        found, expected = content.get(CHECKSUM), checksum_of(content)
+        if found != expected:
+            raise ValueError(f"found {CHECKSUM} {found!r}, expected {expected!r}")
+    if version not in (1, VERSION):
+        return NO_NOTE
+    ends = {name: CleanEnd(*map(int, end)) for name, end in content["partitions"].items()}
+    return Note(ends, counts_in(content) if COUNTS[0] in content else None)
 
 
 def remove_note(disk: Disk, root: Path) -> None:

@@ -1,8 +1,8 @@
 """The data folder: one process at a time, and a file that says whose it is and in which format.
 
-``callboard.json`` is written once; ``.lock`` is held as long as the process lives, so the system frees it after a
-crash. A folder of a newer format is refused before anything in it is touched; one of an older format is taken over,
-and from then on versions that do not know the newer one refuse it.
+``callboard.json`` is written once, with a checksum; ``.lock`` is held as long as the process lives, so the system
+frees it after a crash. A folder of a newer format is refused before anything in it is touched; one of an older format
+is taken over, and from then on versions that do not know the newer one refuse it.
 """
 
 from __future__ import annotations
@@ -20,21 +20,29 @@ from typing import Any, NamedTuple
 from ..errors import StartError
 from ..logs import get_logger
 from .adopt import counts_of, refuse_kafkas, refuse_strangers
+from .checksum import FIELD as CHECKSUM
+from .checksum import checksum_of, with_checksum
+from .counts import COUNTS, Counts, repair_command
 from .disk import Disk, read_file, replace_file, write_all
+from .misplaced import check_counts, inferred_counts
 
 FORMAT = 3
 """1: partitions and a journal. 2: also compacted segments with manifests, and the note of a clean stop.
 
-3: journal files have a salt in their names, tags in their frames, and the numbers of partitions in the first one. The
-number is raised when a folder is opened, before the first file of the new format is made: files of both formats may lie
+3: journal files have a salt in their names, tags in their frames, and the numbers of partitions in the first one. ``callboard.json``
+and the note of a clean stop have checksums, and the note has the numbers of partitions, too. The format number is
+raised when a folder is opened, before the first file of the new format is made: files of both formats may lie
 side by side then, and are told apart by their names, but a version that knows format 2 alone refuses the folder.
 """
+
+CHECKED_FORMAT = 3
+"""From this format on there is a checksum."""
 
 INFO_NAME = "callboard.json"
 LOCK_NAME = ".lock"
 DEFAULT_PARTITIONS = 50  # Kafka's offsets.topic.num.partitions and transaction.state.log.num.partitions
 
-_CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{22}")
+CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 
 log = get_logger("callboard.log")
 
@@ -47,9 +55,13 @@ class FolderInfo(NamedTuple):
     transactions_partitions: int  # 0 in the file of a version before there were transactions
     format: int = FORMAT
 
+    @property
+    def counts(self) -> Counts:
+        return Counts(self.offsets_partitions, self.transactions_partitions)
 
-COUNTS = ("offsets_partitions", "transactions_partitions")
-"""What is fixed when a folder is made: which partition something lies in depends on their number."""
+    def as_fields(self) -> dict[str, Any]:
+        """As ``callboard.json`` holds it, in this version's format."""
+        return with_checksum({"format": FORMAT, "cluster_id": self.cluster_id, **self.counts.as_fields()})
 
 
 def random_cluster_id(draw: Callable[[], uuid.UUID] = uuid.uuid4) -> str:
@@ -63,7 +75,8 @@ class DataFolder:
     """An open data folder. Making one creates or checks and locks it; ``close`` unlocks it.
 
     ``offsets_partitions`` and ``transactions_partitions`` count only when the folder is new: afterwards the stored
-    numbers win, as in Kafka, because a group's partition depends on them. StartError when the folder cannot be used.
+    numbers win, as in Kafka, because a group's partition depends on them. They are checked before anything is written,
+    see ``check_counts``. StartError when the folder cannot be used.
     """
 
     def __init__(
@@ -86,9 +99,7 @@ class DataFolder:
             self._make()
             self._lock()
             asked = FolderInfo(new_cluster_id(), offsets_partitions, transactions_partitions)
-            info = self._read_info() or self._write_info(self._of_new_folder(asked))
-            if not info.transactions_partitions or info.format < FORMAT:
-                info = self._take_over(info, transactions_partitions)
+            info = self._checked(asked)
         except OSError as error:
             self.close()
             raise StartError(
@@ -145,29 +156,33 @@ class DataFolder:
             for one in reversed(missing):
                 self._disk.sync_folder(one.parent)
 
+    def _checked(self, asked: FolderInfo) -> FolderInfo:
+        """The folder's description, written anew where it is missing or of an older format."""
+        stored = self._read_info()
+        info = stored or self._of_new_folder(asked)
+        info = info._replace(transactions_partitions=info.transactions_partitions or asked.transactions_partitions)
+        check_counts(self._disk, self.path, info.counts)
+        if info == stored and info.format == FORMAT:
+            return info
+        if info.format < FORMAT:
+            log.info("data folder taken over", folder=str(self.path), from_format=info.format, to_format=FORMAT)
+        write_info(self._disk, self.path, info)
+        return info._replace(format=FORMAT)
+
     def _of_new_folder(self, asked: FolderInfo) -> FolderInfo:
         """A folder without the file is new, or a copy of Kafka's; one in which we have been has lost it."""
-        content = json.dumps({"format": FORMAT, **asked._asdict()})
-        offsets, transactions = counts_of(self._disk, self.path, dict(zip(COUNTS, asked[1:3], strict=True)), content)
+        offsets, transactions = counts_of(self._disk, self.path, asked.counts)
         return asked._replace(offsets_partitions=offsets, transactions_partitions=transactions)
 
     def _read_info(self) -> FolderInfo | None:
         path = self.path / INFO_NAME
         if self._disk.kind(path) == "nothing":
             return None
-        return parse_info(path, read_file(self._disk, path))
-
-    def _write_info(self, info: FolderInfo) -> FolderInfo:
-        fields = {name: value for name, value in info._asdict().items() if name != "format"}
-        replace_file(self._disk, self.path / INFO_NAME, json.dumps({"format": FORMAT, **fields}).encode() + b"\n")
-        return info._replace(format=FORMAT)
-
-    def _take_over(self, info: FolderInfo, transactions_partitions: int) -> FolderInfo:
-        """From here on only versions that know this format open the folder."""
-        if info.format < FORMAT:
-            log.info("data folder taken over", folder=str(self.path), from_format=info.format, to_format=FORMAT)
-        count = info.transactions_partitions or transactions_partitions
-        return self._write_info(info._replace(transactions_partitions=count))
+        data = read_file(self._disk, path)
+        try:
+            return parse_info(path, data)
+        except StartError:
+            return parse_info(path, data, *inferred_counts(self._disk, self.path))  # the same error, with the numbers
 
     def _lock(self) -> None:
         self.lock_fd = lock_folder(self._disk, self.path)
@@ -194,12 +209,23 @@ def lock_folder(disk: Disk, path: Path) -> int:
     return fd
 
 
-def parse_info(path: Path, data: bytes) -> FolderInfo:
-    """The content of ``callboard.json``; StartError when it is not ours, or of a newer format."""
+def write_info(disk: Disk, root: Path, info: FolderInfo) -> None:
+    """Write ``callboard.json``, durably. OSError."""
+    replace_file(disk, root / INFO_NAME, json.dumps(info.as_fields()).encode() + b"\n")
+
+
+def parse_info(path: Path, data: bytes, offsets: int | None = None, transactions: int | None = None) -> FolderInfo:
+    """The content of ``callboard.json``; StartError when it is damaged, not ours, or of a newer format.
+
+    ``offsets`` and ``transactions``: the numbers of partitions, where something else tells, for the error's advice.
+    """
+    advice = (
+        f"put back the file as it was, or write a new one with {repair_command(path.parent, offsets, transactions)}"
+    )
     try:
         fields = json.loads(data)
-    except ValueError as error:
-        raise StartError(f"{path}: found no JSON ({error}), expected {_expected()}; {_advice()}") from None
+    except (ValueError, RecursionError) as error:
+        raise StartError(f"{path}: found no JSON ({error}), expected {_expected()}; {advice}") from None
     found = fields.get("format") if isinstance(fields, dict) else None
     if type(found) is int and found > FORMAT:
         raise StartError(
@@ -207,22 +233,31 @@ def parse_info(path: Path, data: bytes) -> FolderInfo:
             " version, or choose another data folder"
         )
     if type(found) is not int or not _is_complete(fields):
-        raise StartError(f"{path}: found {str(fields)[:200]}, expected {_expected()}; {_advice()}")
+        raise StartError(f"{path}: found {str(fields)[:300]}, expected {_expected()}; {advice}")
+    if found >= CHECKED_FORMAT or CHECKSUM in fields:
+        _refuse_damaged(path, fields, advice)
     counts = fields["offsets_partitions"], fields.get("transactions_partitions", 0)
     return FolderInfo(fields["cluster_id"], *counts, found)
+
+
+def _refuse_damaged(path: Path, fields: dict[str, Any], advice: str) -> None:
+    found, expected = fields.get(CHECKSUM), checksum_of(fields)
+    if found != expected:
+        raise StartError(
+            f"{path}: found {str(fields)[:300]}, expected {CHECKSUM} {expected!r} of these values; {advice}"
+        )
 
 
 def _is_complete(fields: dict[str, Any]) -> bool:
     cluster_id, partitions = fields.get("cluster_id"), fields.get("offsets_partitions")
     transactions = fields.get("transactions_partitions", 0)
-    known_id = isinstance(cluster_id, str) and _CLUSTER_ID.fullmatch(cluster_id) is not None
+    known_id = isinstance(cluster_id, str) and CLUSTER_ID.fullmatch(cluster_id) is not None
     known_counts = type(partitions) is int and partitions > 0 and type(transactions) is int and transactions >= 0
     return 1 <= fields["format"] <= FORMAT and known_id and known_counts
 
 
 def _expected() -> str:
-    return f'{{"format": {FORMAT}, "cluster_id": 22 characters, "offsets_partitions": a number}}'
-
-
-def _advice() -> str:
-    return "put back the file as it was, or choose another data folder"
+    return (
+        f'{{"format": {FORMAT}, "cluster_id": 22 characters, "offsets_partitions": a number,'
+        f' "transactions_partitions": a number, "{CHECKSUM}": 8 hexadecimal digits}}'
+    )

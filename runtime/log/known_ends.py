@@ -13,6 +13,7 @@ from typing import NamedTuple
 from .batch import Batch
 from .clean_stop import NAME as NOTE
 from .clean_stop import read_note
+from .counts import refuse_other_counts
 from .disk import Disk
 from .errors import Damage
 from .folder import FolderInfo
@@ -33,9 +34,14 @@ class KnownEnd(NamedTuple):
 def known_ends(disk: Disk, root: Path, info: FolderInfo) -> dict[str, KnownEnd]:
     """By the name of the partition's folder; none of which nothing is known. OSError.
 
+    StartError when the note has other numbers of partitions than ``callboard.json``.
+
     Ask before the partitions are looked at: a server that runs meanwhile only adds to them.
     """
-    ends = {name: KnownEnd(end.end_offset, root / NOTE) for name, end in read_note(disk, root).items()}
+    note = read_note(disk, root)
+    if note.counts is not None:
+        refuse_other_counts(root, info.counts, root / NOTE, note.counts)
+    ends = {name: KnownEnd(end.end_offset, root / NOTE) for name, end in note.ends.items()}
     for number, known in _by_journal(disk, root / JOURNAL).items():
         own = number - info.offsets_partitions
         ends[folder_name(number) if own < 0 else folder_name(own, TRANSACTIONS_TOPIC)] = known

@@ -18,7 +18,9 @@ from pathlib import Path
 from ...actors.ports import Entry
 from ...actors.records import Record
 from ..errors import StartError
+from .clean_stop import NAME as NOTE
 from .clean_stop import read_note, remove_note
+from .counts import Counts, refuse_other_counts
 from .disk import Disk
 from .errors import Damage
 from .journal import SyncPolicy, random_salt
@@ -79,7 +81,7 @@ class OffsetsLog:
         """Recover what is there and make ready for rounds. Blocks. StartError when that is not possible."""
         try:
             self._disk.make_folder(self._folder)
-            self._partitions.expect(read_note(self._disk, self._folder))
+            self._read_note()
             refuse_removed(self._disk, self._folder, self._partitions)
             recovery = Recovery(self._disk, self._folder, self._partitions, self._threads, self._new_salt)
             self._work.begin_journal(recovery.run())
@@ -94,6 +96,12 @@ class OffsetsLog:
             raise
         self._end_offsets[:] = [partition.end_offset for partition in self._partitions]
         self._is_open = self._was_opened = True
+
+    def _read_note(self) -> None:
+        note = read_note(self._disk, self._folder)
+        if note.counts is not None:
+            refuse_other_counts(self._folder, self._partitions.counts, self._folder / NOTE, note.counts)
+        self._partitions.expect(note.ends)
 
     def _give_up(self) -> None:
         self._partitions.close()
@@ -121,6 +129,11 @@ class OffsetsLog:
         """
         read = partial(self._partitions.read, partition)
         return self._work.call_settled(read) if self._is_open else read()
+
+    @property
+    def counts(self) -> Counts:
+        """How many partitions both topics have."""
+        return self._partitions.counts
 
     def partitions_with_data(self) -> list[int]:
         """The offsets partitions that hold, or are about to hold, at least one record."""

@@ -24,6 +24,7 @@ from .clean_stop import CleanEnd
 from .disk import Disk, NoRoom, is_full, read_at, write_all
 from .errors import Damage
 from .manifest import LogFile, log_files
+from .missing import missing_files
 from .quarantine import Quarantine, put_aside
 from .segment import segment_name
 from .stats import PartitionStats
@@ -115,7 +116,9 @@ class Partition:
         ``salvage`` is given the batches that are cut though they are good, before that; it makes them durable elsewhere
         if nobody else has them.
         """
-        manifest, files = log_files(self._disk, self.folder)
+        (manifest, files), missing = missing_files(self._disk, self.folder)
+        for damage in missing:
+            self.quarantine.add(damage)
         self.end_offset = manifest.clean_end
         removed = lost_beginning(files)
         if removed is not None:

@@ -14,15 +14,14 @@ from pathlib import Path
 from ...actors.records import Record
 from ..errors import StartError
 from .batch import offsets_of
-from .clean_stop import CleanEnd
+from .clean_stop import CleanEnd, Note
+from .counts import Counts, repair_command
 from .disk import Disk, NoRoom
 from .folder import INFO_NAME
 from .journal import PartitionCounts
 from .partition import SEGMENT_MS, TOPIC, TRANSACTIONS_TOPIC, Partition, Salvage, SyncJob
 from .quarantine import Quarantine
 from .stats import PartitionStats
-
-SETTINGS = {TOPIC: "offsets_partitions", TRANSACTIONS_TOPIC: "transactions_partitions"}
 
 
 class Partitions(list[Partition]):
@@ -64,16 +63,21 @@ class Partitions(list[Partition]):
         for partition in self:
             partition.open(journal_from.get(partition.number), salvage)
 
+    @property
+    def counts(self) -> Counts:
+        return Counts(*self._counts.values())
+
     def expect(self, ends: Mapping[str, CleanEnd]) -> None:
         """What the note of a clean stop says, by the name of a partition's folder. Before ``open``."""
         for partition in self:
             partition.clean_end = ends.get(partition.folder.name)
 
-    def clean_ends(self) -> dict[str, CleanEnd]:
+    def clean_ends(self) -> Note:
         """What the next such note is to say, when all is durable."""
         damaged = {damage.path.parent for damage in self.quarantine.damages()}
         ends = ((partition, partition.last_segment()) for partition in self if partition.folder not in damaged)
-        return {partition.folder.name: end for partition, end in ends if end is not None}
+        counts = self.counts if self.counts.transactions else None  # a server's log always has partitions for both
+        return Note({partition.folder.name: end for partition, end in ends if end is not None}, counts)
 
     def gather(self, batches: Iterable[tuple[int, bytes]]) -> None:
         """Keep a round's batches until ``lay_in``."""
@@ -142,6 +146,6 @@ class Partitions(list[Partition]):
             if topic in self._counts and number.isdecimal() and int(number) >= self._counts[topic]:
                 raise StartError(
                     f"{self._root}: found {name}, expected partitions 0 to {self._counts[topic] - 1} only; what lies"
-                    f" in which depends on their number, so set {SETTINGS[topic]} in {INFO_NAME} to the number that"
-                    " wrote this folder"
+                    f" in which depends on their number: put back the {INFO_NAME} that belongs to this folder, or"
+                    f" write a new one with {repair_command(self._root)}"
                 )

@@ -32,6 +32,7 @@ from .disk import Disk
 from .errors import Damage, DamagedBatch, DamagedRecord
 from .folder import INFO_NAME
 from .manifest import log_files, refuse_replaced
+from .missing import missing_files
 from .partition import TOPIC
 from .quarantine import Quarantine
 from .survey import survey
@@ -212,6 +213,8 @@ def _pieces(disk: Disk, folder: Path) -> Iterator[tuple[Path, Batch | Damage]]:
     """The good batches of all files, and the damage between them, each with its file."""
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: found no folder, expected one to read; check the path")
+    for damage in missing_files(disk, folder)[1]:
+        yield damage.path, damage
     manifest, files = log_files(disk, folder)
     for file, next_file in zip_longest(files, files[1:]):
         next_base = None if file.is_clean or next_file is None else next_file.base

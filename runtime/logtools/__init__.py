@@ -6,4 +6,5 @@
 - stats.py: what lives in a log and what is dead.
 - verify.py: every checksum, and three ways of reading that must agree.
 - repair.py: takes out what cannot be read, and keeps it beside.
+- new_info.py: a new ``callboard.json``, when its numbers of partitions fit what lies in the folder.
 """

@@ -21,11 +21,14 @@ import typer
 from ..cli import make_app
 from ..errors import StartError
 from ..groups.show import counted, grouped, print_facts, print_json, print_table
+from ..log.counts import Counts
 from ..log.disk import Disk
 from ..log.errors import Damage
+from ..log.folder import INFO_NAME, write_info
 from ..log.journal import FOLDER as JOURNAL
 from ..log.journal import journal_number
 from . import dump, repair
+from .new_info import new_info
 from .stats import PartitionStats, hottest_table, partition_stats, stats_table
 from .verify import Checked, verify
 from .walk import TOPICS, Found, LogPartition, Unreadable, find_partitions, is_torn_tail, lost_ends, walk
@@ -34,6 +37,10 @@ DISK_EXIT_CODE = 1
 DAMAGED_EXIT_CODE = 3
 UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 GONE = "what is gone no repair brings back: put back the files as they were, or see what the server's next start says"
+MISPLACED = (
+    f"with the numbers of partitions in {INFO_NAME} not all groups are found: put back the file as it was, or write a"
+    " new one with callboard log repair DATA --partitions N --transaction-partitions M"
+)
 AGO = re.compile(r"([0-9]{1,9})([smhd])")
 
 Data = Annotated[Path, typer.Argument(metavar="DATA", help="A server's data folder, or one with Kafka's folders.")]
@@ -182,15 +189,20 @@ def verify_log(data: Data, log: Log = None, partition: Partitions = None, as_jso
 def show_trouble(one: Checked) -> None:
     for trouble in (*one.troubles, *one.differences):
         print(f"{one.partition.folder.name}: {trouble}")
+    if one.misplaced is not None:
+        print(one.misplaced)
     if one.torn is not None:
         print(f"{one.torn} (the end of the newest file: being written, or torn by a crash; the next start cuts it)")
 
 
 def in_one_line(checked: Sequence[Checked]) -> str:
     records, size = sum(one.records for one in checked), sum(one.size for one in checked)
-    troubles = sum(len(one.troubles) + len(one.differences) for one in checked)
-    is_gone = any(one.is_short for one in checked)
-    advice = GONE if is_gone else "callboard log repair takes them out"
+    troubles = sum(len(one.troubles) + len(one.differences) + (one.misplaced is not None) for one in checked)
+    advice = "callboard log repair takes them out"
+    if any(one.is_short for one in checked):
+        advice = GONE
+    if any(one.misplaced is not None for one in checked):
+        advice = MISPLACED
     what = f"{counted(records, 'record')}, {counted(size, 'byte')} in {counted(len(checked), 'partition')}"
     verdict = "all is well" if not troubles else f"{counted(troubles, 'fault')}; {advice}"
     return f"{what}: {verdict}"
@@ -213,6 +225,7 @@ def checked_json(one: Checked) -> dict[str, Any]:
         "troubles": [str(trouble) for trouble in one.troubles],
         "torn": None if one.torn is None else str(one.torn),
         "differences": list(one.differences),
+        "misplaced": None if one.misplaced is None else str(one.misplaced),
     }
 
 
@@ -221,9 +234,22 @@ def repair_log(
     data: Data,
     log: Log = None,
     partition: Partitions = None,
+    partitions_: Annotated[
+        int | None, typer.Option("--partitions", min=1, metavar="N", help=f"Write {INFO_NAME} anew, for N partitions.")
+    ] = None,
+    transaction_partitions: Annotated[
+        int | None, typer.Option(min=1, metavar="M", help="With --partitions: those of transactions.")
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do it. Without this nothing is changed.")] = False,
 ) -> None:
-    """Take out what cannot be read, while the server is stopped; the files as they were are kept beside."""
+    """Take out what cannot be read, while the server is stopped; the files as they were are kept beside.
+
+    With --partitions and --transaction-partitions: write a new callboard.json, if every group and transactional id
+    lies where these numbers put it.
+    """
+    if partitions_ is not None or transaction_partitions is not None:
+        _write_info(data, partitions_, transaction_partitions, yes, is_whole=log is None and not partition)
+        return
     disk, partitions = Disk(), choose(data, log, partition)
     with repair.stopped_server(data, disk):
         lost = [damage for one in partitions for damage in lost_ends(one, disk)]
@@ -233,7 +259,8 @@ def repair_log(
                 print(trouble)
             if yes:
                 kept = repair.mend(mend, disk)
-                print(f"{mend.file.path}: mended; as it was it is kept in {kept}")
+                before = "the file was missing" if kept is None else f"as it was it is kept in {kept}"
+                print(f"{mend.file.path}: mended; {before}")
     for damage in lost:
         print(f"{damage}: {GONE}")
     if mends and not yes:
@@ -242,6 +269,19 @@ def repair_log(
         print("nothing to repair")
     if lost or (mends and not yes):
         raise typer.Exit(DAMAGED_EXIT_CODE)
+
+
+def _write_info(data: Path, offsets: int | None, transactions: int | None, yes: bool, *, is_whole: bool) -> None:
+    if offsets is None or transactions is None or not is_whole:
+        raise StartError("bad options: expected --partitions and --transaction-partitions, and no --log or --partition")
+    disk = Disk()
+    with new_info(disk, data, Counts(offsets, transactions)) as new:
+        if yes:
+            write_info(disk, data, new.info)
+            print(f"{data}: wrote {new.in_words()}")
+            return
+    print(f"{data}: would write {new.in_words()}; --yes does it")
+    raise typer.Exit(DAMAGED_EXIT_CODE)
 
 
 def facts_of(found: Sequence[PartitionStats]) -> list[tuple[str, str]]:

@@ -26,6 +26,7 @@ from ..log.journal import FOLDER as JOURNAL
 from ..log.journal import journal_number
 from ..log.manifest import (
     LogFile,
+    LogFiles,
     Manifest,
     log_files,
     manifest_folder,
@@ -33,7 +34,9 @@ from ..log.manifest import (
     segments_folder,
     write_file,
 )
+from ..log.missing import missing_files
 from ..log.quarantine import DAMAGED, free_name
+from ..log.segment import segment_name
 from ..log.spans import read_spans
 from .walk import Decode, LogPartition, Unreadable, batches, decoder, is_torn_tail
 
@@ -52,8 +55,14 @@ class Mend(NamedTuple):
 
 
 def find_mends(partition: LogPartition, disk: Disk) -> list[Mend]:
-    """The files of a partition that need repair. A torn end does not: the next start cuts it, and keeps it."""
+    """The files of a partition that need repair. A torn end does not: the next start cuts it, and keeps it.
+
+    A file that is gone by the manifest is one of them: one without records takes its place.
+    """
     found: dict[LogFile, list[Damage | Unreadable]] = {}
+    listed, missing = missing_files(disk, partition.folder)
+    for damage in missing:
+        found.setdefault(_file_of(listed, damage), []).append(damage)
     decode = decoder(partition)
     for file, piece in batches(partition, disk):
         if isinstance(piece, Batch):
@@ -63,12 +72,27 @@ def find_mends(partition: LogPartition, disk: Disk) -> list[Mend]:
     return [Mend(partition, file, tuple(troubles)) for file, troubles in found.items() if troubles]
 
 
-def mend(mend: Mend, disk: Disk) -> Path:
-    """Put a file without its troubles in the place of the one that has them; gives where that is kept."""
-    partition, file, _ = mend
-    pieces = [piece for one, piece in batches(partition, disk) if one == file]
-    data = b"".join(_mended(partition, file, pieces))
+def mend(mend: Mend, disk: Disk) -> Path | None:
+    """Put a file without its troubles in the place of the one that has them.
+
+    Gives where that is kept; None if it was missing.
+    """
+    partition, file, troubles = mend
+    if disk.kind(file.path) != "file":
+        data = b"".join(filler for one in troubles if isinstance(one, Damage) for filler in _fillers(one, 0))
+    else:
+        pieces = [piece for one, piece in batches(partition, disk) if one == file]
+        data = b"".join(_mended(partition, file, pieces))
     return _swap_clean(disk, mend, data) if file.is_clean else _swap_plain(disk, file.path, data)
+
+
+def _file_of(listed: LogFiles, damage: Damage) -> LogFile:
+    """The file that a damage concerns; for a hole behind the compacted files the one that should fill it."""
+    file = next(file for file in listed.files if file.path == damage.path)
+    if file.is_clean:
+        return file
+    base = listed.manifest.clean_end
+    return LogFile(file.path.with_name(segment_name(base)), base, True, False)
 
 
 @contextmanager
@@ -155,26 +179,33 @@ def _without_unreadable(batch: Batch, decode: Decode) -> bytes:
 # Putting it in place -------------------------------------------------------------------------------------------------
 
 
-def _swap_plain(disk: Disk, path: Path, data: bytes) -> Path:
+def _swap_plain(disk: Disk, path: Path, data: bytes) -> Path | None:
     """At every instant there is a whole file under the name. What is there already from an earlier try is made anew."""
-    side, kept = path.with_name(path.name + REPAIRING), free_name(disk, path, DAMAGED)
+    side = path.with_name(path.name + REPAIRING)
     with suppress(FileNotFoundError):
         disk.remove(side)
     write_file(disk, side, data)
-    disk.link(path, kept)
-    disk.sync_folder(path.parent)
+    kept = _keep(disk, path, path.parent)
     disk.rename(side, path)
     disk.sync_folder(path.parent)
     return kept
 
 
-def _swap_clean(disk: Disk, mend: Mend, data: bytes) -> Path:
-    """A compacted file never changes: another one takes its place in the next manifest. The old one is collected by
-    and by, so a copy of it is kept in the partition's folder."""
-    folder, path = mend.partition.folder, mend.file.path
+def _keep(disk: Disk, path: Path, folder: Path) -> Path | None:
+    """Give a file a second name in ``folder``, durably; None if it is missing."""
+    if disk.kind(path) != "file":
+        return None
     kept = free_name(disk, folder / path.name, DAMAGED)
     disk.link(path, kept)
     disk.sync_folder(folder)
+    return kept
+
+
+def _swap_clean(disk: Disk, mend: Mend, data: bytes) -> Path | None:
+    """A compacted file never changes: another one takes its place in the next manifest. The old one is collected by
+    and by, so a copy of it is kept in the partition's folder."""
+    folder, path = mend.partition.folder, mend.file.path
+    kept = _keep(disk, path, folder)
     manifest = log_files(disk, folder).manifest
     now_ms = wall_clock_ms()  # readers know of the new file from now on: the old one has its time of grace
     name = f"{mend.file.base:020d}-{manifest.generation + 1:010d}-{now_ms // 1000:08x}{random_id()}.log"

@@ -16,7 +16,7 @@ from ..log.batch import CODEC_BITS, CONTROL_BIT, Batch
 from ..log.codecs import inflate_buffer
 from ..log.disk import Disk, file_size
 from ..log.errors import Damage, DamagedBatch, DamagedRecord, UnsupportedCompression
-from ..log.manifest import log_files
+from ..log.missing import missing_files
 from ..log.partition import TRANSACTIONS_TOPIC
 from ..log.records import decode
 from ..log.spans import as_list, read_spans
@@ -95,7 +95,8 @@ class _Keys:
 def partition_stats(partition: LogPartition, disk: Disk, top: int) -> PartitionStats:
     """Read all of a partition; ``top``: how many of its hottest keys to tell."""
     begun_s = time.perf_counter()
-    manifest, files = log_files(disk, partition.folder)
+    (manifest, listed), missing = missing_files(disk, partition.folder)
+    files = [file for file in listed if disk.kind(file.path) == "file"]
     keys, damaged, newest = _Keys(), 0, None
     sizes = {file.path: file_size(disk, file.path) for file in files}
     for index, file in enumerate(files):
@@ -106,7 +107,7 @@ def partition_stats(partition: LogPartition, disk: Disk, top: int) -> PartitionS
             else:
                 damaged += _take(keys, piece, str(file.path))
                 newest = piece.batches[-1].last_offset
-    damaged += len(list(lost_ends(partition, disk)))
+    damaged += len(missing) + len(list(lost_ends(partition, disk)))
     tombstones = sum(keys.is_tombstone.values())
     return PartitionStats(
         partition,

@@ -28,10 +28,11 @@ from ..log.compaction.swap import Settings, compact, wall_clock_ms
 from ..log.disk import Disk, file_size, read_at
 from ..log.errors import Damage, DamagedBatch, UnsupportedCompression
 from ..log.manifest import LogFile, log_files, manifest_folder, manifest_name, segments_folder
+from ..log.misplaced import Misplaced, find_misplaced
 from ..log.newest import load_partition
 from ..log.partition import TOPIC
 from ..log.segment import segment_name
-from .walk import Found, LogPartition, Unreadable, batches, is_torn_tail, lost_ends, walk
+from .walk import Found, LogPartition, Unreadable, batches, gone, is_torn_tail, lost_ends, walk, walk_files
 
 CENTURY_MS = 100 * 365 * 24 * 60 * 60 * 1000
 """So far ahead all tombstones have had their time."""
@@ -45,7 +46,7 @@ State = Mapping[str, object]
 class Checked(NamedTuple):
     """What was found. ``differences``: sentences that name a group and two ways of reading that disagree about it.
 
-    ``is_short``: something at its ends is gone.
+    ``is_short``: something at its ends is gone. ``misplaced``: what lies here and belongs to another partition.
     """
 
     partition: LogPartition
@@ -56,10 +57,11 @@ class Checked(NamedTuple):
     keys: int  # groups or transactional ids
     differences: tuple[str, ...]
     is_short: bool = False
+    misplaced: Misplaced | None = None
 
     @property
     def is_well(self) -> bool:
-        return not self.troubles and not self.differences
+        return not (self.troubles or self.differences or self.misplaced)
 
 
 class Replay:
@@ -101,9 +103,9 @@ def verify(partition: LogPartition, scratch: Path, disk: Disk) -> Checked:
     picture = LogPartition(partition.topic, partition.number, scratch / partition.folder.name)
     _take_picture(disk, partition.folder, picture.folder)
     replay, torn, records = Replay(), None, 0
-    lost = tuple(lost_ends(partition, disk))
-    troubles: list[Damage | Unreadable] = [*lost]
-    for piece in walk(picture, disk):
+    is_short = any(lost_ends(partition, disk))
+    troubles: list[Damage | Unreadable] = [*gone(partition, disk)]
+    for piece in walk_files(picture, disk):
         if isinstance(piece, Found):
             replay.take(piece.record)
             records += 1
@@ -112,9 +114,16 @@ def verify(partition: LogPartition, scratch: Path, disk: Disk) -> Checked:
         else:
             troubles.append(_as_it_lies(piece, partition, picture))
     state = replay.state()
-    size = sum(file_size(disk, file.path) for file in log_files(disk, picture.folder).files)
+    files = (file.path for file in log_files(disk, picture.folder).files)
+    size = sum(file_size(disk, path) for path in files if disk.kind(path) == "file")
     differences = () if troubles else tuple(_compare(picture, disk, state, torn))
-    return Checked(partition, records, size, tuple(troubles), torn, len(state), differences, bool(lost))
+    found = tuple(troubles), torn, len(state), differences, is_short
+    return Checked(partition, records, size, *found, _misplaced(partition, state))
+
+
+def _misplaced(partition: LogPartition, state: State) -> Misplaced | None:
+    topic, number, folder, _, partitions = partition
+    return find_misplaced(state, folder, topic, number, partitions) if partitions else None
 
 
 def _as_it_lies(trouble: Damage | Unreadable, partition: LogPartition, picture: LogPartition) -> Damage | Unreadable:

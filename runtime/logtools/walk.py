@@ -13,12 +13,15 @@ from typing import NamedTuple
 from ...actors.records import Record
 from ..errors import StartError
 from ..log.batch import Batch
+from ..log.counts import repair_command
 from ..log.disk import Disk, read_file
 from ..log.errors import Damage, DamagedBatch, DamagedRecord, UnsupportedCompression
-from ..log.folder import INFO_NAME, parse_info
+from ..log.folder import INFO_NAME, FolderInfo, parse_info
 from ..log.journal import FOLDER as JOURNAL
 from ..log.known_ends import KnownEnd, known_ends, missing_ends
 from ..log.manifest import LogFile, log_files
+from ..log.misplaced import inferred_counts
+from ..log.missing import missing_files
 from ..log.partition import PARTITION_FOLDER, TOPIC, TRANSACTIONS_TOPIC
 from ..log.survey import survey
 from ..log.transaction_records import decode_record, decode_transaction
@@ -30,12 +33,16 @@ Decode = Callable[[Batch, bytes | None, bytes | None], Record | None]
 
 
 class LogPartition(NamedTuple):
-    """A partition's folder, which may be gone; ``known_end``: how far it must go, None for one of a Kafka's."""
+    """A partition's folder, which may be gone; ``known_end``: how far it must go, None for one of a Kafka's.
+
+    ``topic_partitions``: how many its topic has; 0 if that is not known.
+    """
 
     topic: str
     number: int
     folder: Path
     known_end: KnownEnd | None = None
+    topic_partitions: int = 0
 
 
 class Found(NamedTuple):
@@ -72,7 +79,10 @@ def find_partitions(
         what = "a file" if data.exists() else "no folder"
         raise StartError(f"{data}: found {what}, expected the data folder of a server; check the path")
     disk = disk or Disk()
-    known, unknown = _known_ends(data, disk)
+    info = _info(data, disk)
+    known = {} if info is None else known_ends(disk, data, info)
+    unknown = None if info is None else KnownEnd(0, data / INFO_NAME)
+    counts = {} if info is None else {TOPIC: info.offsets_partitions, TRANSACTIONS_TOPIC: info.transactions_partitions}
     names = disk.names(data)
     matches = [match for name in {*names, *known} if (match := PARTITION_FOLDER.fullmatch(name))]
     if not matches and INFO_NAME not in names:
@@ -80,7 +90,10 @@ def find_partitions(
             f"{data}: found neither {INFO_NAME} nor a folder {TOPIC}-N, expected the data folder of a server;"
             " give the folder that holds those of the partitions"
         )
-    found = [LogPartition(match[1], int(match[2]), data / match[0], known.get(match[0], unknown)) for match in matches]
+    found = [
+        LogPartition(match[1], int(match[2]), data / match[0], known.get(match[0], unknown), counts.get(match[1], 0))
+        for match in matches
+    ]
     wanted = [one for one in found if topic in (None, one.topic) and (not numbers or one.number in numbers)]
     missing = set(numbers) - {one.number for one in wanted}
     if missing:
@@ -88,24 +101,38 @@ def find_partitions(
     return sorted(wanted, key=lambda one: one[:2])
 
 
-def _known_ends(data: Path, disk: Disk) -> tuple[dict[str, KnownEnd], KnownEnd | None]:
-    """By the names of folders; and for the others."""
+def _info(data: Path, disk: Disk) -> FolderInfo | None:
+    """What ``callboard.json`` says; None for Kafka's folders, or a copy of some of ours. StartError."""
     names, path = disk.names(data), data / INFO_NAME
     if INFO_NAME in names:
-        return known_ends(disk, data, parse_info(path, read_file(disk, path))), KnownEnd(0, path)
+        return parse_info(path, read_file(disk, path))
     if JOURNAL in names:
-        raise StartError(f"{data}: found a journal and no {INFO_NAME}, expected it there; put it back")
-    return {}, None  # Kafka's folders, or a copy of some of ours
+        raise StartError(
+            f"{data}: found a journal and no {INFO_NAME}, expected it there; put it back, or write a new one with"
+            f" {repair_command(data, *inferred_counts(disk, data))}"
+        )
+    return None
 
 
 def walk(partition: LogPartition, disk: Disk) -> Iterator[Found | Damage | Unreadable]:
-    """Everything in a partition, oldest first. OSError that names the file where the disk fails."""
+    """Everything in a partition, oldest first, and then what is gone. OSError names the file where the disk fails."""
+    yield from walk_files(partition, disk)
+    yield from gone(partition, disk)
+
+
+def walk_files(partition: LogPartition, disk: Disk) -> Iterator[Found | Damage | Unreadable]:
+    """Everything in the files that are there. OSError."""
     decode = decoder(partition)
     for file, piece in batches(partition, disk):
         if isinstance(piece, Damage):
             yield piece
         else:
             yield from _records(partition, file, piece, decode)
+
+
+def gone(partition: LogPartition, disk: Disk) -> Iterator[Damage]:
+    """What is gone of a partition by its manifest, and at its ends, or all of it."""
+    yield from missing_files(disk, partition.folder)[1]
     yield from lost_ends(partition, disk)
 
 
@@ -121,11 +148,13 @@ def decoder(partition: LogPartition) -> Decode:
 
 
 def batches(partition: LogPartition, disk: Disk) -> Iterator[tuple[LogFile, Batch | Damage]]:
-    """The good batches of all files, and the damage between them, each with its file."""
-    files = log_files(disk, partition.folder).files
+    """The good batches of all files, and the damage between them, each with its file. Files that are gone: ``gone``."""
+    (manifest, files), missing = missing_files(disk, partition.folder)
     next_bases = [*(file.base for file in files[1:]), None]
+    skipped = {damage.path for damage in missing if disk.kind(damage.path) != "file"}
     for file, next_base in zip(files, next_bases, strict=False):  # there may be no file yet
-        for piece in survey(disk, file.path, file.base, next_base):
+        end = min(next_base or 0, manifest.clean_end) if file.is_clean else next_base
+        for piece in survey(disk, file.path, file.base, end) if file.path not in skipped else ():
             yield file, piece
 
 

@@ -28,6 +28,7 @@ from ...runtime.log.errors import Damage
 from ...runtime.log.folder import INFO_NAME as DATA_INFO_NAME
 from ...runtime.log.folder import parse_info
 from ...runtime.log.manifest import LogFile, log_files
+from ...runtime.log.missing import missing_files
 from ...runtime.log.reading import partition_folders
 from ...runtime.log.survey import survey
 from ..columns import ALL, ddl
@@ -235,6 +236,9 @@ def _look(spark: SparkSession, takes: Sequence[Take], tell: Tell) -> list[Seen]:
 def look_at(take: Take) -> Seen:
     """Where the good part of a take ends, at the end of a file, and how many records it has."""
     disk, records = Disk(), 0
+    for damage in missing_files(disk, take.folder)[1]:
+        if damage.offset_before < take.end and (damage.offset_after or take.end) > take.first:
+            return Seen(take.log_partition, take.first, 0, f"{damage}; put back a copy of this file")
     files = [file for file in log_files(disk, take.folder).files if file.is_closed and file.base < take.end]
     for file in _reaching(files, take.end, take.first):
         count = 0

@@ -13,9 +13,9 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
-from ..batch import CODEC_BITS, CONTROL_BIT, PREFIX_BYTES, read_batch
+from ..batch import CODEC_BITS, CONTROL_BIT, PREFIX_BYTES, offsets_of, read_batch
 from ..codecs import inflate_buffer
-from ..disk import Disk, read_at, write_all
+from ..disk import Disk, file_size, read_at, write_all
 from ..errors import DamagedBatch
 from ..manifest import LogFile
 from ..segment import CHUNK_BYTES, scan
@@ -52,12 +52,16 @@ class Chunk(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What stays of a chunk. ``horizon_ms``: the first delete horizon of a tombstone in it; None without one."""
+    """What stays of a chunk. ``horizon_ms``: the first delete horizon of a tombstone in it; None without one.
+
+    ``end_offset``: the offset behind the chunk's last batch.
+    """
 
     data: bytes
     records_before: int
     records: int
     horizon_ms: int | None
+    end_offset: int
 
 
 def clean(memory: Memory, chunk: Chunk, rules: Rules) -> Kept:
@@ -74,7 +78,8 @@ def clean(memory: Memory, chunk: Chunk, rules: Rules) -> Kept:
     spans = read_spans(chunk.data, starts, fast=rules.fast, source=chunk.source, position=chunk.position)
     survivors = select(memory, chunk.data, spans, rules.now_ms)
     rewriter = _Rewriter(chunk, spans, survivors, rules)
-    return Kept(rewriter.run(), len(spans), len(survivors.batch), rewriter.horizon_ms)
+    end_offset = offsets_of(memoryview(chunk.data)[starts[-1] :])[1] + 1
+    return Kept(rewriter.run(), len(spans), len(survivors.batch), rewriter.horizon_ms, end_offset)
 
 
 class _Rewriter:
@@ -182,27 +187,51 @@ class Spill(NamedTuple):
 
 
 def clean_files(
-    disk: Disk, files: Sequence[LogFile], spill_fd: int, memory: Memory, rules: Rules, progress: Progress
+    disk: Disk,
+    files: Sequence[LogFile],
+    spill_fd: int,
+    memory: Memory,
+    rules: Rules,
+    progress: Progress,
+    end: int | None = None,
 ) -> Spill:
-    """Clean the files, given in the order of the log, into the spill. Errors as in ``clean``, and OSError."""
+    """Clean the files, given in the order of the log, into the spill. Errors as in ``clean``, and OSError.
+
+    ``end``: where the next file begins, if that is known. DamagedBatch for a file that is missing between two others.
+    """
     position = before = read = 0
     sources: list[Spilled] = []
     for file in reversed(files):
         pieces: list[tuple[int, int]] = []
         horizons: list[int] = []
-        records = 0
+        records = file_before = 0
+        file_end = file.base
         for chunk, kept in _clean_file(disk, file.path, memory, rules):
             if kept.data:
                 write_all(disk, spill_fd, kept.data, position)
                 pieces.append((position, len(kept.data)))
             position += len(kept.data)
             records += kept.records
-            before += kept.records_before
+            file_before += kept.records_before
+            file_end = max(file_end, kept.end_offset)
             read += len(chunk.data)
             horizons += [] if kept.horizon_ms is None else [kept.horizon_ms]
             progress(len(chunk.data))
+        _refuse_hole(disk, file, file_before, file_end, end)
+        before, end = before + file_before, file.base
         sources.append(Spilled(file.base, pieces[::-1], records, min(horizons, default=None)))
     return Spill(sources[::-1], before, read)
+
+
+def _refuse_hole(disk: Disk, file: LogFile, records: int, end_offset: int, next_base: int | None) -> None:
+    """DamagedBatch where a plain file that has a record for each offset ends before the next one begins.
+
+    One with fewer records was compacted by a Kafka: then offsets may be missing at its end, too.
+    """
+    is_dense = records == end_offset - file.base
+    if not file.is_clean and next_base is not None and is_dense and end_offset < next_base:
+        reason = f"it ends at offset {end_offset}, the next segment begins at {next_base}"
+        raise DamagedBatch(file_size(disk, file.path), reason, str(file.path))
 
 
 def _clean_file(disk: Disk, path: Path, memory: Memory, rules: Rules) -> Iterator[tuple[Chunk, Kept]]:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from ..disk import Disk
 from ..manifest import Compacted, Manifest, manifest_folder, put_if_absent, segments_folder
+from ..missing import refuse_missing
 from ..segment import CHUNK_BYTES
 from .history import taken_to
 from .join import Joiner, groups
@@ -93,8 +94,8 @@ def compact(
 ) -> Draft | None:
     """Compact a partition's folder if it is worth it; what was made the log, or None when nothing was.
 
-    DamagedBatch and UnsupportedCompression name the file and the byte, ManifestError the manifest; OSError for a disk
-    that fails. After any of them the log is what it was before.
+    DamagedBatch and UnsupportedCompression name the file and the byte, ManifestError the manifest, MissingFiles a file
+    that is gone; OSError for a disk that fails. After any of them the log is what it was before.
     """
     lost: FileNotFoundError | None = None
     for _ in range(TRIES):
@@ -120,6 +121,7 @@ def write_draft(
     """Write what a plan would make the log, durably, without making it so; None when it is not worth it."""
     if not plan.is_due(settings.now_ms, settings.min_ratio):
         return None
+    refuse_missing(disk, folder)
     try:
         return _Run(disk, folder, plan, settings, new_id(), progress).write()
     except OpenTransaction:
@@ -197,7 +199,8 @@ class _Run:
         runs = Runs(self._disk, lambda: self._new(f"{next(numbers):020d}-{self._suffix}.spill"))
         memory = Memory(SeenKeys(runs, self._settings.keys_bytes_max), self._plan.outcomes)
         try:
-            spill = clean_files(self._disk, self._plan.files, spill_fd, memory, self._settings.rules, self._progress)
+            rules, end = self._settings.rules, self._plan.end
+            spill = clean_files(self._disk, self._plan.files, spill_fd, memory, rules, self._progress, end)
         finally:
             runs.remove()
         return spill, bool(memory.committed)

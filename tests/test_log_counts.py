@@ -1,0 +1,360 @@
+"""The numbers of partitions: a wrong one is refused before anything is written, and a command mends the file."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from door import Client, committing, offsets, on_a_loop, open_door
+from log_helpers import LazyDisk, offset
+from test_cli import PROGRAM, run
+
+from callboard.actors.javahash import offsets_partition
+from callboard.actors.ports import Entry
+from callboard.runtime import loading
+from callboard.runtime import node as node_module
+from callboard.runtime.errors import StartError
+from callboard.runtime.log.checksum import with_checksum
+from callboard.runtime.log.clean_stop import NAME as NOTE
+from callboard.runtime.log.clean_stop import NO_NOTE, Note, leave_note, read_note
+from callboard.runtime.log.counts import Counts
+from callboard.runtime.log.disk import Disk
+from callboard.runtime.log.folder import FORMAT, INFO_NAME, DataFolder, parse_info
+from callboard.runtime.log.misplaced import MisplacedError, fitting_count
+from callboard.runtime.log.offsets_log import OffsetsLog
+from callboard.runtime.log.partition import folder_name
+from callboard.runtime.log.threads import Inline
+from callboard.runtime.logtools import commands
+
+PARTITIONS, TRANSACTION_PARTITIONS = 7, 5
+GROUPS = [f"group-{number}" for number in range(40)]
+COMMAND = "callboard log repair {} --partitions 7 --transaction-partitions 5"
+
+
+def opened(root: Path) -> OffsetsLog:
+    """A log that has some of what is written to it in its partition files, and some in its journal alone."""
+    log = OffsetsLog(
+        root,
+        PARTITIONS,
+        transactions_partitions=TRANSACTION_PARTITIONS,
+        disk=LazyDisk(),
+        threads=Inline(),
+        checkpoint_bytes=2500,
+    )
+    log.open()
+    return log
+
+
+def written(root: Path, how: str) -> Path:
+    """A folder with commits of 40 groups, after a clean stop or a kill."""
+    with DataFolder(root, PARTITIONS, TRANSACTION_PARTITIONS, disk=LazyDisk()):
+        log = opened(root)
+        for number, group in enumerate(GROUPS):
+            log.append([Entry(offsets_partition(group, PARTITIONS), (offset(group, number),))], 5, lambda _: None)
+        if how == "stopped":
+            log.close()
+        else:
+            log.halt()
+    return root
+
+
+@pytest.fixture(params=["stopped", "killed"])
+def data(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    return written(tmp_path / "data", request.param)
+
+
+def content(root: Path) -> dict[str, bytes]:
+    """All files but the lock, which says who held it last."""
+    paths = (path for path in root.rglob("*") if path.is_file() and path.name != ".lock")
+    return {str(path.relative_to(root)): path.read_bytes() for path in paths}
+
+
+def change(root: Path, **fields: object) -> None:
+    """Write ``callboard.json`` with other values and the checksum that it has."""
+    old = json.loads((root / INFO_NAME).read_text())
+    (root / INFO_NAME).write_text(json.dumps({**old, **fields}))
+
+
+def as_format_2(root: Path, **fields: object) -> None:
+    """As the version before wrote it: no checksum, and no numbers of partitions in the note."""
+    old = json.loads((root / INFO_NAME).read_text())
+    del old["checksum"]
+    (root / INFO_NAME).write_text(json.dumps({**old, "format": 2, **fields}))
+    if (root / NOTE).exists():
+        ends = {name: list(end) for name, end in read_note(Disk(), root).ends.items()}
+        (root / NOTE).write_text(json.dumps({"version": 1, "partitions": ends}))
+
+
+def flipped_bits(data: bytes) -> Iterator[bytes]:
+    for at in range(len(data)):
+        for bit in range(8):
+            yield data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :]
+
+
+def changed_digits(data: bytes) -> Iterator[bytes]:
+    for match in re.finditer(rb"[0-9]", data):
+        for digit in b"0123456789":
+            if digit != data[match.start()]:
+                yield data[: match.start()] + bytes([digit]) + data[match.start() + 1 :]
+
+
+def log_command(*arguments: object) -> int:
+    try:
+        return commands.main([str(argument) for argument in arguments])
+    except SystemExit as exit:
+        code: Any = exit.code or 0
+        return int(code)
+
+
+# callboard.json and the note ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("damaged", [flipped_bits, changed_digits])
+def test_callboard_json_with_one_change_is_refused_or_says_the_same(
+    tmp_path: Path, damaged: Callable[[bytes], Iterator[bytes]]
+) -> None:
+    path = written(tmp_path / "data", "stopped") / INFO_NAME
+    data = path.read_bytes()
+    expected, refused = parse_info(path, data), 0
+    for other in damaged(data):
+        try:
+            assert parse_info(path, other) == expected
+        except StartError:
+            refused += 1
+    assert refused > 100
+
+
+def test_start_with_changed_digit_in_callboard_json_is_refused_with_the_repair_command(data: Path) -> None:
+    for name, number in (("offsets_partitions", 8), ("transactions_partitions", 3), ("format", 1), ("format", 2)):
+        whole = (data / INFO_NAME).read_bytes()
+        change(data, **{name: number})
+        before = content(data)
+        with pytest.raises(StartError, match=r"callboard.json: found .* expected checksum '[0-9a-f]{8}'") as refused:
+            DataFolder(data)
+        assert ("--partitions 7 --transaction-partitions" in str(refused.value)) and str(data) in str(refused.value)
+        assert content(data) == before
+        (data / INFO_NAME).write_bytes(whole)
+    with DataFolder(data) as folder:
+        assert folder.offsets_partitions == PARTITIONS
+
+
+@pytest.mark.parametrize("damaged", [flipped_bits, changed_digits])
+def test_note_of_clean_stop_with_one_change_is_no_note_or_says_the_same(
+    tmp_path: Path, damaged: Callable[[bytes], Iterator[bytes]]
+) -> None:
+    note = Note(read_note(Disk(), written(tmp_path, "stopped")).ends, Counts(PARTITIONS, TRANSACTION_PARTITIONS))
+    data = (tmp_path / NOTE).read_bytes()
+    assert read_note(Disk(), tmp_path) == note
+    no_notes = 0
+    for other in damaged(data):
+        (tmp_path / NOTE).write_bytes(other)
+        found = read_note(Disk(), tmp_path, is_quiet=True)
+        assert found in (NO_NOTE, note)
+        no_notes += found == NO_NOTE
+    assert no_notes > 100
+
+
+def test_start_with_damaged_note_serves_everything(tmp_path: Path) -> None:
+    root = written(tmp_path, "stopped")
+    (root / NOTE).write_text((root / NOTE).read_text().replace('"offsets_partitions": 7', '"offsets_partitions": 8'))
+    with DataFolder(root) as folder:
+        assert folder.offsets_partitions == PARTITIONS
+        log = opened(root)
+        assert sum(len(list(log.read(number))) for number in log.partitions_with_data()) == len(GROUPS)
+        log.close()
+
+
+def test_callboard_json_that_contradicts_the_note_is_refused(tmp_path: Path) -> None:
+    """A file with a checksum of its own, from another folder."""
+    root = written(tmp_path, "stopped")
+    other = {**json.loads((root / INFO_NAME).read_text()), "offsets_partitions": 8}
+    (root / INFO_NAME).write_text(json.dumps(with_checksum(other)))
+    before = content(root)
+    match = r"\.clean_shutdown: found 7 and 5 partitions, expected 8 and 5 partitions by .*" + COMMAND.format(root)
+    with pytest.raises(StartError, match=match):
+        DataFolder(root)
+    with pytest.raises(StartError, match="found 7 and 5 partitions, expected 8 and 5 partitions"):
+        OffsetsLog(root, 8, transactions_partitions=5, threads=Inline()).open()
+    with pytest.raises(StartError, match="found 7 and 5 partitions, expected 8 and 5 partitions"):
+        log_command("verify", root)
+    assert content(root) == before
+
+
+# A folder without a second file that has the numbers ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "number"), [("offsets_partitions", 8), ("offsets_partitions", 70)])
+def test_folder_of_format_2_with_wrong_number_is_refused_before_anything_is_written(
+    data: Path, name: str, number: int
+) -> None:
+    as_format_2(data, **{name: number})
+    before = content(data)
+    found = r"found (group 'group-\d+' in|7 and 5 partitions).*"  # by a name, or by a second file that has the numbers
+    with pytest.raises(StartError, match=found + COMMAND.format(data)):
+        DataFolder(data)
+    assert content(data) == before
+
+
+def test_groups_in_the_journal_alone_are_checked(tmp_path: Path) -> None:
+    """The server was killed before a checkpoint, or its partition files were."""
+    root = written(tmp_path, "killed")
+    for number in range(PARTITIONS):
+        shutil.rmtree(root / folder_name(number), ignore_errors=True)
+    as_format_2(root, offsets_partitions=8)
+    with pytest.raises(StartError, match=r"\.journal: found (group 'group-\d+' in __consumer_offsets-\d|7 and 5)"):
+        DataFolder(root)
+    as_format_2_again = {**json.loads((root / INFO_NAME).read_text()), "offsets_partitions": PARTITIONS}
+    (root / INFO_NAME).write_text(json.dumps(as_format_2_again))
+    DataFolder(root).close()
+
+
+def test_folder_of_format_2_with_right_numbers_is_upgraded_once(data: Path) -> None:
+    whole = (data / INFO_NAME).read_bytes()
+    as_format_2(data)
+    for _ in range(2):
+        with DataFolder(data, disk=LazyDisk()) as folder:
+            assert folder.offsets_partitions == PARTITIONS
+        assert (data / INFO_NAME).read_bytes() == whole
+    assert json.loads(whole)["format"] == FORMAT
+
+
+@pytest.mark.parametrize("how", ["stop", "halt"])
+@on_a_loop
+async def test_server_with_wrong_number_loses_no_acknowledged_commit(tmp_path: Path, how: str) -> None:
+    """The number is wrong for one start, and right again for the next."""
+
+    async def commit_all(client: Client, value: int) -> None:
+        for group in GROUPS:
+            answer: Any = await client.ask("offset_commit", 9, **committing(group, offset=value))
+            assert answer["topics"][0]["partitions"][0]["error_code"] == "NONE"
+
+    async with open_door(tmp_path) as door:
+        await commit_all(await door.connect(), 1)
+        if how == "stop":
+            await door.node.stop()
+        else:
+            door.node.halt()
+        whole = (tmp_path / INFO_NAME).read_bytes()
+        for break_it in (change, as_format_2):
+            break_it(tmp_path, offsets_partitions=5)
+            with pytest.raises(StartError, match="callboard log repair"):
+                await door.start()
+            (tmp_path / INFO_NAME).write_bytes(whole)
+        await door.start()
+        client = await door.connect()
+        for group in GROUPS:
+            assert await offsets(client, group) == {("t", 0): 1}
+
+
+# Loading --------------------------------------------------------------------------------------------------------------
+
+
+def moved(root: Path) -> str:
+    """Put a partition's folder in the place of another one that is empty; the note agrees with callboard.json."""
+    used = {offsets_partition(group, PARTITIONS) for group in GROUPS[:1]}
+    [right] = used
+    wrong = (right + 1) % PARTITIONS
+    with DataFolder(root, PARTITIONS, TRANSACTION_PARTITIONS, disk=LazyDisk()):
+        log = opened(root)
+        for number in range(60):
+            records = tuple(offset(GROUPS[0], number, "x" * 1000, partition=at) for at in range(100))
+            log.append([Entry(right, records)], 5, lambda _: None)
+        log.close()
+    (root / folder_name(right)).rename(root / folder_name(wrong))
+    ends = {folder_name(wrong): read_note(Disk(), root).ends[folder_name(right)]}
+    leave_note(Disk(), root, Note(ends, Counts(PARTITIONS, TRANSACTION_PARTITIONS)))
+    return f"found group '{GROUPS[0]}' in {folder_name(wrong)}, expected it in {folder_name(right)} of {PARTITIONS}"
+
+
+def test_serve_stops_when_it_loads_a_group_in_a_wrong_partition(tmp_path: Path) -> None:
+    expected = moved(tmp_path / "data")
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*.log")) > loading.AT_ONCE_BYTES
+    done = run("serve", "--listen", "127.0.0.1:0", folder=tmp_path, program=PROGRAM)
+    assert done.returncode == 3
+    assert "callboard: stopped, after its log had failed: " in done.stderr and expected in done.stderr
+
+
+@on_a_loop
+async def test_start_that_loads_a_group_in_a_wrong_partition_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = moved(tmp_path)
+    monkeypatch.setattr(node_module, "AT_ONCE_BYTES", 1 << 40)
+    with pytest.raises(MisplacedError, match=re.escape(expected)):
+        async with open_door(tmp_path):
+            pass
+
+
+# Tools ----------------------------------------------------------------------------------------------------------------
+
+
+def test_verify_names_a_group_in_a_wrong_partition(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = written(tmp_path, "stopped")
+    assert log_command("verify", root) == 0
+    as_format_2(root, offsets_partitions=8)
+    assert log_command("verify", root) == 3
+    said = capsys.readouterr().out
+    assert "expected it in __consumer_offsets-" in said and "of 8" in said
+    assert said.splitlines()[-1].endswith("callboard log repair DATA --partitions N --transaction-partitions M")
+    assert log_command("verify", root, "--json") == 3
+    assert any(one["misplaced"] for one in json.loads(capsys.readouterr().out))
+
+
+def test_repair_writes_callboard_json_for_numbers_that_fit(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = (data / INFO_NAME).read_bytes()
+    arguments = ("repair", data, "--partitions", PARTITIONS, "--transaction-partitions", TRANSACTION_PARTITIONS)
+    change(data, offsets_partitions=8)
+    before = content(data)
+    assert log_command(*arguments) == 3
+    assert "--yes does it" in capsys.readouterr().out
+    assert content(data) == before
+    assert log_command(*arguments, "--yes") == 0
+    assert "(as it was)" in capsys.readouterr().out
+    assert (data / INFO_NAME).read_bytes() == whole
+    with DataFolder(data) as folder:
+        assert folder.offsets_partitions == PARTITIONS
+
+
+def test_repair_for_numbers_that_do_not_fit_is_refused(data: Path) -> None:
+    change(data, offsets_partitions=8)
+    before = content(data)
+    for numbers in ((8, 5), (14, 5), (1, 5)):
+        options = ("--partitions", numbers[0], "--transaction-partitions", numbers[1])
+        with pytest.raises(StartError, match=COMMAND.format(data)):
+            log_command("repair", data, *options, "--yes")
+    bad: list[tuple[object, ...]] = [
+        ("--partitions", 7, "--transaction-partitions", 5, "--partition", 1),
+        ("--partitions", 7),
+    ]
+    for bad_options in bad:
+        with pytest.raises(StartError, match="expected --partitions and --transaction-partitions"):
+            log_command("repair", data, *bad_options)
+    with DataFolder(written(data / "other", "stopped")), pytest.raises(StartError, match="in use by process"):
+        log_command("repair", data / "other", "--partitions", 7, "--transaction-partitions", 5)
+    shutil.rmtree(data / "other")
+    assert content(data) == before
+
+
+def test_repair_without_the_old_file_makes_a_new_cluster_id(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = json.loads((data / INFO_NAME).read_text())
+    (data / INFO_NAME).unlink()
+    with pytest.raises(StartError, match=COMMAND.format(data).partition(" --tr")[0]):
+        DataFolder(data)
+    options = ("--partitions", PARTITIONS, "--transaction-partitions", TRANSACTION_PARTITIONS, "--yes")
+    assert log_command("repair", data, *options) == 0
+    assert "new: that of the file before could not be read" in capsys.readouterr().out
+    with DataFolder(data) as folder:
+        assert folder.cluster_id != old["cluster_id"]
+        assert folder.offsets_partitions == PARTITIONS
+
+
+def test_number_of_partitions_is_inferred_only_where_it_is_the_only_one() -> None:
+    assert fitting_count([]) is None
+    assert fitting_count([("group-1", offsets_partition("group-1", 50))]) is None
+    assert fitting_count([(group, offsets_partition(group, 50)) for group in GROUPS]) == 50
+    assert fitting_count([(group, 3) for group in GROUPS]) is None

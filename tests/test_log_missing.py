@@ -1,0 +1,265 @@
+"""Files of a compacted log that are gone: named at each start, by each tool, and never compacted away."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from door import committing, offsets, on_a_loop, open_door
+from log_helpers import LazyDisk, offset
+from structlog.testing import capture_logs
+
+from callboard.actors.ports import Entry
+from callboard.actors.records import OffsetRecord
+from callboard.runtime.exchange.table import rows_of_folder, sources
+from callboard.runtime.log import reading
+from callboard.runtime.log.compaction.job import Job, run
+from callboard.runtime.log.compaction.swap import Settings, compact
+from callboard.runtime.log.disk import Disk
+from callboard.runtime.log.errors import Damage, DamagedBatch
+from callboard.runtime.log.folder import DataFolder
+from callboard.runtime.log.manifest import log_files, newest_manifest
+from callboard.runtime.log.missing import MissingFiles, missing_files
+from callboard.runtime.log.offsets_log import OffsetsLog
+from callboard.runtime.log.partition import folder_name
+from callboard.runtime.log.segment import scan, segment_base, segment_name
+from callboard.runtime.log.threads import Inline
+from callboard.runtime.logtools import commands
+
+PARTITION = 3  # where 50 partitions put group "g"
+COMPACTED, ALL = 12, 30
+ALWAYS = Settings(5, "test", -1.0)
+
+
+def opened(root: Path) -> OffsetsLog:
+    log = OffsetsLog(
+        root, 50, transactions_partitions=50, disk=LazyDisk(), threads=Inline(), segment_bytes=300, checkpoint_bytes=600
+    )
+    log.open()
+    return log
+
+
+def commit(log: OffsetsLog, first: int, end: int) -> None:
+    for number in range(first, end):
+        log.append([Entry(PARTITION, (offset("g", number, partition=number),))], 5, lambda _: None)
+
+
+@pytest.fixture(params=["stopped", "killed"])
+def root(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """Partition 3 has a compacted file, several closed plain segments, and an open one."""
+    path = tmp_path / "data"
+    with DataFolder(path, disk=LazyDisk()):
+        log = opened(path)
+        commit(log, 0, COMPACTED)
+        assert compact(LazyDisk(), path / folder_name(PARTITION), ALWAYS) is not None
+        commit(log, COMPACTED, ALL)
+        if request.param == "stopped":
+            log.close()
+        else:
+            log.halt()
+    return path
+
+
+def folder_of(root: Path) -> Path:
+    return root / folder_name(PARTITION)
+
+
+def plain_bases(root: Path) -> list[int]:
+    """Where the plain segments begin that the manifest does not cover."""
+    return [file.base for file in log_files(Disk(), folder_of(root)).files if not file.is_clean]
+
+
+def compacted_file(root: Path) -> Path:
+    return next(file.path for file in log_files(Disk(), folder_of(root)).files if file.is_clean)
+
+
+def remove_first_plain(root: Path) -> tuple[int, int]:
+    """The offsets that are gone then."""
+    first, second, *others = plain_bases(root)
+    assert first == newest_manifest(Disk(), folder_of(root)).clean_end and others
+    (folder_of(root) / segment_name(first)).unlink()
+    return first, second
+
+
+def cut_compacted(root: Path) -> tuple[int, int]:
+    """Its last batch is gone, and what is left is whole."""
+    path = compacted_file(root)
+    *_, last = scan(Disk(), path)
+    os.truncate(path, last.position)
+    segment = newest_manifest(Disk(), folder_of(root)).segments[0]
+    return segment.base, segment.end
+
+
+def remove_compacted(root: Path) -> tuple[int, int]:
+    segment = newest_manifest(Disk(), folder_of(root)).segments[0]
+    compacted_file(root).unlink()
+    return segment.base, segment.end
+
+
+LOSSES: dict[str, Callable[[Path], tuple[int, int]]] = {
+    "the first plain segment is missing": remove_first_plain,
+    "a compacted segment is cut": cut_compacted,
+    "a compacted segment is missing": remove_compacted,
+}
+
+
+def committed_in(log: OffsetsLog) -> set[int]:
+    records = (record for _, _, record in log.read(PARTITION))
+    return {record.partition for record in records if isinstance(record, OffsetRecord)}
+
+
+def log_command(*arguments: object) -> int:
+    try:
+        return commands.main([str(argument) for argument in arguments])
+    except SystemExit as exit:
+        code: Any = exit.code or 0
+        return int(code)
+
+
+def test_whole_log_has_no_missing_files(root: Path) -> None:
+    assert missing_files(Disk(), folder_of(root))[1] == []
+    assert log_command("verify", root) == 0
+    log = opened(root)
+    assert log.quarantined() == []
+    assert committed_in(log) == set(range(ALL))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_each_start_names_what_is_missing(root: Path, loss: str) -> None:
+    before, after = LOSSES[loss](root)
+    for _ in range(3):
+        with capture_logs() as lines:
+            log = opened(root)
+        named = [line for line in lines if line["event"] == "damage in the log"]
+        assert [line["lost_offsets"] for line in named] == [f"{before} to {after - 1}"]
+        assert [(one.offset_before, one.offset_after) for one in log.quarantined()] == [(before, after)]
+        log.close()
+
+
+def test_what_lies_behind_a_missing_segment_is_served(root: Path) -> None:
+    before, after = remove_first_plain(root)
+    log = opened(root)
+    assert committed_in(log) == set(range(ALL)) - set(range(before, after))
+    log.close()
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_tools_name_what_is_missing(root: Path, loss: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = LOSSES[loss](root)
+    lost = f"offsets {before} to {after - 1}"
+    was_stopped = (root / ".clean_shutdown").exists()
+    for command in ("verify", "repair") if was_stopped else ("verify",):
+        assert log_command(command, root) == 3
+        said = capsys.readouterr().out
+        assert lost in said and "all is well" not in said and "nothing to repair" not in said
+    assert log_command("dump", root) == 3
+    assert lost in capsys.readouterr().err
+    assert log_command("stats", root, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["partitions"][0]["damaged"] >= 1
+    complaints: list[object] = []
+    list(rows_of_folder(sources(root, Disk(), complaints.append), (), Disk(), complaints.append))
+    assert lost in str(complaints[0])
+    damages: list[Damage] = []
+    if loss == "a compacted segment is missing":
+        with pytest.raises(FileNotFoundError):
+            list(reading.read_partition(folder_of(root), on_damage=damages.append))
+    else:
+        list(reading.read_partition(folder_of(root), on_damage=damages.append))
+    assert any((one.offset_before, one.offset_after) == (before, after) for one in damages)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_compaction_of_a_log_with_missing_files_is_refused(root: Path, loss: str) -> None:
+    LOSSES[loss](root)
+    with pytest.raises(MissingFiles, match=r"put back the file .* or accept the loss with callboard log repair"):
+        compact(LazyDisk(), folder_of(root), ALWAYS)
+    report = run(Job(folder_of(root), ALWAYS), LazyDisk())
+    assert report.status == "damaged"
+    assert newest_manifest(Disk(), folder_of(root)).generation == 1
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_repair_puts_a_file_without_records_in_the_place_of_a_missing_one(root: Path, loss: str) -> None:
+    opened(root).close()
+    LOSSES[loss](root)
+    assert log_command("repair", root, "--yes") == 0
+    assert missing_files(Disk(), folder_of(root))[1] == []
+    assert log_command("verify", root) == 0
+    log = opened(root)
+    assert log.quarantined() == []
+    assert committed_in(log) >= set(range(plain_bases(root)[1], ALL))
+    log.close()
+    assert compact(LazyDisk(), folder_of(root), ALWAYS) is not None
+    assert log_command("verify", root) == 0
+
+
+@pytest.mark.parametrize("at", [1, -2])
+def test_compaction_of_a_log_with_a_hole_between_plain_segments_is_refused(root: Path, at: int) -> None:
+    """The second plain segment, and the last that is closed, whose end only the open one tells."""
+    opened(root).close()
+    base = plain_bases(root)[at]
+    (folder_of(root) / segment_name(base)).unlink()
+    with pytest.raises(DamagedBatch, match=f"it ends at offset {base}, the next segment begins at"):
+        compact(LazyDisk(), folder_of(root), ALWAYS)
+    assert log_command("verify", root) == 3
+    assert log_command("repair", root, "--yes") == 0
+    assert compact(LazyDisk(), folder_of(root), ALWAYS) is not None
+
+
+def test_file_that_is_put_back_ends_the_damage(root: Path) -> None:
+    kept = shutil.copytree(folder_of(root), root.with_name("kept"))
+    opened(root).close()
+    first, _ = remove_first_plain(root)
+    log = opened(root)
+    assert len(log.quarantined()) == 1
+    log.close()
+    shutil.copy(kept / segment_name(first), folder_of(root))
+    log = opened(root)
+    assert log.quarantined() == []
+    assert committed_in(log) == set(range(ALL))
+    log.close()
+
+
+def test_empty_file_that_a_person_made_leaves_a_hole_that_is_named(root: Path) -> None:
+    """The remedy that a refused start names, where all plain segments are gone."""
+    opened(root).close()
+    clean_end = newest_manifest(Disk(), folder_of(root)).clean_end
+    for base in plain_bases(root):
+        (folder_of(root) / segment_name(base)).unlink()
+    with pytest.raises(Exception, match=f"expected {ALL} or more .* make the empty file .*{segment_name(ALL)}"):
+        opened(root)
+    (folder_of(root) / segment_name(ALL)).touch()
+    for _ in range(2):
+        log = opened(root)
+        assert [(one.offset_before, one.offset_after) for one in log.quarantined()] == [(clean_end, ALL)]
+        log.close()
+
+
+@on_a_loop
+async def test_server_on_a_log_with_a_missing_segment_serves_the_rest_and_counts_the_damage(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"offsets_topic_segment_bytes": 400, "log_cleaner_enable": False}
+    async with open_door(tmp_path, None, **settings) as door:
+        client = await door.connect()
+        for number in range(24):
+            assert await client.ask("offset_commit", 9, **committing("g0", offset=number))
+        await door.node.stop()
+        [folder] = tmp_path.glob("__consumer_offsets-*")
+        closed = sorted(base for path in folder.glob("*.log") if (base := segment_base(path.name)) is not None)
+        assert compact(LazyDisk(), folder, ALWAYS) is not None
+        clean_end = newest_manifest(Disk(), folder).clean_end
+        await door.start()
+        client = await door.connect()
+        for number in range(24, 40):
+            assert await client.ask("offset_commit", 9, **committing("g0", offset=number))
+        await door.node.stop()
+        assert clean_end in closed
+        (folder / segment_name(clean_end)).unlink()
+        await door.start()
+        assert door.node.offsets_log is not None
+        assert [one.offset_before for one in door.node.offsets_log.quarantined()] == [clean_end]
+        assert await offsets(await door.connect(), "g0") == {("t", 0): 39}
