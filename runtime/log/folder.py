@@ -29,9 +29,9 @@ from .misplaced import check_counts, inferred_counts
 FORMAT = 3
 """1: partitions and a journal. 2: also compacted segments with manifests, and the note of a clean stop.
 
-3: journal files have a salt in their names, tags in their frames, and the numbers of partitions in the first one. ``callboard.json``
-and the note of a clean stop have checksums, and the note has the numbers of partitions, too. The format number is
-raised when a folder is opened, before the first file of the new format is made: files of both formats may lie
+3: journal files have a salt in their names, tags in their frames, and the numbers of partitions in the first one;
+``callboard.json`` and the note of a clean stop have checksums, and the note has the numbers of partitions, too. The
+format is raised when a folder is opened, before the first file of the new format is made: files of both formats may lie
 side by side then, and are told apart by their names, but a version that knows format 2 alone refuses the folder.
 """
 
