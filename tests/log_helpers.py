@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 from callboard.actors.ports import Appended, Entry
 from callboard.actors.records import OffsetRecord, OffsetValue
 from callboard.runtime.log.batch import CRC_FROM
+from callboard.runtime.log.counts import Counts
 from callboard.runtime.log.crc import crc32c
 from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.journal import (
     Extent,
     FileHeader,
     Journal,
-    PartitionCounts,
     SyncPolicy,
     journal_name,
     journal_salt,
@@ -40,7 +40,7 @@ BLOCK_BYTES = 64  # what a disk writes at once, or not, when the power goes
 SALT = bytes(range(8))
 """That of all journal files in tests that must know their names."""
 
-COUNTS = PartitionCounts(5, 0)
+COUNTS = Counts(5, 0)
 
 
 def fixed_salt() -> bytes:
@@ -58,7 +58,7 @@ def new_journal(
     number: int,
     starts: dict[int, int],
     sync: SyncPolicy = "always",
-    counts: PartitionCounts = COUNTS,
+    counts: Counts = COUNTS,
 ) -> Journal:
     return Journal(disk, folder, number, FileHeader(starts, sync, counts), SALT)
 

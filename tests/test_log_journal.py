@@ -12,12 +12,12 @@ from log_helpers import SALT, LazyDisk, TraceDisk, measured, name_of, new_journa
 
 from callboard.runtime.log import journal
 from callboard.runtime.log.batch import encode_batch, frame_record
+from callboard.runtime.log.counts import Counts
 from callboard.runtime.log.crc import crc32c
 from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.journal import (
     MARKS,
     FileHeader,
-    PartitionCounts,
     SyncPolicy,
     journal_name,
     journal_number,
@@ -209,10 +209,10 @@ def test_a_file_of_format_2_is_read_by_its_own_rules(tmp_path: Path) -> None:
 
 
 def test_the_first_frame_says_how_many_partitions_there_are(tmp_path: Path) -> None:
-    file = new_journal(LazyDisk(), tmp_path, 1, {4: 9}, "none", PartitionCounts(50, 7))
+    file = new_journal(LazyDisk(), tmp_path, 1, {4: 9}, "none", Counts(50, 7))
     file.close()
-    assert measured(file.path).counts == PartitionCounts(50, 7)
-    assert read_header(Disk(), file.path) == FileHeader({4: 9}, "none", PartitionCounts(50, 7))
+    assert measured(file.path).counts == Counts(50, 7)
+    assert read_header(Disk(), file.path) == FileHeader({4: 9}, "none", Counts(50, 7))
 
 
 def test_salts_differ_from_file_to_file() -> None:

@@ -35,6 +35,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Literal, NamedTuple, NoReturn
 
+from .counts import Counts
 from .disk import Disk, NoRoom, is_full, read_at, write_all
 from .journal_frames import (
     FRAME_HEAD_BYTES,
@@ -71,13 +72,6 @@ _COUNTS = Struct(">II")
 _NAME = re.compile(r"(\d{20})(?:-([0-9a-f]{16}))?\.journal")
 
 
-class PartitionCounts(NamedTuple):
-    """How many partitions there are of each topic."""
-
-    offsets: int
-    transactions: int
-
-
 class FileHeader(NamedTuple):
     """What the first frame of a journal file says.
 
@@ -87,7 +81,7 @@ class FileHeader(NamedTuple):
 
     starts: Mapping[int, int]
     sync: SyncPolicy
-    counts: PartitionCounts | None
+    counts: Counts | None
 
 
 def random_salt(draw: Callable[[], uuid.UUID] = uuid.uuid4) -> bytes:
@@ -142,7 +136,7 @@ class Extent(NamedTuple):
     damaged: list[Stretch]
     late: SyncPolicy | None = None
     late_rounds: int = 0
-    counts: PartitionCounts | None = None
+    counts: Counts | None = None
 
     @property
     def is_used(self) -> bool:
@@ -180,7 +174,7 @@ def _header(view: memoryview, frames: Frames) -> tuple[FileHeader | None, int]:
     fields_at = MARK_BYTES + (0 if is_old else _COUNTS.size)
     if sync is None or len(content) < fields_at or (len(content) - fields_at) % _START.size:
         return None, 0
-    counts = None if is_old else PartitionCounts(*_COUNTS.unpack_from(content, MARK_BYTES))
+    counts = None if is_old else Counts(*_COUNTS.unpack_from(content, MARK_BYTES))
     return FileHeader(dict(_START.iter_unpack(content[fields_at:])), sync, counts), end
 
 

@@ -20,7 +20,7 @@ from .counts import Counts, refuse_other_counts, repair_command
 from .disk import Disk, read_file
 from .errors import DamagedBatch, DamagedRecord, UnsupportedCompression
 from .journal import FOLDER as JOURNAL
-from .journal import journal_number, measure, read_rounds
+from .journal import journal_names, journal_salt, measure, read_header, read_rounds
 from .partition import PARTITION_FOLDER, TOPIC, TRANSACTIONS_TOPIC
 from .transaction_records import decode_record, decode_transaction
 
@@ -94,6 +94,11 @@ def witnesses(disk: Disk, root: Path) -> Iterator[tuple[Path, Counts]]:
     counts = read_note(disk, root, is_quiet=True).counts
     if counts is not None:
         yield root / NOTE, counts
+    for name in journal_names(disk.names(root / JOURNAL)):
+        path = root / JOURNAL / name
+        header = read_header(disk, path)
+        if header is not None and header.counts is not None:
+            yield path, header.counts
 
 
 def all_misplaced(disk: Disk, root: Path, counts: Counts) -> Iterator[Misplaced]:
@@ -132,11 +137,11 @@ def names_in(disk: Disk, folder: Path, topic: str) -> list[str]:
 
 
 def _misplaced_in_journal(disk: Disk, folder: Path, counts: Counts) -> Iterator[Misplaced]:
-    names = [name for name in disk.names(folder) if journal_number(name) is not None]
+    names = journal_names(disk.names(folder))
     for name in names:
         path = folder / name
         data = read_file(disk, path)
-        extent = measure(data, name == names[-1])
+        extent = measure(data, journal_salt(name), name == names[-1])
         for batches in read_rounds(data, extent):
             found = [one for number, batch in batches if (one := _misplaced_batch(path, number, batch, counts))]
             if found:

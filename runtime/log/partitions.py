@@ -18,7 +18,6 @@ from .clean_stop import CleanEnd, Note
 from .counts import Counts, repair_command
 from .disk import Disk, NoRoom
 from .folder import INFO_NAME
-from .journal import PartitionCounts
 from .partition import SEGMENT_MS, TOPIC, TRANSACTIONS_TOPIC, Partition, Salvage, SyncJob
 from .quarantine import Quarantine
 from .stats import PartitionStats
@@ -49,10 +48,6 @@ class Partitions(list[Partition]):
         self._waiting: dict[int, list[bytes]] = {}
         self._touched: set[int] = set()
         self.waiting_bytes = 0
-
-    @property
-    def counts(self) -> PartitionCounts:
-        return PartitionCounts(self._counts[TOPIC], self._counts[TRANSACTIONS_TOPIC])
 
     def open(self, journal_from: Mapping[int, int | None], salvage: Salvage | None = None) -> None:
         """Open all. ``journal_from``: where the journal begins, by partition, for those of which it knows.

@@ -21,9 +21,9 @@ from ..logs import get_logger
 from .batch import CRC_FROM, offsets_of
 from .checkpoint import remove_journals, sync_partitions
 from .clean_stop import NAME as NOTE
+from .counts import refuse_other_counts, repair_command
 from .disk import Disk, read_file
 from .errors import UNKNOWN_OFFSET, Damage
-from .folder import INFO_NAME
 from .journal import (
     FOLDER,
     Extent,
@@ -139,17 +139,11 @@ class Recovery:
     def _refuse_other_counts(self) -> None:
         """A journal file repeats the numbers of partitions: with wrong ones groups would be looked for where they are
         not, and their commits go to partitions that others read."""
-        own = self._partitions.counts
         for file in self._files:
             self._refuse_lacking_salt(file)
             counts = file.extent.counts
-            if counts is not None and counts != own:
-                info = self._folder.parent / INFO_NAME
-                raise StartError(
-                    f"{info}: says {own.offsets} offsets and {own.transactions} transactions partitions, expected"
-                    f" {counts.offsets} and {counts.transactions}, by {file.path}; put back the file that belongs to"
-                    f" this folder, or {_repair_advice(self._folder.parent)}"
-                )
+            if counts is not None:
+                refuse_other_counts(self._folder.parent, self._partitions.counts, file.path, counts)
 
     def _refuse_lacking_salt(self, file: _File) -> None:
         if lacks_salt(file.beginning, file.path.name):
@@ -276,7 +270,7 @@ class Recovery:
         if number >= len(self._partitions):
             raise StartError(
                 f"{path}: found a batch of partition {number}, expected 0 to {len(self._partitions) - 1};"
-                f" {_repair_advice(self._folder.parent)}"
+                f" {repair_command(self._folder.parent)} checks the numbers and writes them"
             )
         return self._partitions[number]
 
@@ -395,13 +389,6 @@ def refuse_removed(disk: Disk, root: Path, partitions: Partitions) -> None:
         is_open_there = bool(files) and not files[-1].is_closed  # else what was compacted is all that there is
         if not is_open_there and manifest.clean_end < end.end_offset:
             raise _lost(partition, manifest.clean_end, end.end_offset, root / NOTE)
-
-
-def _repair_advice(root: Path) -> str:
-    return (
-        "have the right numbers checked and written with callboard log repair --partitions N --transaction-partitions M"
-        f" {root}"
-    )
 
 
 def _lost(partition: Partition, found: int, start: int, witness: Path) -> StartError:
