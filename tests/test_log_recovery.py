@@ -189,7 +189,7 @@ def test_start_with_a_journal_file_whose_name_lost_its_salt_is_refused(tmp_path:
     root = killed(tmp_path)
     path = root / "journal" / FIRST_JOURNAL
     path.rename(path.with_name(f"{0:020d}.journal"))
-    with pytest.raises(StartError, match="without the salt in its name, expected .*-<16 hex digits>.journal"):
+    with pytest.raises(StartError, match=r"without the salt in its name, expected .*-<16 hex digits>\.journal"):
         opened(root)
     path.with_name(f"{0:020d}.journal").rename(path)
     opened(root).close()
