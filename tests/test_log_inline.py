@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from log_helpers import LazyDisk, TraceDisk, entry, offsets_in
+from log_helpers import LazyDisk, TraceDisk, entry, fixed_salt, offsets_in
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.ports import Appended
@@ -21,7 +21,7 @@ FIRST_SEGMENT = "00000000000000000000.log"
 
 
 def opened(root: Path, threads: Inline, disk: Disk | None = None, **options: Any) -> OffsetsLog:
-    log = OffsetsLog(root, 3, threads=threads, disk=disk or LazyDisk(), **options)
+    log = OffsetsLog(root, 3, threads=threads, disk=disk or LazyDisk(), **{"new_salt": fixed_salt, **options})
     log.open()
     return log
 

@@ -29,9 +29,10 @@ from .crc import crc32c
 from .search import CANDIDATE_BYTES, EFFORT, EFFORT_MIN_BYTES, SearchGivenUp
 
 SALT_BYTES = 8
-_HEAD = Struct(">IIQ")
+_HEAD = Struct(">II8s")
 _TAGGED = Struct(">QII")  # position, length, CRC
 _UNTAGGED_BYTES = 8
+NO_TAG = bytes(8)
 FRAME_HEAD_BYTES = _HEAD.size
 _OLD_HEAD = Struct(">II")
 _BATCH = Struct(">iI")
@@ -48,7 +49,7 @@ def encode_frame(batches: Sequence[tuple[int, bytes]]) -> bytes:
 
 def frame_of(content: bytes) -> bytes:
     """A frame without its tag."""
-    return _HEAD.pack(len(content), crc32c(content), 0) + content
+    return _HEAD.pack(len(content), crc32c(content), NO_TAG) + content
 
 
 def batches_in(content: memoryview) -> Iterator[tuple[int, memoryview]]:
@@ -87,34 +88,28 @@ class TaggedFrames:
         return b"".join((frame[:_UNTAGGED_BYTES], self._tag(position, length, crc), memoryview(frame)[_HEAD.size :]))
 
     def end(self, view: memoryview, at: int) -> int | None:
-        end = self._stated_end(view, at)
-        if end is None or crc32c(view[at + _HEAD.size : end]) != _HEAD.unpack_from(view, at)[1]:
-            return None
-        return end
+        end, crc = self._stated(view, at)
+        return end if end is not None and crc32c(view[at + _HEAD.size : end]) == crc else None
 
     def next(self, data: bytes, at: int, used: int) -> int | None:
         view = memoryview(data)
         heads: Iterator[int] = _candidates(data, _TAGGED_HEAD, _HEAD.size, at + 1, used)
-        stated = self._stated_end(view, at)
+        stated, _ = self._stated(view, at)
         while stated is not None:  # the frame's extent is certain, whatever its content became
             if self.end(view, stated) is not None:
                 return stated
             heads = _candidates(data, _TAGGED_HEAD, _HEAD.size, stated, used)
-            stated = self._stated_end(view, stated)
+            stated, _ = self._stated(view, stated)
         return next((found for found in heads if self.end(view, found) is not None), None)
 
-    def _stated_end(self, view: memoryview, at: int) -> int | None:
-        """Where a frame ends by its own head; None when the head is not one that was written there."""
+    def _stated(self, view: memoryview, at: int) -> tuple[int | None, int]:
+        """Where a frame ends by its own head, and its CRC; None when the head is not one that was written there."""
         if at + _HEAD.size > len(view):
-            return None
-        length, crc, _ = _HEAD.unpack_from(view, at)
+            return None, 0
+        length, crc, tag = _HEAD.unpack_from(view, at)
         end = at + _HEAD.size + int(length)
-        is_real = (
-            length > 0
-            and end <= len(view)
-            and view[at + _UNTAGGED_BYTES : at + _HEAD.size] == self._tag(at, length, crc)
-        )
-        return end if is_real else None
+        is_head = length > 0 and end <= len(view) and tag == self._tag(at, length, crc)
+        return (end if is_head else None), crc
 
     def _tag(self, position: int, length: int, crc: int) -> bytes:
         tag = self._hash.copy()
