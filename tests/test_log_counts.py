@@ -355,7 +355,7 @@ def test_repair_without_the_old_file_makes_a_new_cluster_id(data: Path, capsys: 
 
 @pytest.mark.parametrize("fast", [True, False])
 def test_one_name_among_many_in_a_wrong_partition_is_found(fast: bool) -> None:
-    """Of any characters and lengths, also one whose hash is the smallest number, whose absolute value Kafka takes as 0."""
+    """Names of any characters and lengths; one has the smallest hash, whose absolute value Kafka takes as 0."""
     letters = ["", "a", "ü", "x" * 300, "\N{GRINNING FACE}" * 3, "polygenelubricants"]
     names = [*letters, *(f"{word}{at}" for word in letters for at in range(5000))]
     placed: dict[int, list[str]] = {}
