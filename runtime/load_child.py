@@ -15,9 +15,9 @@ import json
 import pickle
 import signal
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -46,7 +46,7 @@ def run(job: Job, disk: Disk | None = None) -> Iterator[Piece]:
 
 def _groups(job: Job, disk: Disk | None) -> Iterator[Piece]:
     loaded = load_partition(Path(job.folder), disk, fast=None if job.fast else False)
-    misplaced = _misplaced(job, chain(loaded.asleep, loaded.awake, loaded.quarantined))
+    misplaced = _misplaced(job, [*loaded.asleep, *loaded.awake, *loaded.quarantined])
     if misplaced:
         yield Report(misplaced=misplaced)
         return
@@ -67,13 +67,13 @@ def _transactions(job: Job, disk: Disk | None) -> Iterator[Piece]:
     yield Report(loaded.records, loaded.unknown_keys, {}, tuple(loaded.damages), tuple(loaded.troubles))
 
 
-def _misplaced(job: Job, names: Iterable[str]) -> str:
+def _misplaced(job: Job, names: Collection[str]) -> str:
     """Which name belongs to another partition, in words; empty if none does."""
     path = Path(job.folder)
     match = PARTITION_FOLDER.fullmatch(path.name)
     if not job.topic_partitions or match is None:
         return ""
-    misplaced = find_misplaced(names, path, match[1], int(match[2]), job.topic_partitions)
+    misplaced = find_misplaced(names, path, match[1], int(match[2]), job.topic_partitions, fast=job.fast)
     return "" if misplaced is None else str(misplaced)
 
 

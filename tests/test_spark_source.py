@@ -6,6 +6,7 @@ What needs no JVM runs without one: the readers of a task are plain Python.
 from __future__ import annotations
 
 import os
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -21,14 +22,16 @@ from callboard.actors.ports import Entry
 from callboard.actors.records import GroupRecord, GroupValue, MemberValue, OffsetRecord, OffsetValue
 from callboard.bench.loggen import Shape, write_log
 from callboard.runtime.log.compaction.job import Job, run
-from callboard.runtime.log.compaction.swap import Settings
+from callboard.runtime.log.compaction.swap import Settings, compact
 from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.errors import DamagedBatch
 from callboard.runtime.log.folder import INFO_NAME, DataFolder
-from callboard.runtime.log.manifest import ManifestError, manifest_folder, manifest_name
+from callboard.runtime.log.manifest import ManifestError, manifest_folder, manifest_name, newest_manifest
 from callboard.runtime.log.offsets_log import OffsetsLog
+from callboard.runtime.log.partition import folder_name
 from callboard.runtime.log.records import encode
 from callboard.runtime.log.segment import segment_name
+from callboard.runtime.log.threads import Inline
 from callboard.spark.columns import ALL, arrow_schema
 from callboard.spark.files import RemoteDisk, find_log
 from callboard.spark.options import parse
@@ -220,6 +223,34 @@ def test_a_log_is_read_through_a_file_system_of_fsspec(generated: Path, tmp_path
         assert [row for batch in batches for row in plain(batch)] == read(generated, 1, mode=mode)
     with pytest.raises(OSError, match="it can only be read where it lies"):
         found.disk.open(found.folders[1] / "new", os.O_WRONLY | os.O_CREAT)
+
+
+def test_missing_segment_of_a_compacted_log_fails_or_is_a_row(tmp_path: Path) -> None:
+    """In all ways of reading, and through a file system of fsspec, where the whole log is read before."""
+    root = tmp_path / "data"
+    DataFolder(root, 1).close()
+    log = OffsetsLog(root, 1, threads=Inline(), segment_bytes=300, checkpoint_bytes=600)
+    log.open()
+    for number in range(30):
+        log.append([Entry(0, (offset("g", number, partition=number),))], 5, lambda _: None)
+        if number == 12:
+            assert compact(Disk(), root / folder_name(0), Settings(5, "test", -1.0)) is not None
+    log.close()
+    archive = shutil.make_archive(str(tmp_path / "packed"), "zip", tmp_path, "data")
+    found = find_log(f"zip://data::{archive}")
+    whole = Scan(found.disk, found.folders[0], 0, parse({"path": str(root)}))
+    assert sum(batch.num_rows for batch in whole.batches()) == 30
+    clean_end = newest_manifest(Disk(), root / folder_name(0)).clean_end
+    path = root / folder_name(0) / segment_name(clean_end)
+    path.unlink()
+    for mode in ("records", "live"):
+        with pytest.raises(DamagedBatch, match=f"the compacted segments end at offset {clean_end}"):
+            read(root, mode=mode)
+        rows = read(root, mode=mode, damage="permissive")
+        assert [row["log_offset"] for row in rows if row["kind"] == "damage"] == [clean_end]
+    asked = parse({"path": str(root), "damage": "permissive"})
+    rows = [row for batch in Scan(Disk(), root / folder_name(0), 0, asked).between(0, 30, None) for row in plain(batch)]
+    assert {row["kind"] for row in rows} == {"offset", "damage"}
 
 
 # In Spark --------------------------------------------------------------------------------------------------------

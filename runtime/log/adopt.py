@@ -90,7 +90,7 @@ def _count(disk: Disk, path: Path, topic: str, found: list[int], asked: int) -> 
         )
     count = len(found)
     for number in found:
-        names = islice(_names(disk, path / f"{topic}-{number}", topic), LOOKED_AT)
+        names = list(islice(_names(disk, path / f"{topic}-{number}", topic), LOOKED_AT))
         misplaced = find_misplaced(names, path / f"{topic}-{number}", topic, number, count)
         if misplaced is not None:
             raise MisplacedError(f"{misplaced}; there were other numbers of partitions: copy all folders of one Kafka")

@@ -6,7 +6,7 @@ partitions. A wrong number shows in nearly every group, so the check finds it wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from .errors import DamagedBatch, DamagedRecord, UnsupportedCompression
 from .journal import FOLDER as JOURNAL
 from .journal import journal_names, journal_salt, measure, read_header, read_rounds
 from .partition import PARTITION_FOLDER, TOPIC, TRANSACTIONS_TOPIC
+from .spans import has_numpy
 from .transaction_records import decode_record, decode_transaction
 
 INFERRED_MAX = 10_000
@@ -56,13 +57,23 @@ class Misplaced(NamedTuple):
         )
 
 
-def find_misplaced(names: Iterable[str], path: Path, topic: str, number: int, partitions: int) -> Misplaced | None:
-    """The first of some names in partition ``number`` that belongs to another one."""
+def find_misplaced(
+    names: Collection[str], path: Path, topic: str, number: int, partitions: int, *, fast: bool = False
+) -> Misplaced | None:
+    """The first of some names in partition ``number`` that belongs to another one. ``fast``: numpy may be imported."""
+    if fast and has_numpy() and _all_belong_to(names, number, partitions):
+        return None
     for name in names:
         right = offsets_partition(name, partitions)
         if right != number:
             return Misplaced(path, topic, name, number, right, partitions)
     return None
+
+
+def _all_belong_to(names: Collection[str], number: int, partitions: int) -> bool:
+    from .name_hashes import all_belong_to  # which needs numpy
+
+    return all_belong_to(names, number, partitions)
 
 
 def name_of(record: Record | None) -> str | None:
@@ -106,7 +117,8 @@ def all_misplaced(disk: Disk, root: Path, counts: Counts) -> Iterator[Misplaced]
     count_of = {TOPIC: counts.offsets, TRANSACTIONS_TOPIC: counts.transactions}
     for topic, number, folder in partition_folders(disk, root):
         try:
-            misplaced = find_misplaced(names_in(disk, folder, topic), folder, topic, number, count_of[topic])
+            names = names_in(disk, folder, topic)
+            misplaced = find_misplaced(names, folder, topic, number, count_of[topic], fast=True)
         except UnsupportedCompression as error:
             raise StartError(f"{error}; the partitions of its groups must be checked before they are served") from None
         if misplaced is not None:
@@ -153,7 +165,7 @@ def _misplaced_batch(path: Path, number: int, data: memoryview, counts: Counts) 
     is_offsets = number < counts.offsets
     topic, count = (TOPIC, counts.offsets) if is_offsets else (TRANSACTIONS_TOPIC, counts.transactions)
     own = number if is_offsets else number - counts.offsets
-    return find_misplaced(_names_in_batch(bytes(data), is_offsets), path, topic, own, count)
+    return find_misplaced(list(_names_in_batch(bytes(data), is_offsets)), path, topic, own, count)
 
 
 def _names_in_batch(data: bytes, is_offsets: bool) -> Iterator[str]:

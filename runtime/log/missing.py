@@ -60,11 +60,12 @@ def _damages(disk: Disk, folder: Path, listed: LogFiles) -> Iterator[Damage]:
 def _compacted(disk: Disk, folder: Path, manifest: Manifest) -> Iterator[Damage]:
     for segment in manifest.segments:
         path = segments_folder(folder) / segment.file
-        if disk.kind(path) != "file":
+        try:
+            size = file_size(disk, path)
+        except FileNotFoundError:
             reason = f"it is missing, and manifest {manifest.generation} names it"
             yield Damage(path, 0, 0, reason, segment.base, segment.end)
             continue
-        size = file_size(disk, path)
         if size != segment.size:
             reason = f"found {size} bytes, expected {segment.size} by manifest {manifest.generation}"
             yield Damage(path, min(size, segment.size), 0, reason, segment.base, segment.end)
