@@ -117,7 +117,7 @@ class TopicCatalogue:
 
         ``beside``: so many partitions are to be created together with it.
         """
-        self._table.check_new(name, partitions, self._settings.max_partitions - beside)
+        self._table.check_new(name, partitions, self._settings.max_partitions, beside)
 
     def create_many(self, wanted: Sequence[tuple[str, int]], done: Callable[[list[Created]], None]) -> None:
         """Create topics with one durable change, then say for each what became of it."""

@@ -53,8 +53,8 @@ class TopicTable:
             raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
         return row
 
-    def check_new(self, name: str, partitions: int, partitions_max: int) -> None:
-        """Whether such a topic could be created, with Kafka's codes."""
+    def check_new(self, name: str, partitions: int, partitions_max: int, beside: int = 0) -> None:
+        """Whether such a topic could be created, with Kafka's codes, if it gets ``beside`` other partitions with it."""
         check_name(name)
         if name == METADATA_TOPIC:
             raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"topic {name!r}: the name is Kafka's own")
@@ -69,7 +69,7 @@ class TopicTable:
         if partitions < 1:
             raise CoordinatorError(ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions: expected 1 or more")
         self.check_count(partitions)
-        self.check_room(partitions, partitions_max)
+        self.check_room(partitions, partitions_max, beside)
 
     def check_count(self, partitions: int) -> None:
         """Whether one topic may have so many partitions."""
@@ -78,11 +78,12 @@ class TopicTable:
                 ErrorCode.POLICY_VIOLATION, f"{partitions} partitions: expected at most {PARTITIONS_MAX}"
             )
 
-    def check_room(self, added: int, partitions_max: int) -> None:
+    def check_room(self, added: int, partitions_max: int, beside: int = 0) -> None:
         """Whether all topics together may have so many partitions more."""
-        if self.partitions + added > partitions_max:
+        others = self.partitions + beside
+        if others + added > partitions_max:
             raise CoordinatorError(
                 ErrorCode.POLICY_VIOLATION,
-                f"{added} more partitions: all topics together have {self.partitions}, expected at most"
+                f"{added} more partitions: all topics together have {others}, expected at most"
                 f" max_partitions={partitions_max}",
             )
