@@ -149,9 +149,9 @@ class Settings:
     auto_create_topics_enable: bool = row(True, "A Metadata request may create the topics that it names.")
     num_partitions: int = row(1, "Partitions of a topic that is created without a number.", 1, PARTITIONS_MAX)
     max_partitions: int = row(
-        100_000,
-        "Partitions that all topics together may have; a folder that has more still starts. Named as in KIP-578; Kafka"
-        " itself has no such bound.",
+        20_000,
+        "Partitions that all topics together may have; a folder that has more still starts. Named as in KIP-578, which"
+        " Kafka has not adopted: it has no such bound.",
         1,
         INT_MAX,
     )

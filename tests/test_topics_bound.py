@@ -105,7 +105,7 @@ def traced_bytes() -> int:
 
 
 def test_a_partition_that_nobody_uses_costs_a_few_bytes(tmp_path: Path) -> None:
-    topics = TopicCatalogue(tmp_path, Settings(), SystemRandom())
+    topics = TopicCatalogue(tmp_path, Settings(max_partitions=50_000), SystemRandom())
     tracemalloc.start()
     try:
         before = traced_bytes()

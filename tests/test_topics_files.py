@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from door import on_a_loop, open_door
 from test_topics_batch import sent
 from test_topics_catalogue import Known, delete, fill, known, opened, reopened_copy
 
@@ -113,10 +114,11 @@ def test_start_without_both_files_beside_a_journal_is_refused(tmp_path: Path) ->
     """A folder that was served has a journal; one that was copied from a Kafka, or imported, has none."""
     opened(tmp_path).close()
     (tmp_path / "journal").mkdir()
-    (tmp_path / "journal" / "1.journal").write_bytes(b"")
     (tmp_path / "topics.json").unlink()
     (tmp_path / "topics.ends").unlink()
-    with pytest.raises(StartError, match=r"journal/.*no '.*topics\.json'.*put it back, or put {} into topics\.json"):
+    with pytest.raises(
+        StartError, match=r"found journal in .*no '.*topics\.json'.*put it back, or put {} into topics\.json"
+    ):
         opened(tmp_path)
     (tmp_path / "topics.json").write_text("{}")
     catalogue = opened(tmp_path)
@@ -164,6 +166,20 @@ def test_start_after_a_power_cut_in_the_first_start_begins_again(seed: int) -> N
     catalogue = TopicCatalogue(MEMORY, Settings(), SystemRandom(), disk=disk.crash())
     catalogue.create("plays", 1)
     catalogue.close()
+
+
+@on_a_loop
+async def test_start_of_a_served_folder_without_both_files_is_refused(tmp_path: Path) -> None:
+    async with open_door(tmp_path):
+        pass
+    (tmp_path / "topics.json").unlink()
+    (tmp_path / "topics.ends").unlink()
+    with pytest.raises(StartError, match=r"found journal.*no '.*topics\.json'"):
+        async with open_door(tmp_path):
+            pass
+    (tmp_path / "topics.json").write_text("{}")
+    async with open_door(tmp_path) as door:
+        assert "t" in door.node.topics.names()
 
 
 # Salvage -------------------------------------------------------------------------------------------------------------

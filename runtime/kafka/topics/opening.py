@@ -13,6 +13,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ...errors import StartError
+from ...log.clean_stop import NAME as CLEAN_STOP
 from ...log.disk import Disk, read_file
 from ...log.journal import FOLDER as JOURNAL
 from ...logs import get_logger
@@ -71,9 +72,7 @@ def _save_first(path: Path, table: Table, disk: Disk) -> None:
 
 
 def _refuse_lost_table(folder: Path, disk: Disk) -> None:
-    found = []
-    if disk.names(folder / JOURNAL):
-        found.append(f"{JOURNAL}/")
+    found = [name for name in (JOURNAL, CLEAN_STOP) if disk.kind(folder / name) != "nothing"]
     if any((_read_slots(folder / ENDS_NAME, disk) or [])[FIRST_SLOT:]):
         found.append(ENDS_NAME)
     if disk.kind(folder / DAMAGED_NAME) == "file":
