@@ -88,7 +88,7 @@ class Arrival:
 
     async def finish(self, transactions: ActorRef) -> None:
         """Everything was taken: what has waited for the last partition begins."""
-        self._topics.keep_producer_ids_above(newest_producer_id(self._transactions))
+        self._topics.producer_ids.keep_above(newest_producer_id(self._transactions))
         await self._directory.coordinator.ask(AllLoaded(), block=False)
         if self._lost_transactions:
             log.error("transactional ids are not served", reason="some could not be read; mend that and start again")

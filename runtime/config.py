@@ -148,6 +148,13 @@ class Settings:
     log_cleaner_backoff_ms: int = row(15_000, "Pause between two looks for what is to be compacted.", 1, LONG_MAX)
     auto_create_topics_enable: bool = row(True, "A Metadata request may create the topics that it names.")
     num_partitions: int = row(1, "Partitions of a topic that is created without a number.", 1, PARTITIONS_MAX)
+    max_partitions: int = row(
+        20_000,
+        "Partitions that all topics together may have; a folder that has more still starts. Named as in KIP-578, which"
+        " Kafka has not adopted: it has no such bound.",
+        1,
+        INT_MAX,
+    )
     topic_retention_bytes: int = row(
         67_108_864, "Record bytes that one topic may hold in memory; the oldest go first. Ours.", 1, LONG_MAX
     )

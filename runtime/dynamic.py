@@ -8,7 +8,7 @@ changes it with IncrementalAlterConfigs, and again when the change is deleted.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from enum import IntEnum
 from pathlib import Path
@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 from .config import BY_NAME, LONG_MAX, NUMBER, SETTINGS, Setting, Settings, shown
 from .errors import StartError
+from .file_work import FileWork, OnCaller
+from .group_commit import GroupCommit
 from .log.disk import Disk, read_file, replace_file
 
 FILE_NAME = "settings.json"
@@ -24,6 +26,9 @@ ALL_BROKERS = "default"  # and "broker": the keys in the file
 
 Table = Mapping[str, int | bool]
 """Values by the names that they have here, with underscores."""
+
+Change = Callable[[Table, Table], tuple[Table, Table]]
+"""From the changes for this broker and for all brokers to others. It may raise its refusal."""
 
 
 class Source(IntEnum):
@@ -70,6 +75,14 @@ class LiveSettings(Settings):
             object.__setattr__(self, field.name, getattr(other, field.name))
 
 
+class SettingsDraft:
+    """Changes that share a write."""
+
+    def __init__(self, broker: Table, all_brokers: Table) -> None:
+        self.broker = broker
+        self.all_brokers = all_brokers
+
+
 class DynamicSettings:
     """The changes, on top of what the server was started with. ``settings`` is always what holds now."""
 
@@ -80,6 +93,11 @@ class DynamicSettings:
         self.broker: Table = {}
         self.all_brokers: Table = {}
         self.settings = LiveSettings(**_values(static))
+        self._changes: GroupCommit[SettingsDraft] = GroupCommit(self, OnCaller())
+
+    def run_on(self, files: FileWork) -> None:
+        """From now on write the file there; until then it is done on the caller's thread."""
+        self._changes.files = files
 
     def load(self, folder: Path, disk: Disk | None = None) -> None:
         """Read the changes that are kept in a data folder. Raises StartError when the file is damaged or too new."""
@@ -109,15 +127,37 @@ class DynamicSettings:
                 f"that one"
             )
 
-    def change(self, broker: Table, all_brokers: Table, *, only_check: bool = False) -> None:
-        """Take other changes in place of those that hold, durably, and at once.
-
-        Raises BadValue, and OSError when they cannot be written; then nothing has changed.
-        """
+    def check(self, broker: Table, all_brokers: Table) -> None:
+        """Raise BadValue unless these could take the place of the changes that hold."""
         self._effective(broker, all_brokers)
-        if not only_check:
-            self._save(broker, all_brokers)
-            self._apply(broker, all_brokers)
+
+    def change(self, make: Change, done: Callable[[Exception | None], None]) -> None:
+        """Take what ``make`` returns in place of the changes that hold, durably, then call ``done``.
+
+        It hears what ``make`` has raised, BadValue, or OSError when the file cannot be written: nothing has changed.
+        """
+
+        def apply(draft: SettingsDraft) -> bool:
+            broker, all_brokers = make(draft.broker, draft.all_brokers)
+            self.check(broker, all_brokers)
+            draft.broker, draft.all_brokers = broker, all_brokers
+            return True
+
+        self._changes.submit(apply, done)
+
+    def draft(self) -> SettingsDraft:
+        """See ``group_commit.Table``, as for the following three."""
+        return SettingsDraft(self.broker, self.all_brokers)
+
+    def write(self, draft: SettingsDraft) -> None:
+        whole = {"version": VERSION, "broker": draft.broker, ALL_BROKERS: draft.all_brokers}
+        replace_file(self._disk, self._path, json.dumps(whole, indent=1).encode() + b"\n")
+
+    def publish(self, draft: SettingsDraft) -> None:
+        self._apply(draft.broker, draft.all_brokers)
+
+    def discard(self, draft: SettingsDraft) -> None:
+        pass
 
     def synonyms(self, setting: Setting) -> list[Synonym]:
         """All values that a setting has, the one that holds first."""
@@ -138,10 +178,6 @@ class DynamicSettings:
     def _apply(self, broker: Table, all_brokers: Table) -> None:
         self.settings.become(self._effective(broker, all_brokers))
         self.broker, self.all_brokers = dict(broker), dict(all_brokers)
-
-    def _save(self, broker: Table, all_brokers: Table) -> None:
-        whole = {"version": VERSION, "broker": broker, ALL_BROKERS: all_brokers}
-        replace_file(self._disk, self._path, json.dumps(whole, indent=1).encode() + b"\n")
 
 
 def kafka_name(name: str) -> str:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .log.disk import Disk, Kind
-from .page_cache import CachedFile, CachedFolder, CachedNames, CachedSlots, Node, parts_of, system_error
+from .page_cache import CachedFile, CachedFolder, CachedNames, Node, parts_of, system_error
 
 SECTOR_BYTES = 512
 """What a disk writes whole or not at all. Smaller ones find more in tests with small files."""
@@ -301,12 +301,6 @@ class FaultyDisk(Disk):
                 return "folder" if is_root or isinstance(self._names.node(path), CachedFolder) else "file"
             except (FileNotFoundError, NotADirectoryError):
                 return "nothing"
-
-    def map(self, fd: int) -> CachedSlots:
-        with self._guard:
-            opened = self._opened(fd)
-            self._begin("map", opened.path, counts=False)
-            return CachedSlots(opened.file, lambda: self._is_off)
 
     def lock(self, fd: int) -> None:
         with self._guard:

@@ -20,7 +20,6 @@ import pykka
 
 from ..actors.base import ActorRef
 from ..actors.coordinator import CoordinatorActor, Directory
-from ..actors.errors import CoordinatorError
 from ..actors.messages import Drain, GroupRequest, Shutdown, TxnOffsetCommit
 from ..actors.ports import ReplyTo
 from ..actors.transaction_coordinator import TransactionsActor, TransactionSurroundings
@@ -31,7 +30,7 @@ from .backlog import Backlog
 from .config import LISTEN_BACKLOG
 from .descriptors import Places, connections_max
 from .dynamic import DynamicSettings
-from .errors import StartError
+from .file_work import FileThread, FileWork, OnCaller
 from .kafka.connection import Connection
 from .kafka.idle import IdleWatch
 from .kafka.topics.catalogue import TopicCatalogue
@@ -92,6 +91,7 @@ class Node:
         self.advertised_port = 0
         self.cluster_id = ""
         self.topics: TopicCatalogue
+        self._files: FileWork = OnCaller()
         self._folder: DataFolder | None = None
         self._log: OffsetsLog | None = None
         self.system: System
@@ -121,6 +121,7 @@ class Node:
             if not loads_beside:
                 load_at_once(jobs, self._arrival.take, self.around.disk)
                 await self._arrival.finish(self.transactions)
+            self._write_files_beside()
             if listening_socket is not None:
                 self._server = await self._loop.create_server(
                     lambda: Connection(self), sock=listening_socket, backlog=LISTEN_BACKLOG
@@ -130,12 +131,13 @@ class Node:
             raise
         self._idle_watch.start()
         self._loading = self._start_task(self._load_beside(jobs) if loads_beside else self._start_cleaner())
-        self._start_task(self._sync_topics())
+        self._start_task(self._keep_topics())
 
     def _give_up(self) -> None:
         """The start has failed, or somebody has cancelled it."""
         if hasattr(self, "system"):
             self.system.halt()
+        self._files.halt()
         self._close_data()
 
     def _advertise(self, listening_socket: socket.socket | None) -> None:
@@ -162,6 +164,7 @@ class Node:
         if self._cleaner is not None:
             await self._cleaner.stop()
         self.system.stop_all(block=False)
+        self._files.close()
         await self._beside(self._close_data)
         self._disappoint()
 
@@ -199,6 +202,7 @@ class Node:
             if self._folder is not None:
                 ending.callback(self._folder.close)
             ending.callback(self.topics.halt)
+            ending.callback(self._files.halt)
             if self._log is not None:
                 ending.callback(self._log.halt)
 
@@ -285,6 +289,7 @@ class Node:
         await self.drain()
         await self._shut_groups()
         await self.transactions.ask(Shutdown(), block=False)
+        await self._files.wait_until_idle()
 
     async def _shut_groups(self) -> None:
         replies = [ref.ask(Shutdown(), block=False) for ref in self.groups.groups.values()]
@@ -358,27 +363,17 @@ class Node:
             threads=around.threads(),
             new_salt=lambda: random_salt(lambda: UUID(self.random.uuid())),
         )
-        self._log.open()
         own = folder.offsets_partitions, folder.transactions_partitions
-        self.topics = TopicCatalogue(path, settings, self.random, own, around.disk)
+        self.topics = TopicCatalogue(path, settings, self.random, own, around.disk)  # before there is a journal
+        self._log.open()
         for name, partitions in self.options.topics:
-            self._make_topic(name, partitions)
+            self.topics.ensure(name, partitions)
         return self._log, folder
 
     def _count_places(self, partitions: int) -> None:
         """The log's files take descriptors from the connections; those in memory take none."""
         most = connections_max(partitions) if self.around.disk.is_real else sys.maxsize
         self.places = Places(most, self.clock.monotonic_ms)
-
-    def _make_topic(self, name: str, partitions: int) -> None:
-        topic = self.topics.get(name)
-        if topic is None:
-            try:
-                self.topics.create(name, partitions)
-            except CoordinatorError as error:
-                raise StartError(f"--topic {name}:{partitions}: {error}") from error
-        elif len(topic.partitions) != partitions:
-            log.warning("the topic exists with another number of partitions", topic=name, has=len(topic.partitions))
 
     def _close_data(self) -> None:
         with ExitStack() as closing:  # all of them, whatever goes wrong with one
@@ -389,13 +384,17 @@ class Node:
             if hasattr(self, "topics"):
                 closing.callback(self.topics.close)
 
-    async def _sync_topics(self) -> None:
+    async def _keep_topics(self) -> None:
         while True:
             await asyncio.sleep(TOPICS_SYNC_INTERVAL_S)
-            try:
-                await self._beside(self.topics.sync)
-            except OSError as error:
-                log.error("the end offsets of topics could not be synced", reason=str(error))
+            self.topics.keep_files()
+
+    def _write_files_beside(self) -> None:
+        """From now on the loop waits for no disk, if there may be threads."""
+        if self.around.has_children:
+            self._files = FileThread(self._loop)
+        self.topics.run_on(self._files)
+        self.configs.run_on(self._files)
 
     async def _beside(self, call: Callable[[], object]) -> None:
         """Do what blocks, in another thread if there may be one."""

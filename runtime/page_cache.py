@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import NamedTuple, TypeAlias
-
-from .log.slots import SLOT_BYTES
 
 FileCopy: TypeAlias = "Callable[[CachedFile], CachedFile]"
 
@@ -133,32 +130,6 @@ def _write_some(
             continue
         start, stop = max(position, sector * sector_bytes), min(end, (sector + 1) * sector_bytes)
         _write(content, start, data[start - position : stop - position])
-
-
-class CachedSlots:
-    """``log.slots.Slots`` of a file in memory: a store is a change of its content, and cannot fail.
-
-    ``is_off``: whether the process that has mapped it is gone, and stores nothing any more.
-    """
-
-    def __init__(self, file: CachedFile, is_off: Callable[[], bool]) -> None:
-        self._file = file
-        self._is_off = is_off
-        self._count = len(file.seen) // SLOT_BYTES
-
-    def __len__(self) -> int:
-        return self._count
-
-    def load(self, first: int, count: int) -> list[int]:
-        found = bytes(self._file.seen[first * SLOT_BYTES : (first + count) * SLOT_BYTES])
-        return memoryview(found).cast("q").tolist()
-
-    def store(self, slot: int, number: int) -> None:
-        if not self._is_off():
-            self._file.write(slot * SLOT_BYTES, number.to_bytes(SLOT_BYTES, sys.byteorder, signed=True))
-
-    def close(self) -> None:
-        pass
 
 
 class CachedFolder:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.runtime.config import BY_NAME, DYNAMIC, SETTINGS, Settings
-from callboard.runtime.dynamic import FILE_NAME, BadValue, DynamicSettings, Source, find_dynamic, kafka_name, parse
+from callboard.runtime.dynamic import (
+    FILE_NAME,
+    BadValue,
+    DynamicSettings,
+    Source,
+    Table,
+    find_dynamic,
+    kafka_name,
+    parse,
+)
 from callboard.runtime.errors import StartError
+from callboard.runtime.group_commit import at_once
 
 TOPIC, BROKER = 2, 4
 SET, DELETE = 0, 1
@@ -27,6 +38,13 @@ def opened(folder: Path, **static: Any) -> DynamicSettings:
     return configs
 
 
+def change(configs: DynamicSettings, broker: Table, all_brokers: Table) -> None:
+    """Put these changes in place of those that hold. Raises BadValue and OSError."""
+    failure = at_once(partial(configs.change, lambda _broker, _all_brokers: (broker, all_brokers)))
+    if failure is not None:
+        raise failure
+
+
 # Where a value comes from --------------------------------------------------------------------------------------------
 
 
@@ -34,9 +52,9 @@ def test_the_broker_wins_over_all_brokers_over_the_command_line_over_the_default
     configs = opened(tmp_path, group_max_size=7)
     settings = configs.settings
     assert (settings.group_max_size, [one.value for one in configs.synonyms(MAX_SIZE)]) == (7, ["7", "2147483647"])
-    configs.change({}, {"group_max_size": 8})
+    change(configs, {}, {"group_max_size": 8})
     assert settings.group_max_size == 8
-    configs.change({"group_max_size": 9}, {"group_max_size": 8})
+    change(configs, {"group_max_size": 9}, {"group_max_size": 8})
     assert settings.group_max_size == 9, "whoever holds the settings sees the change"
     assert [(one.value, one.source) for one in configs.synonyms(MAX_SIZE)] == [
         ("9", Source.BROKER),
@@ -44,12 +62,12 @@ def test_the_broker_wins_over_all_brokers_over_the_command_line_over_the_default
         ("7", Source.STATIC),
         ("2147483647", Source.DEFAULT),
     ]
-    configs.change({}, {})
+    change(configs, {}, {})
     assert settings.group_max_size == 7
 
 
 def test_changes_survive_a_restart_and_another_command_line(tmp_path: Path) -> None:
-    opened(tmp_path).change({"group_max_size": 9}, {"offsets_retention_minutes": 5})
+    change(opened(tmp_path), {"group_max_size": 9}, {"offsets_retention_minutes": 5})
     again = opened(tmp_path, group_max_size=100, offsets_retention_minutes=100, num_partitions=3).settings
     assert (again.group_max_size, again.offsets_retention_minutes, again.num_partitions) == (9, 5, 3)
 
@@ -57,10 +75,10 @@ def test_changes_survive_a_restart_and_another_command_line(tmp_path: Path) -> N
 def test_a_refused_change_changes_nothing(tmp_path: Path) -> None:
     """Neither in memory nor in the file. Alone each is fine: two contradict each other."""
     configs = opened(tmp_path)
-    configs.change({"group_min_session_timeout_ms": 5000}, {})
+    change(configs, {"group_min_session_timeout_ms": 5000}, {})
     before = (tmp_path / FILE_NAME).read_bytes()
     with pytest.raises(BadValue, match="group_min_session_timeout_ms=5000 is above group_max_session_timeout_ms=4000"):
-        configs.change(configs.broker, {"group_max_session_timeout_ms": 4000})
+        change(configs, configs.broker, {"group_max_session_timeout_ms": 4000})
     assert configs.settings.group_max_session_timeout_ms == 1_800_000
     assert (tmp_path / FILE_NAME).read_bytes() == before
 
@@ -69,14 +87,14 @@ def test_a_change_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None
     configs = opened(tmp_path)
     (tmp_path / f"{FILE_NAME}.new").mkdir()
     with pytest.raises(OSError):
-        configs.change({"group_max_size": 9}, {})
+        change(configs, {"group_max_size": 9}, {})
     assert configs.settings.group_max_size == MAX_SIZE.default
     assert configs.broker == {}
 
 
 def test_a_check_writes_nothing(tmp_path: Path) -> None:
     configs = opened(tmp_path)
-    configs.change({"group_max_size": 9}, {}, only_check=True)
+    configs.check({"group_max_size": 9}, {})
     assert configs.settings.group_max_size == MAX_SIZE.default
     assert list(tmp_path.iterdir()) == []
 

@@ -8,6 +8,7 @@ import random
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -20,10 +21,11 @@ from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import Commit, Fetched, JoinGroup, OffsetCommit, OffsetFetch, Protocol
 from callboard.runtime.config import Options, Settings
 from callboard.runtime.dispatcher import LoopDispatcher
+from callboard.runtime.dynamic import Table
 from callboard.runtime.faulty_disk import FaultyDisk
+from callboard.runtime.group_commit import at_once
 from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.journal import SyncPolicy
-from callboard.runtime.log.slots import SLOT_BYTES
 from callboard.runtime.log.threads import Inline, OwnThreads, Threads
 from callboard.runtime.node import Node
 from callboard.runtime.surround import MEMORY, Around, Origin, in_memory
@@ -74,6 +76,10 @@ def test_an_answer_says_how_durable_a_commit_is(sync: SyncPolicy, durability: st
     asyncio.run(run())
 
 
+def with_size(size: int, broker: Table, all_brokers: Table) -> tuple[Table, Table]:
+    return {**broker, "group_max_size": size}, all_brokers
+
+
 @pytest.mark.parametrize("end", ["kill", "crash"])
 def test_what_was_answered_is_there_after_each_of_many_deaths(end: str) -> None:
     """Offsets, topics with their ids and ends, producer ids, the cluster's id, changed settings."""
@@ -93,7 +99,7 @@ def test_what_was_answered_is_there_after_each_of_many_deaths(end: str) -> None:
             assert node.topics.new_producer_id() > producer_id
             producer_id = node.topics.new_producer_id()
             await commit(node, life)
-            node.configs.change({"group_max_size": life + 1}, {})
+            assert at_once(partial(node.configs.change, partial(with_size, life + 1))) is None
             node.halt()
             around = replace(around, disk=getattr(around.disk, end)())
 
@@ -236,57 +242,12 @@ def disk_of(around: Around) -> FaultyDisk:
 # What the disk in memory has for it -----------------------------------------------------------------------------------
 
 
-def made_slots(disk: Disk, folder: Path) -> tuple[int, Path]:
-    disk.make_folder(folder)
-    fd = disk.open(folder / "slots", os.O_RDWR | os.O_CREAT)
-    disk.write(fd, bytes(4 * SLOT_BYTES + 3), 0)
-    disk.sync(fd)
-    disk.sync_folder(folder)
-    disk.sync_folder(folder.parent)
-    return fd, folder / "slots"
-
-
-@pytest.mark.parametrize("is_real", [True, False], ids=["real", "memory"])
-def test_slots_are_stored_into_the_file(tmp_path: Path, is_real: bool) -> None:
-    disk = Disk() if is_real else FaultyDisk()
-    fd, _ = made_slots(disk, tmp_path if is_real else MEMORY)
-    slots = disk.map(fd)
-    assert len(slots) == 4
-    slots.store(1, 7)
-    slots.store(3, -(2**62))
-    assert slots.load(0, 4) == [0, 7, 0, -(2**62)]
-    slots.close()
-    again = disk.map(fd)
-    assert again.load(1, 3) == [7, 0, -(2**62)]
-    again.close()
-    disk.close(fd)
-
-
-def test_slots_outlive_the_process_and_what_was_synced_a_loss_of_power() -> None:
-    disk = FaultyDisk(seed=3)
-    fd, path = made_slots(disk, MEMORY)
-    slots = disk.map(fd)
-    slots.store(0, 1)
-    disk.sync(fd)
-    slots.store(0, 2)
-
-    def first_of(found: FaultyDisk) -> int:
-        fd = found.open(path, os.O_RDWR)
-        [number] = found.map(fd).load(0, 1)
-        return number
-
-    assert {first_of(disk.crash()) for _ in range(50)} == {1, 2}
-    left = disk.kill()
-    assert first_of(left) == 2
-    slots.store(0, 3)  # by the dead
-    assert first_of(left) == 2
-
-
 @pytest.mark.parametrize("is_real", [True, False], ids=["real", "memory"])
 def test_what_is_where(tmp_path: Path, is_real: bool) -> None:
     disk, folder = (Disk(), tmp_path) if is_real else (FaultyDisk(), MEMORY)
-    fd, path = made_slots(disk, folder)
-    disk.close(fd)
+    disk.make_folder(folder)
+    path = folder / "file"
+    disk.close(disk.open(path, os.O_RDWR | os.O_CREAT))
     kinds = [disk.kind(one) for one in (Path("/"), folder, path, folder / "none", path / "below")]
     assert kinds == ["folder", "folder", "file", "nothing", "nothing"]
     if is_real:

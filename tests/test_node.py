@@ -193,13 +193,14 @@ async def test_ends_of_topics_are_synced_again_after_an_error(tmp_path: Path, mo
     async with open_door(tmp_path) as door:
         loop, synced, calls = asyncio.get_running_loop(), asyncio.Event(), []
 
-        def sync() -> None:
+        def sync() -> str:
             calls.append("sync")
             if len(calls) < 3:
                 raise OSError(28, "No space left on device")
             loop.call_soon_threadsafe(synced.set)
+            return ""
 
-        monkeypatch.setattr(door.node.topics, "sync", sync)
+        monkeypatch.setattr(door.node.topics._ends, "sync", sync)
         await synced.wait()
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
@@ -23,17 +24,14 @@ from callboard.actors.errors import CoordinatorError, ErrorCode
 from callboard.runtime.clock import SystemRandom
 from callboard.runtime.config import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Settings
 from callboard.runtime.errors import StartError
+from callboard.runtime.group_commit import at_once
 from callboard.runtime.kafka.topics import catalogue as catalogue_module
-from callboard.runtime.kafka.topics.catalogue import (
-    PRODUCER_ID_BLOCK,
-    RAISED_END_MAX,
-    TopicCatalogue,
-    transactions_topic_id,
-)
-from callboard.runtime.kafka.topics.ends import GROW_SLOTS, free_run
+from callboard.runtime.kafka.topics.catalogue import RAISED_END_MAX, TopicCatalogue
+from callboard.runtime.kafka.topics.ends import GROW_SLOTS, FreeSlots
+from callboard.runtime.kafka.topics.ids import transactions_topic_id
+from callboard.runtime.kafka.topics.producer_ids import PRODUCER_ID_BLOCK
 from callboard.runtime.kafka.topics.store import Table, TopicRow, id_text, save_table
 from callboard.runtime.log.disk import Disk
-from callboard.runtime.log.slots import SLOT_BYTES
 
 SETTINGS = Settings(offsets_topic_num_partitions=3)
 
@@ -72,6 +70,14 @@ def code_of(action: Callable[[], object]) -> ErrorCode:
     return caught.value.code
 
 
+def delete(catalogue: TopicCatalogue, name: str) -> None:
+    topic = catalogue.get(name)
+    assert topic is not None
+    [refusal] = at_once(partial(catalogue.delete_many, [topic]))
+    if refusal is not None:
+        raise refusal
+
+
 def fill(catalogue: TopicCatalogue) -> None:
     catalogue.create("plays", 2).append(1, sent(5))
     catalogue.create("props", 1).append(0, sent(2))
@@ -95,7 +101,7 @@ def test_names_that_kafka_takes_are_taken(topics: TopicCatalogue, name: str) -> 
 def test_dots_and_underscores_collide(topics: TopicCatalogue) -> None:
     topics.create("my.topic_a", 1)
     assert code_of(lambda: topics.create("my_topic.a", 1)) == ErrorCode.INVALID_TOPIC_EXCEPTION
-    topics.delete("my.topic_a")
+    delete(topics, "my.topic_a")
     topics.create("my_topic.a", 1)
 
 
@@ -118,7 +124,7 @@ def test_topics_are_found_by_id_and_the_zero_id_is_nobodys(topics: TopicCatalogu
     topic = topics.create("plays", 1)
     assert topics.by_id(topic.topic_id) is topic
     assert topics.by_id(None) is None
-    topics.delete("plays")
+    delete(topics, "plays")
     assert topics.by_id(topic.topic_id) is None
     assert topics.create("plays", 1).topic_id != topic.topic_id
 
@@ -144,9 +150,15 @@ def test_the_coordinators_own_topics_are_shown_and_stay(topics: TopicCatalogue, 
     assert topic.is_internal
     assert len(topic.partitions) == partitions
     assert topics.by_id(topic.topic_id) is topic
-    assert code_of(lambda: topics.delete(name)) == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert code_of(lambda: delete(topics, name)) == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert code_of(lambda: topics.create(name, 1)) == ErrorCode.TOPIC_ALREADY_EXISTS
-    assert code_of(lambda: topics.delete("nobody")) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    topics.create("gone", 1)
+    gone = topics.get("gone")
+    assert gone is not None
+    delete(topics, "gone")
+    [refusal] = at_once(partial(topics.delete_many, [gone]))
+    assert refusal is not None
+    assert refusal.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_the_coordinators_own_topics_keep_their_ids(tmp_path: Path) -> None:
@@ -181,12 +193,12 @@ def test_a_topic_of_that_name_from_before_is_still_there(tmp_path: Path) -> None
     topic = catalogue.get(TRANSACTIONS_TOPIC)
     assert topic is not None
     assert (topic.topic_id, len(topic.partitions)) == (UUID(int=5), 2)
-    catalogue.delete(TRANSACTIONS_TOPIC)
+    delete(catalogue, TRANSACTIONS_TOPIC)
     catalogue.close()
 
 
 def test_many_are_made_with_an_answer_for_each(topics: TopicCatalogue) -> None:
-    made, again, bad, other = topics.create_many([("a.b", 1), ("a_b", 1), ("", 1), ("c", 2)])
+    made, again, bad, other = at_once(partial(topics.create_many, [("a.b", 1), ("a_b", 1), ("", 1), ("c", 2)]))
     assert made is topics.get("a.b")
     assert isinstance(again, CoordinatorError)
     assert isinstance(bad, CoordinatorError)
@@ -199,7 +211,7 @@ def test_many_are_made_with_an_answer_for_each(topics: TopicCatalogue) -> None:
 def test_after_a_stop_all_is_there_but_the_records(tmp_path: Path) -> None:
     catalogue = opened(tmp_path)
     fill(catalogue)
-    catalogue.delete("props")
+    delete(catalogue, "props")
     before = known(catalogue)
     catalogue.close()
     again = opened(tmp_path)
@@ -261,7 +273,7 @@ def test_a_killed_process_has_kept_every_end_that_it_told(tmp_path: Path) -> Non
 
 def test_a_new_topic_begins_at_zero_where_another_lay(tmp_path: Path, topics: TopicCatalogue) -> None:
     fill(topics)
-    topics.delete("plays")
+    delete(topics, "plays")
     topics.create("masks", 2)
     copy = tmp_path / "copy"
     copy.mkdir()
@@ -289,17 +301,18 @@ def test_the_file_of_ends_grows_and_keeps_what_it_has(tmp_path: Path, topics: To
 def test_free_slots_are_nobody_elses(sizes: list[int], gone: set[int], count: int) -> None:
     spans: list[tuple[int, int]] = []
     for size in sizes:
-        spans.append((free_run(spans, size), size))
+        spans.append((FreeSlots(spans).take(size), size))
     kept = [span for place, span in enumerate(spans) if place not in gone]
-    kept.append((free_run(kept, count), count))
+    free = FreeSlots(kept)
+    kept += [(free.take(count), count), (free.take(1), 1)]
     slots = [slot for first, size in kept for slot in range(first, first + size)]
     assert len(slots) == len(set(slots))
     assert min(slots) >= 1
 
 
 def test_a_gap_that_just_fits_is_used() -> None:
-    assert free_run([(1, 2), (5, 1)], 2) == 3
-    assert free_run([(1, 2), (5, 1)], 3) == 6
+    assert FreeSlots([(1, 2), (5, 1)]).take(2) == 3
+    assert FreeSlots([(1, 2), (5, 1)]).take(3) == 6
 
 
 # Commits and ends ----------------------------------------------------------------------------------------------------
@@ -327,14 +340,16 @@ def test_no_end_lies_below_a_committed_offset_after_a_start(tmp_path: Path) -> N
     last.close()
 
 
-def test_a_sync_may_come_from_another_thread_and_after_the_end(tmp_path: Path) -> None:
+def test_ends_synced_by_another_thread_until_after_the_end_are_whole(tmp_path: Path) -> None:
     catalogue = opened(tmp_path)
     topic = catalogue.create("plays", 1)
     stop = threading.Event()
+    ends = catalogue._ends
+    problems: set[str] = set()
 
     def sync() -> None:
         while not stop.is_set():
-            catalogue.sync()
+            problems.add(ends.sync())
 
     thread = threading.Thread(target=sync)
     thread.start()
@@ -344,7 +359,8 @@ def test_a_sync_may_come_from_another_thread_and_after_the_end(tmp_path: Path) -
     catalogue.close()
     stop.set()
     thread.join()
-    catalogue.sync()
+    problems.add(ends.sync())
+    assert problems == {""}
     again = opened(tmp_path)
     assert known(again)["plays"].ends == [200]
     again.close()
@@ -375,20 +391,20 @@ def test_what_cannot_be_written_has_not_happened(topics: TopicCatalogue, monkeyp
     fill(topics)
     before = known(topics)
     with monkeypatch.context() as patch:
-        patch.setattr(catalogue_module, "save_table", full_disk)
+        patch.setattr(catalogue_module, "replace_file", full_disk)
         assert code_of(lambda: topics.create("more", 1)) == ErrorCode.KAFKA_STORAGE_ERROR
-        assert code_of(lambda: topics.delete("plays")) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert code_of(lambda: delete(topics, "plays")) == ErrorCode.KAFKA_STORAGE_ERROR
         assert code_of(topics.new_producer_id) == ErrorCode.KAFKA_STORAGE_ERROR
         assert known(topics) == before
     topics.create("more", 1)
-    topics.delete("plays")
+    delete(topics, "plays")
 
 
 def test_no_producer_id_is_given_from_a_block_that_is_not_on_disk(
     tmp_path: Path, topics: TopicCatalogue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(catalogue_module, "save_table", full_disk)
+        patch.setattr(catalogue_module, "replace_file", full_disk)
         assert code_of(topics.new_producer_id) == ErrorCode.KAFKA_STORAGE_ERROR
     first = topics.new_producer_id()
     copy = tmp_path / "copy"
@@ -403,68 +419,6 @@ def test_the_table_is_replaced_and_never_written_over(tmp_path: Path, topics: To
     with (tmp_path / "topics.json").open() as old:
         topics.create("plays", 1)
         assert json.load(old)["topics"] == []
-
-
-def edit(folder: Path, **changes: object) -> None:
-    path = folder / "topics.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
-ROW = {"name": "plays", "id": "A" * 22, "partitions": 2, "first_slot": 1}
-DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
-    "no json": (lambda folder: (folder / "topics.json").write_text("{"), "damaged"),
-    "not utf-8": (lambda folder: (folder / "topics.json").write_bytes(b"\xff\xfe{"), "damaged"),
-    "a list": (lambda folder: (folder / "topics.json").write_text("[]"), "damaged"),
-    "a later version": (lambda folder: edit(folder, version=2), "version 2: expected at most 1"),
-    "no version": (lambda folder: edit(folder, version=None), "damaged"),
-    "an illegal name": (lambda folder: edit(folder, topics=[ROW | {"name": "a/b"}]), "a/b"),
-    "no partitions": (lambda folder: edit(folder, topics=[ROW | {"partitions": 0}]), "damaged"),
-    "a bad id": (lambda folder: edit(folder, topics=[ROW | {"id": "x"}]), "damaged"),
-    "twice": (lambda folder: edit(folder, topics=[ROW, ROW]), "twice"),
-    "shared slots": (lambda folder: edit(folder, topics=[ROW, ROW | {"name": "b", "first_slot": 2}]), "same slots"),
-    "slots beyond the file": (lambda folder: edit(folder, topics=[ROW | {"first_slot": 10**6}]), "slots"),
-    "ends gone": (lambda folder: (folder / "topics.ends").unlink(), "No such file"),
-    "ends empty": (lambda folder: (folder / "topics.ends").write_bytes(b""), "cut off"),
-    "ends cut": (lambda folder: shorten(folder / "topics.ends", 2 * SLOT_BYTES), "slots"),
-    "ends of something else": (lambda folder: (folder / "topics.ends").write_bytes(b"x" * 4096), "begin with"),
-    "a negative end": (lambda folder: overwrite(folder / "topics.ends", SLOT_BYTES, b"\xff" * SLOT_BYTES), "-1"),
-}
-
-
-def shorten(path: Path, size: int) -> None:
-    path.write_bytes(path.read_bytes()[:size])
-
-
-def overwrite(path: Path, at: int, content: bytes) -> None:
-    whole = path.read_bytes()
-    path.write_bytes(whole[:at] + content + whole[at + len(content) :])
-
-
-@pytest.mark.parametrize(("damage", "words"), DAMAGE.values(), ids=DAMAGE)
-def test_damage_stops_the_start_with_one_clear_line(
-    tmp_path: Path, damage: Callable[[Path], object], words: str
-) -> None:
-    catalogue = opened(tmp_path)
-    fill(catalogue)
-    catalogue.close()
-    damage(tmp_path)
-    with pytest.raises(StartError) as caught:
-        opened(tmp_path)
-    text = str(caught.value)
-    assert words in text
-    assert str(tmp_path) in text
-    assert "\n" not in text
-
-
-def test_a_first_start_that_was_cut_short_is_begun_again(tmp_path: Path) -> None:
-    (tmp_path / "topics.ends").write_bytes(b"half")
-    (tmp_path / "topics.json.new").write_text("{")
-    catalogue = opened(tmp_path)
-    catalogue.create("plays", 1)
-    catalogue.close()
-    again = opened(tmp_path)
-    assert "plays" in again.names()
-    again.close()
 
 
 def test_a_folder_that_is_not_there_stops_the_start(tmp_path: Path) -> None:

@@ -192,7 +192,8 @@ def test_nothing_is_written_where_nothing_is() -> None:
 def test_groups_hear_of_the_topics_that_are_deleted(tmp_path: Path) -> None:
     """Of those only that were there."""
     node = CardboardNode(tmp_path)
-    node.topics.create_many([("plays", 1), ("u", 1)])
+    node.topics.create("plays", 1)
+    node.topics.create("u", 1)
     delete_topics(node, "plays", "nobody", "u")
     assert node.told == [TopicsDeleted(frozenset({"plays", "u"}))]
     delete_topics(node, "nobody")

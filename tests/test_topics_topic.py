@@ -10,17 +10,32 @@ from hypothesis import strategies as st
 from test_topics_batch import MESSAGE_MAX_BYTES, sent
 
 from callboard.actors.errors import CoordinatorError
-from callboard.runtime.kafka.topics.partition_log import PartitionLog
 from callboard.runtime.kafka.topics.topic import GONE, Topic
 
 BATCH_BYTES = len(sent())
 
 
+class KeptEnds:
+    """End offsets of a topic of which each partition begins at 0."""
+
+    def __init__(self, count: int, kept: dict[int, int]) -> None:
+        self._count = count
+        self._kept = kept
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> int:
+        return self._kept.get(index, 0)
+
+    def keep(self, index: int, offset: int) -> None:
+        self._kept[index] = offset
+
+
 def topic_of(partitions: int, retention_bytes: int) -> tuple[Topic, dict[int, int]]:
     """A topic and the end offsets that it has kept."""
     kept: dict[int, int] = {}
-    logs = [PartitionLog(MESSAGE_MAX_BYTES) for _ in range(partitions)]
-    return Topic("plays", UUID(int=7), logs, retention_bytes, kept.__setitem__), kept
+    return Topic("plays", UUID(int=7), KeptEnds(partitions, kept), MESSAGE_MAX_BYTES, retention_bytes), kept
 
 
 def bounds(topic: Topic) -> list[tuple[int, int]]:

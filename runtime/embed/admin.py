@@ -6,7 +6,8 @@ A refusal is a ``CoordinatorError`` with Kafka's code. Whatever changes somethin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from heapq import nsmallest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,7 @@ from ..client.assignment import read_assignment
 from ..config import check_range, find_setting
 from ..dynamic import BadValue
 from ..errors import StartError
+from ..group_commit import outcome_of
 from ..member.named import share_name
 from ..surround import Origin
 from .results import (
@@ -212,7 +214,11 @@ class Admin:
     async def create_topic(self, name: str, partitions: int = 1) -> TopicDescription:
         """Make a topic; its records live in memory, its name and where it ends outlive the process."""
         _check_count(name, partitions)
-        return _described((await self._loaded()).topics.create(name, partitions))
+        topics = (await self._loaded()).topics
+        [topic] = await outcome_of(partial(topics.create_many, [(name, partitions)]))
+        if isinstance(topic, CoordinatorError):
+            raise topic
+        return _described(topic)
 
     async def grow_topic(self, name: str, partitions: int) -> TopicDescription:
         """Give a topic more partitions, so that it has so many."""
@@ -223,14 +229,24 @@ class Admin:
         if partitions <= has:
             raise CoordinatorError(ErrorCode.INVALID_PARTITIONS, f"topic {name!r} has {has} partitions: expected more")
         topics.check_growable(topic, partitions)
-        topics.grow(topic, partitions)
+        _raise(await outcome_of(partial(topics.grow, topic, partitions)))
         return _described(topic)
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic; groups forget their offsets of it soon after."""
         node = await self._loaded()
-        node.topics.delete(name)
-        node.groups.coordinator.tell(TopicsDeleted(frozenset((name,))))
+        topic = _known(node.topics.get(name), name)
+        node.topics.check_deletable(topic)
+
+        def delete(done: Callable[[CoordinatorError | None], None]) -> None:
+            node.topics.delete_many([topic], lambda refusals: finish(refusals[0], done))
+
+        def finish(refusal: CoordinatorError | None, done: Callable[[CoordinatorError | None], None]) -> None:
+            if refusal is None:  # told before anybody can make the topic anew and commit
+                node.groups.coordinator.tell(TopicsDeleted(frozenset((name,))))
+            done(refusal)
+
+        _raise(await outcome_of(delete))
 
     # Settings --------------------------------------------------------------------------------------------------------
 
@@ -240,18 +256,14 @@ class Admin:
         Raises StartError for a name or value that makes no sense.
         """
         node = await self._loaded()
-        broker: dict[str, Any] = dict(node.configs.broker)
         for name, value in settings.items():
             setting = find_setting(name)
             if not setting.is_dynamic:
                 raise StartError(f"setting '{name}' does not change while the coordinator runs: give it when it starts")
-            if value is None:
-                broker.pop(name, None)
-            else:
+            if value is not None:
                 check_range(setting, value)
-                broker[name] = value
         try:
-            node.configs.change(broker, node.configs.all_brokers)
+            _raise(await outcome_of(partial(node.configs.change, partial(_with_changes, settings))))
         except BadValue as error:
             raise StartError(str(error)) from error
         except OSError as error:
@@ -337,8 +349,22 @@ def _known(topic: Topic | None, name: str) -> Topic:
     return topic
 
 
+def _raise(failure: Exception | None) -> None:
+    if failure is not None:
+        raise failure
+
+
+def _with_changes(
+    settings: Mapping[str, Any], broker: Mapping[str, Any], all_brokers: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The settings of this broker with changes; None takes one back."""
+    changed = {name: value for name, value in {**broker, **settings}.items() if value is not None}
+    return changed, all_brokers
+
+
 def _described(topic: Topic) -> TopicDescription:
-    partitions = tuple(TopicPartition(log.start_offset, log.end_offset) for log in topic.partitions)
+    logs = (topic.partitions.look(index) for index in range(len(topic.partitions)))
+    partitions = tuple(TopicPartition(log.start_offset, log.end_offset) for log in logs)
     return TopicDescription(topic.name, topic.topic_id, partitions, topic.is_internal)
 
 
@@ -353,7 +379,7 @@ def _wanted(node: Node, targets: Targets) -> dict[Place, int]:
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} has partitions 0 to {len(logs) - 1}, not {index}"
             )
         for number in range(len(logs)) if index is None else (index,):
-            wanted[name, number] = _offset(targets[where], logs[number])
+            wanted[name, number] = _offset(targets[where], logs.look(number))
     return wanted
 
 

@@ -31,7 +31,7 @@ LOOKED_AT = 20
 _TOPICS = ("__consumer_offsets", "__transaction_state")
 _FOLDER = re.compile(r"(.+)-([0-9]{1,9})")
 _OURS = frozenset({"journal", "topics.json", "settings.json", ".compaction"})
-_HARMLESS = re.compile(r"\..*|.*\.(?:tmp|new)|topics\.ends|lost\+found|.*[-.]checkpoint")
+_HARMLESS = re.compile(r"\..*|.*\.(?:tmp|new)|topics\.ends(?:\.damaged|\.salvaged)?|lost\+found|.*[-.]checkpoint")
 """What may lie in a folder that is to become ours: what a file system makes, and Kafka beside its partitions."""
 
 

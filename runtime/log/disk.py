@@ -12,8 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from .slots import MappedSlots, Slots
-
 FILE_MODE = 0o644
 
 Kind = Literal["file", "folder", "broken link", "nothing"]
@@ -37,7 +35,7 @@ class Disk:
     """The real disk."""
 
     is_real = True
-    """Whether others find the files too: another process, or a mapping of the system's."""
+    """Whether other processes find the files too."""
 
     ahead_bytes = 1024 * 1024
     """How far ahead of its content the journal is allocated: larger steps are no faster."""
@@ -93,10 +91,6 @@ class Disk:
         if path.exists():
             return "file"
         return "broken link" if path.is_symlink() else "nothing"
-
-    def map(self, fd: int) -> Slots:
-        """A file's content as numbers; as many as it has now. The descriptor must be one to read and write."""
-        return MappedSlots(fd, self.size(fd))
 
     def lock(self, fd: int) -> None:
         """Lock an open file for this process until it is closed; BlockingIOError when another process has it."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from functools import partial
 from itertools import count
 from typing import Any
 
-from ...actors.errors import CoordinatorError
+from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.messages import GroupRequest, JoinGroup
+from ..group_commit import outcome_of
 from ..node import Node
 from ..reply import Reply
 from ..surround import Origin
@@ -35,14 +37,16 @@ class LocalDoor:
     async def ensure_topics(self, partitions: Mapping[str, int]) -> None:
         topics = self._present().topics
         missing = [(name, number) for name, number in partitions.items() if topics.get(name) is None]
-        for outcome in topics.create_many(missing):
-            if isinstance(outcome, CoordinatorError):
-                raise outcome
+        if missing:
+            for outcome in await outcome_of(partial(topics.create_many, missing)):
+                if isinstance(outcome, CoordinatorError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                    raise outcome
         for name, number in partitions.items():
             topic = topics.get(name)
             if topic is not None and len(topic.partitions) < number:
-                topics.check_growable(topic, number)
-                topics.grow(topic, number)
+                refusal = await outcome_of(partial(topics.grow, topic, number))
+                if refusal is not None and len(topic.partitions) < number:  # else another member was faster
+                    raise refusal
 
     async def partitions(self, topics: Iterable[str]) -> dict[str, int]:
         catalogue = self._present().topics

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from ..faulty_disk import FaultyDisk
 from ..log.disk import Disk, Kind
-from ..log.slots import Slots
 
 
 class Killed(BaseException):
@@ -142,9 +141,6 @@ class SteppedDisk(Disk):
 
     def kind(self, path: Path) -> Kind:
         return self.inner.kind(path)
-
-    def map(self, fd: int) -> Slots:
-        return self.inner.map(fd)
 
     def lock(self, fd: int) -> None:
         self._wait()

@@ -30,6 +30,7 @@ from ...actors.transaction_messages import (
 )
 from ..config import Options, Settings, Sync
 from ..faulty_disk import FaultyDisk, PowerLoss
+from ..group_commit import at_once
 from ..load_pieces import Job
 from ..loading import Take, load_at_once
 from ..log.compaction.garbage import tidy
@@ -112,14 +113,19 @@ class Life:
         if topic is None:
             topics.create(name, count)
         elif len(topic.partitions) < count:
-            topics.grow(topic, count)
+            refusal = at_once(partial(topics.grow, topic, count))
+            if refusal is not None:
+                raise refusal
 
     def delete_topic(self, name: str) -> bool:
         """As a request would; whether there was one, and it is gone."""
         try:
-            if self.node.topics.get(name) is None:
+            topic = self.node.topics.get(name)
+            if topic is None:
                 return False
-            self.node.topics.delete(name)
+            [refusal] = at_once(partial(self.node.topics.delete_many, [topic]))
+            if refusal is not None:
+                raise refusal
         except PowerLoss:
             self._power_gone()
             return False
@@ -130,7 +136,9 @@ class Life:
         """Change settings as an admin does; whether that is certain."""
         configs = self.node.configs
         try:
-            configs.change({**configs.broker, **settings}, configs.all_brokers)
+            failure = at_once(partial(configs.change, lambda broker, others: ({**broker, **settings}, others)))
+            if failure is not None:
+                raise failure
         except PowerLoss:
             self._power_gone()
             return False

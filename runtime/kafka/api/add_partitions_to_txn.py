@@ -64,7 +64,7 @@ def refusal_of(call: Call, name: str, index: int) -> ErrorCode:
     topic = call.node.topics.get(name)
     if topic is not None and topic.is_internal and call.version < TRANSACTIONS_FROM:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    is_there = topic is not None and topic.partition(index) is not None
+    is_there = topic is not None and topic.has_partition(index)
     return ErrorCode.NONE if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 

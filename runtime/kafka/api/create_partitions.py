@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from ....actors.errors import CoordinatorError, ErrorCode
@@ -14,28 +16,40 @@ def handle(call: Call) -> None:
     """Each topic for itself; a name that stands there twice is refused once, and nothing is done for it."""
     times = Counter(topic.name for topic in call.request.topics)
     asked = {topic.name: topic for topic in call.request.topics}
-    results = tuple(result(call, topic, times[name]) for name, topic in asked.items())
-    call.reply(call.make("CreatePartitionsResponse", throttle_time=NO_THROTTLE, results=results))
+    outcomes: dict[str, CoordinatorError | None] = {}
+
+    def done(name: str, refusal: CoordinatorError | None) -> None:
+        outcomes[name] = refusal
+        if len(outcomes) == len(asked):
+            call.finish(lambda: encode(call, [(each, outcomes[each]) for each in asked]))
+
+    if not asked:
+        call.reply_bytes(encode(call, []))
+    for name, topic in asked.items():
+        try:
+            grow(call, topic, times[name], partial(done, name))
+        except CoordinatorError as refusal:
+            done(name, refusal)
 
 
-def result(call: Call, topic: Any, times: int) -> Any:
-    refusal: CoordinatorError | None = None
-    try:
-        if times > 1:
-            raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-        grow(call, topic)
-    except CoordinatorError as error:
-        refusal = error
+def encode(call: Call, outcomes: Sequence[tuple[str, CoordinatorError | None]]) -> bytes:
+    results = tuple(result(call, name, refusal) for name, refusal in outcomes)
+    return call.schema.write(call.make("CreatePartitionsResponse", throttle_time=NO_THROTTLE, results=results))
+
+
+def result(call: Call, name: str, refusal: CoordinatorError | None) -> Any:
     return call.make(
         "CreatePartitionsTopicResult",
-        name=topic.name,
+        name=name,
         error_code=kafka_error(refusal.code if refusal else ErrorCode.NONE),
         error_message=str(refusal) or None if refusal else None,
     )
 
 
-def grow(call: Call, asked: Any) -> None:
-    """Raises CoordinatorError with Kafka's code."""
+def grow(call: Call, asked: Any, times: int, done: Callable[[CoordinatorError | None], None]) -> None:
+    """Raises CoordinatorError with Kafka's code, or calls ``done`` when it is known what became of it."""
+    if times > 1:
+        raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     topic = call.node.topics.get(asked.name)
     if topic is None:
         raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
@@ -50,8 +64,10 @@ def grow(call: Call, asked: Any) -> None:
     if asked.assignments is not None:
         check_assignments(asked.assignments, asked.count - have, call.node.node_id)
     call.node.topics.check_growable(topic, asked.count)
-    if not call.request.validate_only:
-        call.node.topics.grow(topic, asked.count)
+    if call.request.validate_only:
+        done(None)
+    else:
+        call.node.topics.grow(topic, asked.count, done)
 
 
 def check_assignments(assignments: tuple[Any, ...], added: int, node_id: int) -> None:

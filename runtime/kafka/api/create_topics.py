@@ -7,7 +7,8 @@ topic's settings are checked by name and have no effect.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ....actors.errors import CoordinatorError, ErrorCode
@@ -30,12 +31,23 @@ Outcome = Topic | CoordinatorError | int
 def handle(call: Call) -> None:
     asked = {topic.name: topic for topic in call.request.topics}
     outcomes: dict[str, Outcome] = examine(call, asked)
-    if not call.request.validate_only:
-        wanted = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, int)}
-        outcomes.update(zip(wanted, call.node.topics.create_many(wanted.items()), strict=True))
+    wanted = [(name, outcome) for name, outcome in outcomes.items() if isinstance(outcome, int)]
+    if call.request.validate_only or not wanted:
+        call.reply_bytes(encode(call, outcomes))
+    else:
+        call.node.topics.create_many(wanted, partial(finish, call, outcomes))
+
+
+def finish(call: Call, outcomes: dict[str, Outcome], created: Sequence[Topic | CoordinatorError]) -> None:
+    """The topics are durable, or it is known why not."""
+    names = [name for name, outcome in outcomes.items() if isinstance(outcome, int)]
+    call.finish(lambda: encode(call, {**outcomes, **dict(zip(names, created, strict=True))}))
+
+
+def encode(call: Call, outcomes: Mapping[str, Outcome]) -> bytes:
     settings = described_settings(call) if call.version >= SETTINGS_FROM else ()
     topics = tuple(answer(call, name, outcome, settings) for name, outcome in outcomes.items())
-    call.reply(call.make("CreateTopicsResponse", throttle_time=NO_THROTTLE, topics=topics))
+    return call.schema.write(call.make("CreateTopicsResponse", throttle_time=NO_THROTTLE, topics=topics))
 
 
 def examine(call: Call, asked: dict[str, Any]) -> dict[str, Outcome]:
@@ -44,10 +56,12 @@ def examine(call: Call, asked: dict[str, Any]) -> dict[str, Outcome]:
     default = call.node.settings.num_partitions
     total = sum(max(partitions_of(topic, default), 0) for topic in asked.values())
     outcomes: dict[str, Outcome] = {}
+    beside = 0
     for name, topic in asked.items():
         try:
             check_total(total)
-            outcomes[name] = check(call, topic, times[name], partitions_of(topic, default))
+            outcomes[name] = check(call, topic, times[name], partitions_of(topic, default), beside)
+            beside += partitions_of(topic, default)
         except CoordinatorError as refusal:
             outcomes[name] = refusal
     return outcomes
@@ -66,11 +80,11 @@ def check_total(partitions: int) -> None:
         )
 
 
-def check(call: Call, topic: Any, times: int, partitions: int) -> int:
-    """The partitions of a topic that may be made. Raises CoordinatorError with Kafka's code."""
+def check(call: Call, topic: Any, times: int, partitions: int, beside: int) -> int:
+    """The partitions of a topic that may be made beside others. Raises CoordinatorError with Kafka's code."""
     if times > 1:
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} stands twice in the request")
-    call.node.topics.check_new(topic.name, partitions)
+    call.node.topics.check_new(topic.name, partitions, beside)
     check_settings(topic.configs)
     if topic.assignments:
         check_assignments(topic, call.node.node_id)

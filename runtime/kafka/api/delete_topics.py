@@ -6,6 +6,8 @@ What groups have committed of them is deleted afterwards (``actors/purge.py``), 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -26,9 +28,12 @@ class Outcome(NamedTuple):
 
 
 def handle(call: Call) -> None:
-    outcomes = delete(call, [examine(call, *asked, times) for asked, times in wanted(call).items()])
+    delete(call, [examine(call, *asked, times) for asked, times in wanted(call).items()])
+
+
+def encode(call: Call, outcomes: Iterable[Outcome]) -> bytes:
     responses = tuple(answer(call, outcome) for outcome in outcomes)
-    call.reply(call.make("DeleteTopicsResponse", throttle_time=NO_THROTTLE, responses=responses))
+    return call.schema.write(call.make("DeleteTopicsResponse", throttle_time=NO_THROTTLE, responses=responses))
 
 
 def wanted(call: Call) -> Counter[tuple[str | None, UUID | None]]:
@@ -63,7 +68,7 @@ def find(call: Call, name: str | None, topic_id: UUID | None) -> Topic:
     return topic
 
 
-def delete(call: Call, outcomes: list[Outcome]) -> list[Outcome]:
+def delete(call: Call, outcomes: list[Outcome]) -> None:
     """Delete what may go, all at once. A topic that was given by name and by id stays, as in Kafka."""
     times = Counter(outcome.topic_id for outcome in outcomes if outcome.topic)
     twice = CoordinatorError(ErrorCode.INVALID_REQUEST, "the topic is given by its name and by its id")
@@ -71,13 +76,21 @@ def delete(call: Call, outcomes: list[Outcome]) -> list[Outcome]:
         outcome._replace(topic=None, refusal=twice) if times[outcome.topic_id] > 1 else outcome for outcome in outcomes
     ]
     going = [outcome.topic for outcome in outcomes if outcome.topic]
-    try:
-        if going:
-            call.node.topics.delete_many(going)
-            call.node.groups.coordinator.tell(TopicsDeleted(frozenset(topic.name for topic in going)))
-    except CoordinatorError as failure:
-        return [outcome._replace(refusal=failure) if outcome.topic else outcome for outcome in outcomes]
-    return outcomes
+    if going:
+        call.node.topics.delete_many(going, partial(finish, call, outcomes))
+    else:
+        call.reply_bytes(encode(call, outcomes))
+
+
+def finish(call: Call, outcomes: list[Outcome], refusals: Sequence[CoordinatorError | None]) -> None:
+    """The change is durable, or it is known why not. Groups forget their offsets before anybody can commit again."""
+    going = [outcome for outcome in outcomes if outcome.topic]
+    told = {one.topic_id: refusal for one, refusal in zip(going, refusals, strict=True)}
+    gone = frozenset(one.topic.name for one in going if one.topic and told[one.topic_id] is None)
+    if gone:
+        call.node.groups.coordinator.tell(TopicsDeleted(gone))
+    ended = [one._replace(refusal=told[one.topic_id]) if one.topic else one for one in outcomes]
+    call.finish(lambda: encode(call, ended))
 
 
 def answer(call: Call, outcome: Outcome) -> Any:

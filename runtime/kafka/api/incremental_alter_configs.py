@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from ....actors.errors import CoordinatorError, ErrorCode
@@ -23,6 +24,8 @@ from .describe_configs import BROKER, BROKER_LOGGER, GROUP, TOPIC
 SET, DELETE, APPEND, SUBTRACT = range(4)
 OPERATIONS = ("set", "delete", "append", "subtract")
 
+Done = Callable[[Exception | None], None]
+
 Change = Callable[[Table, Sequence[Any]], dict[str, int | bool]]
 """Makes of the values that a resource has, and of what is asked, the values that it is to have."""
 
@@ -35,17 +38,38 @@ def alter(call: Call, change: Change, response: str) -> None:
     """Each resource for itself; used by AlterConfigs (33) too."""
     resources = call.request.resources
     times = Counter((one.resource_type, one.resource_name) for one in resources)
-    answers = []
-    for one in resources:
-        refusal: CoordinatorError | None = None
+    outcomes: dict[int, CoordinatorError | None] = {}
+
+    def done(number: int, failure: Exception | None) -> None:
+        outcomes[number] = None if failure is None else as_refusal(failure)
+        if len(outcomes) == len(resources):
+            call.finish(lambda: encode(call, [outcomes[each] for each in range(len(resources))], response))
+
+    if not resources:
+        call.reply_bytes(encode(call, [], response))
+    for number, one in enumerate(resources):
         try:
             if times[one.resource_type, one.resource_name] > 1:
                 raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            alter_one(call, one, change)
-        except CoordinatorError as error:
-            refusal = error
-        answers.append(answer(call, one, refusal))
-    call.reply(call.make(response, throttle_time=NO_THROTTLE, responses=tuple(answers)))
+            alter_one(call, one, change, partial(done, number))
+        except CoordinatorError as refusal:
+            done(number, refusal)
+
+
+def as_refusal(failure: Exception) -> CoordinatorError:
+    if isinstance(failure, CoordinatorError):
+        return failure
+    if isinstance(failure, BadValue):
+        return CoordinatorError(ErrorCode.INVALID_REQUEST, str(failure))
+    if isinstance(failure, OSError):
+        code, text = ErrorCode.KAFKA_STORAGE_ERROR, f"the settings cannot be written: {failure.strerror}"
+        return CoordinatorError(code, text)
+    return CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the change has failed: {failure!r}")
+
+
+def encode(call: Call, refusals: Sequence[CoordinatorError | None], response: str) -> bytes:
+    responses = tuple(answer(call, *one) for one in zip(call.request.resources, refusals, strict=True))
+    return call.schema.write(call.make(response, throttle_time=NO_THROTTLE, responses=responses))
 
 
 def answer(call: Call, resource: Any, refusal: CoordinatorError | None) -> Any:
@@ -58,8 +82,8 @@ def answer(call: Call, resource: Any, refusal: CoordinatorError | None) -> Any:
     )
 
 
-def alter_one(call: Call, resource: Any, change: Change) -> None:
-    """Change one resource. Raises CoordinatorError with Kafka's code."""
+def alter_one(call: Call, resource: Any, change: Change, done: Done) -> None:
+    """Change one resource, and call ``done`` when that is durable. Raises CoordinatorError with Kafka's code."""
     check_values(resource.configs)
     if resource.resource_type == TOPIC:
         refuse_topic(call, resource)
@@ -70,7 +94,9 @@ def alter_one(call: Call, resource: Any, change: Change) -> None:
     elif resource.resource_type != BROKER:
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
     else:
-        alter_broker(call, resource, change)
+        alter_broker(call, resource, change, done)
+        return
+    done(None)
 
 
 def check_values(configs: Sequence[Any]) -> None:
@@ -114,22 +140,28 @@ def refuse_logger(call: Call, resource: Any) -> None:
         raise CoordinatorError(ErrorCode.INVALID_CONFIG, f"Logger {config.name} does not exist!")
 
 
-def alter_broker(call: Call, resource: Any, change: Change) -> None:
+def alter_broker(call: Call, resource: Any, change: Change, done: Done) -> None:
     configs, name = call.node.configs, resource.resource_name
     if name:
         check_node(call, name)
+
+    def make(broker: Table, all_brokers: Table) -> tuple[Table, Table]:
+        mine = change(broker if name else all_brokers, resource.configs)
+        return (mine, all_brokers) if name else (broker, mine)
+
+    def changed_settings(failure: Exception | None) -> None:
+        if failure is None:
+            call.node.groups.coordinator.tell(SettingsChanged())
+        done(failure)
+
+    if not call.request.validate_only:
+        configs.change(make, changed_settings)
+        return
     try:
-        mine = change(configs.broker if name else configs.all_brokers, resource.configs)
-        tables = (mine, configs.all_brokers) if name else (configs.broker, mine)
-        configs.change(*tables, only_check=call.request.validate_only)
+        configs.check(*make(configs.broker, configs.all_brokers))
     except BadValue as error:
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, str(error)) from error
-    except OSError as error:
-        raise CoordinatorError(
-            ErrorCode.KAFKA_STORAGE_ERROR, f"the settings cannot be written: {error.strerror}"
-        ) from error
-    if not call.request.validate_only:
-        call.node.groups.coordinator.tell(SettingsChanged())
+    done(None)
 
 
 def check_node(call: Call, name: str) -> None:

@@ -17,17 +17,19 @@ def handle(call: Call) -> None:
     epoch = getattr(request, "producer_epoch", NO_PRODUCER)
     if request.transactional_id == "" or (producer_id == NO_PRODUCER) != (epoch == NO_PRODUCER):
         call.reply_bytes(encode(call, ProducerGiven(ErrorCode.INVALID_REQUEST)))
+    elif call.node.is_loading:  # then it is not known yet which ids are in use
+        call.reply_bytes(encode(call, ProducerGiven(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)))
     elif request.transactional_id is None:
-        call.reply_bytes(encode(call, new_producer(call)))
+        call.node.topics.producer_ids.when_reserved(lambda: call.finish(lambda: encode(call, new_producer(call))))
     else:
         timeout_ms = milliseconds(request.transaction_timeout)
-        call.ask_transactions(InitProducerId(request.transactional_id, timeout_ms, producer_id, epoch), encode)
+        message = InitProducerId(request.transactional_id, timeout_ms, producer_id, epoch)
+        # Even if no id could be reserved: most transactional ids have one already.
+        call.node.topics.producer_ids.when_reserved(lambda: call.ask_transactions(message, encode))
 
 
 def new_producer(call: Call) -> ProducerGiven:
     """For one without transactions. If it wants its epoch raised it gets a new id too."""
-    if call.node.is_loading:
-        return ProducerGiven(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     try:
         return ProducerGiven(ErrorCode.NONE, call.node.topics.new_producer_id(), 0)
     except CoordinatorError as refusal:

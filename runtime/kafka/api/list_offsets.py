@@ -46,7 +46,7 @@ def answers(call: Call, asked: Any) -> list[Any]:
     only_stable = getattr(call.request, "isolation_level", 0) == READ_COMMITTED
     found = []
     for index, partition in once.items():
-        log = topic.partition(index) if topic else None
+        log = topic.look(index) if topic else None
         error = ErrorCode.INVALID_REQUEST if times[index] > 1 else refusal(log, partition, call.version)
         place = None if error or log is None else locate(log, partition.timestamp, only_stable)
         found.append(answer(call, index, error, place))

@@ -26,12 +26,21 @@ NO_TOPICS_MEANS_ALL = 0  # the only version whose request cannot say null
 
 
 def handle(call: Call) -> None:
+    missing_names = names_to_create(call)
+    if missing_names:
+        wanted = [(name, call.node.settings.num_partitions) for name in missing_names]
+        call.node.topics.create_many(wanted, lambda created: call.finish(lambda: encode(call)))
+    else:
+        call.reply_bytes(encode(call))
+
+
+def encode(call: Call) -> bytes:
     node = call.node
     broker = call.make(
         "MetadataResponseBroker", node_id=node.node_id, host=node.advertised_host, port=node.advertised_port, rack=None
     )
     asks_cluster = getattr(call.request, "include_cluster_authorized_operations", False)
-    call.reply(
+    return call.schema.write(
         call.make(
             "MetadataResponse",
             throttle_time=NO_THROTTLE,
@@ -45,23 +54,29 @@ def handle(call: Call) -> None:
     )
 
 
-def topics(call: Call) -> Iterable[Any]:
+def asked_topics(call: Call) -> dict[tuple[str | None, UUID | None], None] | None:
+    """The names and ids that are asked for, in order; None when all topics are."""
     asked = call.request.topics
-    catalogue = call.node.topics
     if asked is None or (not asked and call.version == NO_TOPICS_MEANS_ALL):
+        return None
+    return dict.fromkeys((topic.name, getattr(topic, "topic_id", None)) for topic in asked)
+
+
+def topics(call: Call) -> Iterable[Any]:
+    keys, catalogue = asked_topics(call), call.node.topics
+    if keys is None:
         return [found(call, topic) for name in catalogue.names() if (topic := catalogue.get(name))]
-    keys = dict.fromkeys((topic.name, getattr(topic, "topic_id", None)) for topic in asked)
-    create_missing(call, [name for name, topic_id in keys if name and topic_id is None])
     return [look_up(call, name, topic_id) for name, topic_id in keys]
 
 
-def create_missing(call: Call, names: Iterable[str]) -> None:
-    """Create what is asked for and legal, if the client and the settings allow it."""
-    settings = call.node.settings
+def names_to_create(call: Call) -> list[str]:
+    """What is asked for and not there, if the client and the settings allow that it is created."""
     # Before v4 a client could not say, and was taken to agree.
-    if settings.auto_create_topics_enable and getattr(call.request, "allow_auto_topic_creation", True):
-        catalogue = call.node.topics
-        catalogue.create_many((name, settings.num_partitions) for name in names if catalogue.get(name) is None)
+    is_allowed = getattr(call.request, "allow_auto_topic_creation", True)
+    if not (is_allowed and call.node.settings.auto_create_topics_enable):
+        return []
+    names = (name for name, topic_id in asked_topics(call) or () if name and topic_id is None)
+    return [name for name in names if call.node.topics.get(name) is None]
 
 
 def look_up(call: Call, name: str | None, topic_id: UUID | None) -> Any:

@@ -46,7 +46,7 @@ def join_of(call: Call) -> AddPartitions | None:
         topic = find(call, sent)
         for one in sent.partition_data:
             producer = transaction_of(one.records)
-            if producer is not None and topic is not None and topic.partition(one.index) is not None:
+            if producer is not None and topic is not None and topic.has_partition(one.index):
                 producers.setdefault(producer, set()).add((topic.name, one.index))
     if len(producers) != 1:
         return None
@@ -104,7 +104,7 @@ def check(call: Call, topic: Topic | None, index: int) -> Topic:
         raise CoordinatorError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log is still being loaded; try again")
     if topic.is_internal:
         raise CoordinatorError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {topic.name!r} is the coordinator's own")
-    if topic.partition(index) is None:
+    if not topic.has_partition(index):
         raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name!r} has no partition {index}")
     return topic
 

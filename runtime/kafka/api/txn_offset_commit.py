@@ -50,7 +50,7 @@ def sort(call: Call) -> tuple[tuple[Commit, ...], tuple[Place, ...]]:
     for asked in call.request.topics:
         topic = call.node.topics.get(asked.name)
         for one in asked.partitions:
-            if topic is None or topic.partition(one.partition_index) is None:
+            if topic is None or not topic.has_partition(one.partition_index):
                 refused.append((str(asked.name), one.partition_index))
                 continue
             epoch = one.committed_leader_epoch if call.version >= LEADER_EPOCH_FROM else NO_LEADER_EPOCH

@@ -2,32 +2,46 @@
 
 A topic that was created is there after any crash, with the same id and partitions. The coordinator's own topics stand
 in it too, so that clients find them in metadata; their records are none of this package's business.
+
+A topic is visible as soon as it is durable, and a deleted one until its deletion is. Until then the event loop serves
+others: the files are written by ``FileWork``, and who asked for a change is called back. Changes that wait for the file
+share its next write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import errno
+from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Protocol
-from uuid import UUID, uuid5
+from uuid import UUID
 
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.ports import Random
 from ....actors.records import MarkerRecord
-from ...config import OFFSETS_TOPIC, PARTITIONS_MAX, TRANSACTIONS_TOPIC
+from ...config import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from ...errors import StartError
-from ...log.disk import Disk, read_file
-from ...log.slots import SLOT_BYTES
-from .ends import FIRST_SLOT, EndOffsets, free_run
-from .names import METADATA_TOPIC, check_name, is_internal, metric_name
-from .partition_log import PartitionLog
-from .store import Table, TopicRow, id_text, load_table, save_table
-from .topic import Topic
+from ...file_work import FileWork, OnCaller
+from ...group_commit import GroupCommit, at_once
+from ...log.disk import Disk, file_size, replace_file
+from ...logs import get_logger
+from .draft import Draft
+from .ends import NoEnds, TopicEnds
+from .failures import as_refusal, storage_error
+from .ids import new_topic_id, transactions_topic_id
+from .opening import UNKNOWN, open_files
+from .producer_ids import ProducerIds
+from .store import Table, TopicRow, encode_table
+from .table import TopicTable
+from .topic import Ends, Topic
 
-PRODUCER_ID_BLOCK = 1000  # Kafka's controller gives its brokers as many at a time
+log = get_logger("callboard.runtime")
+
 RAISED_END_MAX = 2**62  # a client may commit any offset; an end beyond this would leave no room to append
+
+Created = Topic | CoordinatorError
+Deleted = CoordinatorError | None
 
 
 class Limits(Protocol):
@@ -45,9 +59,12 @@ class Limits(Protocol):
     @property
     def message_max_bytes(self) -> int: ...
 
+    @property
+    def max_partitions(self) -> int: ...
+
 
 class TopicCatalogue:
-    """The topics by name and by id. Everything but ``sync`` belongs to one thread."""
+    """The topics by name and by id. Everything but ``write`` belongs to the thread of the loop."""
 
     def __init__(
         self,
@@ -57,7 +74,7 @@ class TopicCatalogue:
         own: tuple[int, int] | None = None,
         disk: Disk | None = None,
     ) -> None:
-        """Open what ``folder`` holds, or begin there. Raises StartError when a file is damaged or too new.
+        """Open what ``folder`` holds, or begin there. Raises StartError when a file is missing, damaged or too new.
 
         ``own``: how many partitions the topics of offsets and of transactions have, if not what the settings say.
         """
@@ -65,33 +82,22 @@ class TopicCatalogue:
         self._disk = disk or Disk()
         self._settings = settings
         self._random = random
-        self._rows: dict[str, TopicRow] = {}
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
-        self._metric_names: dict[str, str] = {}
-        ends_path = folder / "topics.ends"
-        table = load_table(self._path, self._disk) or self._begin(ends_path)
-        self._ends = EndOffsets(ends_path, self._disk)
+        table, self._ends, self._saved_bytes = open_files(folder, self._disk, lambda: new_topic_id(random))
         self._offsets_topic_id = table.offsets_topic_id
-        self._reserved_producer_id = self._next_producer_id = table.next_producer_id
-        counts = settings.offsets_topic_num_partitions, settings.transaction_state_log_num_partitions
-        self._show_own(table, *(own or counts))
-        try:
-            for row in table.topics:
-                self._add(row, self._ends.load(row.first_slot, row.partitions))
-        except StartError:
-            self._ends.close()
-            raise
+        self._show_own(table, *(own or (settings.offsets_topic_num_partitions, _transactions_partitions(settings))))
+        self._table = TopicTable(frozenset(self._topics), table.next_producer_id)
+        for row in table.topics:
+            self._table.add(row)
+            self._show(self._topic(row))
+        self._is_looking = False
+        self._changes: GroupCommit[Draft] = GroupCommit(self, OnCaller())
+        self.producer_ids = ProducerIds(table.next_producer_id, self._changes)
 
-    def _begin(self, ends_path: Path) -> Table:
-        _refuse_lost_table(self._path, ends_path, self._disk)
-        table = Table(self._new_id(), 0, ())
-        try:
-            EndOffsets.create(ends_path, self._disk)
-            save_table(self._path, table, self._disk)
-        except OSError as error:
-            raise StartError(f"cannot write the topics '{self._path}': {error.strerror}") from error
-        return table
+    def run_on(self, files: FileWork) -> None:
+        """From now on write files there; until then it is done on the caller's thread."""
+        self._changes.files = files
 
     def names(self) -> list[str]:
         """All topics, the coordinator's own included."""
@@ -104,157 +110,220 @@ class TopicCatalogue:
         """The topic of that id; None, which is how kio reads the zero id, is nobody's."""
         return None if topic_id is None else self._by_id.get(topic_id)
 
-    def check_new(self, name: str, partitions: int) -> None:
-        """Raise CoordinatorError, with Kafka's code, unless such a topic could be created."""
-        check_name(name)
-        if name == METADATA_TOPIC:
-            raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"topic {name!r}: the name is Kafka's own")
-        if name in self._topics:
-            raise CoordinatorError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already")
-        other = self._metric_names.get(metric_name(name))
-        if other is not None:
-            raise CoordinatorError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"topic name {name!r} collides with topic {other!r}: Kafka does not tell dots from underscores",
-            )
-        if partitions < 1:
-            raise CoordinatorError(ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions: expected 1 or more")
-        if partitions > PARTITIONS_MAX:
-            raise CoordinatorError(
-                ErrorCode.POLICY_VIOLATION, f"{partitions} partitions: expected at most {PARTITIONS_MAX}"
-            )
+    # Changes ---------------------------------------------------------------------------------------------------------
 
-    def create(self, name: str, partitions: int) -> Topic:
-        """Create a topic, durably. Raises CoordinatorError with Kafka's code."""
-        [outcome] = self.create_many([(name, partitions)])
-        if isinstance(outcome, CoordinatorError):
-            raise outcome
-        return outcome
+    def check_new(self, name: str, partitions: int, beside: int = 0) -> None:
+        """Raise CoordinatorError, with Kafka's code, unless such a topic could be created.
 
-    def create_many(self, wanted: Iterable[tuple[str, int]]) -> list[Topic | CoordinatorError]:
-        """Create topics with one durable change, and say for each what became of it."""
-        outcomes: list[Topic | CoordinatorError] = []
-        made: list[Topic] = []
-        for name, partitions in wanted:
-            try:
-                self.check_new(name, partitions)
-                made.append(self._make(name, partitions))
-                outcomes.append(made[-1])
-            except CoordinatorError as refusal:
-                outcomes.append(refusal)
-        if not made:
-            return outcomes
+        ``beside``: so many partitions are to be created together with it.
+        """
+        self._table.check_new(name, partitions, self._settings.max_partitions, beside)
+
+    def create_many(self, wanted: Sequence[tuple[str, int]], done: Callable[[list[Created]], None]) -> None:
+        """Create topics with one durable change, then say for each what became of it."""
+        outcomes: list[Created] = []
+
+        def create(draft: Draft) -> bool:
+            outcomes.extend(self._create(draft, name, partitions) for name, partitions in wanted)
+            return any(isinstance(outcome, Topic) for outcome in outcomes)
+
+        def finish(failure: Exception | None) -> None:
+            refusal = None if failure is None else as_refusal(failure)
+            done([refusal if refusal and isinstance(outcome, Topic) else outcome for outcome in outcomes])
+
+        self._changes.submit(create, finish)
+
+    def _create(self, draft: Draft, name: str, partitions: int) -> Created:
         try:
-            self._ends.sync()  # before a row names the slots: they may hold a deleted topic's ends
-            self._save()
+            draft.table.check_new(name, partitions, self._settings.max_partitions)
+            row = TopicRow(name, new_topic_id(self._random), partitions, draft.take_slots(partitions))
+            self._ends.reserve(row.first_slot, [0] * partitions)
         except OSError as error:
-            for topic in made:
-                self._remove(topic)
-            failure = storage_error(error)
-            return [failure if isinstance(outcome, Topic) else outcome for outcome in outcomes]
-        return outcomes
+            return storage_error(error)
+        except CoordinatorError as refusal:
+            return refusal
+        topic = self._topic(row)
+        draft.add(row, partial(self._show, topic))
+        return topic
 
-    def delete(self, name: str) -> None:
-        """Delete a topic, durably. Raises CoordinatorError with Kafka's code."""
-        topic = self._topics.get(name)
-        if topic is None:
-            raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
-        self.check_deletable(topic)
-        self.delete_many([topic])
+    def delete_many(self, topics: Sequence[Topic], done: Callable[[list[Deleted]], None]) -> None:
+        """Delete topics with one durable change, then say for each why it stays; None if it is gone."""
+        outcomes: list[Deleted] = []
+
+        def delete(draft: Draft) -> bool:
+            outcomes.extend(self._delete(draft, topic) for topic in topics)
+            return None in outcomes
+
+        def finish(failure: Exception | None) -> None:
+            refusal = None if failure is None else as_refusal(failure)
+            done([refusal if outcome is None else outcome for outcome in outcomes])
+
+        self._changes.submit(delete, finish)
+
+    def _delete(self, draft: Draft, topic: Topic) -> Deleted:
+        try:
+            draft.table.find(topic.name, topic.topic_id)
+        except CoordinatorError as refusal:
+            return refusal
+        draft.remove(topic.name, partial(self._hide, topic))
+        return None
 
     def check_deletable(self, topic: Topic) -> None:
         """Raise CoordinatorError for the coordinator's own topics, which it cannot do without."""
-        if topic.name not in self._rows:
-            raise CoordinatorError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"topic {topic.name!r} is the coordinator's own and stays; delete groups instead",
-            )
-
-    def delete_many(self, topics: Sequence[Topic]) -> None:
-        """Delete deletable topics with one durable change. Raises CoordinatorError; then they all stay."""
-        rows = [self._remove(topic) for topic in topics]
-        try:
-            self._save()
-        except OSError as error:
-            for topic, row in zip(topics, rows, strict=True):
-                self._rows[row.name] = row
-                self._show(topic)
-            raise storage_error(error) from error
-        for topic in topics:
-            topic.close()
+        self._table.find(topic.name, topic.topic_id)
 
     def check_growable(self, topic: Topic, partitions: int) -> None:
         """Raise CoordinatorError unless a topic may have so many partitions."""
-        if topic.name not in self._rows:
-            raise CoordinatorError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"topic {topic.name!r} is the coordinator's own; its partitions were fixed when the data were made",
-            )
-        if partitions > PARTITIONS_MAX:
-            raise CoordinatorError(
-                ErrorCode.POLICY_VIOLATION, f"{partitions} partitions: expected at most {PARTITIONS_MAX}"
-            )
+        _check_growable(self._table, topic, partitions, self._settings.max_partitions)
 
-    def grow(self, topic: Topic, partitions: int) -> None:
-        """Give a growable topic more partitions, durably. Raises CoordinatorError; then it is as it was.
+    def grow(self, topic: Topic, partitions: int, done: Callable[[CoordinatorError | None], None]) -> None:
+        """Give a topic more partitions with one durable change, then say why it has not got them; None if it has.
 
-        The ends of a topic lie side by side, so they move to a place that is long enough.
+        The ends of a topic lie side by side, so they move to slots where there is room for all of them.
         """
-        old, have = self._rows[topic.name], len(topic.partitions)
-        first = free_run(((row.first_slot, row.partitions) for row in self._rows.values()), partitions)
-        try:
-            self._ends.reserve(first, partitions)
-            for index, log in enumerate(topic.partitions):
-                self._ends.store(first + index, log.end_offset)
-            self._ends.sync()
-            self._rows[topic.name] = old._replace(partitions=partitions, first_slot=first)
-            self._save()
-        except OSError as error:
-            self._rows[topic.name] = old
-            raise storage_error(error) from error
-        added = [PartitionLog(self._settings.message_max_bytes) for _ in range(partitions - have)]
-        topic.grow(added, partial(self._keep_end, first))
+
+        def finish(failure: Exception | None) -> None:
+            done(None if failure is None else as_refusal(failure))
+
+        self._changes.submit(partial(self._grow, topic, partitions), finish)
+
+    def _grow(self, topic: Topic, partitions: int, draft: Draft) -> bool:
+        _check_growable(draft.table, topic, partitions, self._settings.max_partitions)
+        ends, row = topic.ends, draft.table.rows[topic.name]
+        assert isinstance(ends, TopicEnds)
+        first = draft.take_slots(partitions)
+        self._ends.reserve(first, [ends[index] if index < len(ends) else 0 for index in range(partitions)])
+        ends.move(first)
+        draft.replace(
+            row._replace(partitions=partitions, first_slot=first),
+            publish=partial(_moved, topic, first, partitions),
+            discard=ends.stay,
+        )
+        return True
+
+    def create(self, name: str, partitions: int) -> Topic:
+        """Create a topic where files are written on the caller's thread. CoordinatorError with Kafka's code."""
+        outcomes: list[Created] = at_once(partial(self.create_many, [(name, partitions)]))
+        if isinstance(outcomes[0], CoordinatorError):
+            raise outcomes[0]
+        return outcomes[0]
+
+    def ensure(self, name: str, partitions: int) -> None:
+        """At start: create a topic unless it exists. Raises StartError."""
+        topic = self._topics.get(name)
+        if topic is None:
+            try:
+                self.create(name, partitions)
+            except CoordinatorError as error:
+                raise StartError(f"--topic {name}:{partitions}: {error}") from error
+        elif len(topic.partitions) != partitions:
+            log.warning("the topic exists with another number of partitions", topic=name, has=len(topic.partitions))
+
+    # Group commit ----------------------------------------------------------------------------------------------------
+
+    def draft(self) -> Draft:
+        """See ``group_commit.Table``, as for the following three."""
+        return Draft(self._table, self._offsets_topic_id)
+
+    def write(self, draft: Draft) -> None:
+        """The ends first: the slots that a row names may hold the ends of a deleted topic."""
+        problem = self._ends.sync()
+        if problem:
+            raise OSError(errno.EIO, f"topics.ends is being written anew: {problem}")
+        content = encode_table(draft.content())
+        self._saved_bytes = UNKNOWN  # if this fails either content may be there
+        replace_file(self._disk, self._path, content)
+        self._saved_bytes = len(content)
+
+    def publish(self, draft: Draft) -> None:
+        self._table = draft.table
+        for show in draft.to_publish:
+            show()
+
+    def discard(self, draft: Draft) -> None:
+        for take_back in draft.to_discard:
+            take_back()
+
+    # The ends --------------------------------------------------------------------------------------------------------
 
     def raise_end(self, name: str, partition: int, offset: int) -> None:
         """At start, for each committed offset: no partition ends below it, whatever a power loss took back.
 
         Unknown topics and partitions are ignored, and so are offsets that nobody can have reached.
         """
-        topic = self._topics[name] if name in self._rows else None
-        if topic is not None and topic.partition(partition) is not None and offset <= RAISED_END_MAX:
+        topic = self._topics.get(name)
+        if topic is None or topic.is_internal or not topic.has_partition(partition) or offset > RAISED_END_MAX:
+            return
+        try:
             topic.raise_end(partition, offset)
-
-    def new_producer_id(self) -> int:
-        """An id that was never given before, not even before a restart. Raises CoordinatorError if the disk fails."""
-        if self._next_producer_id == self._reserved_producer_id:
-            self._reserved_producer_id += PRODUCER_ID_BLOCK
-            try:
-                self._save()
-            except OSError as error:
-                self._reserved_producer_id -= PRODUCER_ID_BLOCK
-                raise storage_error(error) from error
-        self._next_producer_id += 1
-        return self._next_producer_id - 1
-
-    def keep_producer_ids_above(self, producer_id: int) -> None:
-        """At start: ids up to this one are in use, whatever ``topics.json`` says (it may be new)."""
-        self._next_producer_id = max(self._next_producer_id, producer_id + 1)
-        self._reserved_producer_id = max(self._reserved_producer_id, self._next_producer_id)
+        except CoordinatorError as error:  # it counts, and the file is written anew by the next look
+            log.error("an end offset could not be stored", topic=name, partition=partition, reason=str(error))
 
     def end_transaction(self, topic: str, partition: int, marker: MarkerRecord, timestamp_ms: int) -> None:
         """See ``actors.ports.TransactionTopics``. The topic may have been deleted meanwhile."""
         found = self._topics.get(topic)
-        if found is not None and not found.is_internal and found.partition(partition) is not None:
+        if found is None or found.is_internal or not found.has_partition(partition):
+            return
+        try:
             found.end_transaction(partition, marker, timestamp_ms)
+        except CoordinatorError as error:  # the marker is there, and the file is written anew by the next look
+            log.error("an end offset could not be stored", topic=topic, partition=partition, reason=str(error))
 
-    def sync(self) -> None:
-        """Make the end offsets survive a power loss. Blocks; any thread may call it. Raises OSError."""
-        self._ends.sync()
+    def new_producer_id(self) -> int:
+        """See ``actors.ports.TransactionTopics``."""
+        return self.producer_ids.take()
+
+    # The files -------------------------------------------------------------------------------------------------------
+
+    def keep_files(self) -> None:
+        """Sync the ends, and write anew what others have removed or cut. To be called now and then; does not block."""
+        if self._is_looking:
+            return  # the disk is slow
+        self._is_looking = True
+        problems: list[str] = []
+        self._changes.files.submit(lambda: problems.extend(self._look()), lambda error: self._looked(problems, error))
+
+    def _look(self) -> tuple[str, str]:
+        """What is wrong with both files; "" for a file that is whole. Blocks. Raises OSError."""
+        return self._ends.sync(), self._table_problem()
+
+    def _table_problem(self) -> str:
+        try:
+            size = file_size(self._disk, self._path)
+        except FileNotFoundError:
+            return "it was removed"
+        expected = self._saved_bytes
+        if expected == UNKNOWN:
+            return "it could not be written before"
+        return "" if size == expected else f"it has {size} bytes, expected {expected}"
+
+    def _looked(self, problems: Sequence[str], error: OSError | None) -> None:
+        self._is_looking = False
+        if error is not None:
+            log.error("the topics could not be synced", reason=str(error))
+            return
+        ends_problem, table_problem = problems
+        if ends_problem:
+            self._rewrite_ends(ends_problem)
+        if table_problem:
+            log.error("topics.json is written anew", reason=table_problem)
+            self._changes.submit(lambda draft: True, partial(_rewritten, "topics.json"))
+
+    def _rewrite_ends(self, problem: str) -> None:
+        log.error("topics.ends is written anew from memory", reason=problem)
+        try:
+            self._ends.rewrite()
+        except OSError as error:
+            _rewritten("topics.ends", error)
+        else:
+            self._changes.files.submit(self._ends.put_in_place, partial(_rewritten, "topics.ends"))
 
     def close(self) -> None:
         """Sync and let go of the files. Raises OSError when the sync failed; the files are closed all the same."""
         try:
-            self._ends.sync()
+            if self._ends.sync():
+                self._ends.rewrite()
+                self._ends.put_in_place()
         finally:
             self._ends.close()
 
@@ -262,88 +331,53 @@ class TopicCatalogue:
         """Let go of the files as a process does that dies."""
         self._ends.close()
 
-    def _make(self, name: str, partitions: int) -> Topic:
-        first = free_run(((row.first_slot, row.partitions) for row in self._rows.values()), partitions)
-        try:
-            self._ends.reserve(first, partitions)
-        except OSError as error:
-            raise storage_error(error) from error
-        return self._add(TopicRow(name, self._new_id(), partitions, first), [0] * partitions)
+    # What is visible -------------------------------------------------------------------------------------------------
 
-    def _add(self, row: TopicRow, ends: Iterable[int]) -> Topic:
+    def _topic(self, row: TopicRow) -> Topic:
+        return self._made(row.name, row.topic_id, TopicEnds(self._ends, row.first_slot, row.partitions))
+
+    def _made(self, name: str, topic_id: UUID, ends: Ends, *, is_internal: bool = False) -> Topic:
         settings = self._settings
-        logs = [PartitionLog(settings.message_max_bytes, end) for end in ends]
-        keep_end = partial(self._keep_end, row.first_slot)
-        internal = is_internal(row.name)
-        topic = Topic(row.name, row.topic_id, logs, settings.topic_retention_bytes, keep_end, internal)
-        self._rows[row.name] = row
-        self._show(topic)
-        return topic
-
-    def _keep_end(self, first_slot: int, partition: int, offset: int) -> None:
-        self._ends.store(first_slot + partition, offset)
+        is_internal = is_internal or name == TRANSACTIONS_TOPIC
+        return Topic(name, topic_id, ends, settings.message_max_bytes, settings.topic_retention_bytes, is_internal)
 
     def _show_own(self, table: Table, offsets_partitions: int, transactions_partitions: int) -> None:
-        self._show(self._own_topic(OFFSETS_TOPIC, table.offsets_topic_id, offsets_partitions))
+        self._show(self._made(OFFSETS_TOPIC, table.offsets_topic_id, NoEnds(offsets_partitions), is_internal=True))
         if not any(row.name == TRANSACTIONS_TOPIC for row in table.topics):  # once it was as free as any other name
             topic_id = transactions_topic_id(table.offsets_topic_id)
-            self._show(self._own_topic(TRANSACTIONS_TOPIC, topic_id, transactions_partitions))
-
-    def _own_topic(self, name: str, topic_id: UUID, partitions: int) -> Topic:
-        settings = self._settings
-        logs = [PartitionLog(settings.message_max_bytes) for _ in range(partitions)]
-        return Topic(name, topic_id, logs, settings.topic_retention_bytes, _keep_nothing, True)
+            self._show(self._made(TRANSACTIONS_TOPIC, topic_id, NoEnds(transactions_partitions)))
 
     def _show(self, topic: Topic) -> None:
         self._topics[topic.name] = topic
         self._by_id[topic.topic_id] = topic
-        self._metric_names[metric_name(topic.name)] = topic.name
 
-    def _remove(self, topic: Topic) -> TopicRow:
-        del self._topics[topic.name], self._by_id[topic.topic_id], self._metric_names[metric_name(topic.name)]
-        return self._rows.pop(topic.name)
-
-    def _save(self) -> None:
-        rows = tuple(self._rows.values())
-        save_table(self._path, Table(self._offsets_topic_id, self._reserved_producer_id, rows), self._disk)
-
-    def _new_id(self) -> UUID:
-        return next(topic_id for topic_id in self._random_ids() if _is_like_kafkas(topic_id))
-
-    def _random_ids(self) -> Iterator[UUID]:
-        while True:
-            yield UUID(self._random.uuid())
+    def _hide(self, topic: Topic) -> None:
+        del self._topics[topic.name], self._by_id[topic.topic_id]
+        topic.close()
 
 
-def transactions_topic_id(offsets_topic_id: UUID) -> UUID:
-    """Another id of this data folder's own that stays the same; only one of the two is kept."""
-    ids = (uuid5(offsets_topic_id, f"{TRANSACTIONS_TOPIC}-{number}") for number in count())
-    return next(topic_id for topic_id in ids if _is_like_kafkas(topic_id))
+def _transactions_partitions(settings: Limits) -> int:
+    return settings.transaction_state_log_num_partitions
 
 
-def _is_like_kafkas(topic_id: UUID) -> bool:
-    """Kafka's ids never begin with "-", so that no tool takes one for an option."""
-    return not id_text(topic_id).startswith("-")
-
-
-def _refuse_lost_table(path: Path, ends_path: Path, disk: Disk) -> None:
-    """Ends without topics are what a death while the files were made leaves, as long as all of them are 0."""
-    try:
-        ends = read_file(disk, ends_path)[FIRST_SLOT * SLOT_BYTES :]
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise StartError(f"cannot read the end offsets '{ends_path}': {error.strerror}") from error
-    if any(ends):
-        raise StartError(
-            f"found '{ends_path}', in which partitions end, and no '{path}', expected it there; put it back, or remove"
-            f" '{ends_path.name}' to start without topics"
+def _check_growable(table: TopicTable, topic: Topic, partitions: int, partitions_max: int) -> None:
+    row = table.find(topic.name, topic.topic_id)
+    table.check_count(partitions)
+    if partitions <= row.partitions:
+        raise CoordinatorError(
+            ErrorCode.INVALID_PARTITIONS, f"topic {topic.name!r} has {row.partitions} partitions: expected more"
         )
+    table.check_room(partitions - row.partitions, partitions_max)
 
 
-def storage_error(error: OSError) -> CoordinatorError:
-    return CoordinatorError(ErrorCode.KAFKA_STORAGE_ERROR, f"the topics cannot be written: {error.strerror}")
+def _moved(topic: Topic, first_slot: int, partitions: int) -> None:
+    assert isinstance(topic.ends, TopicEnds)
+    topic.ends.moved(first_slot, partitions)
+    topic.partitions.recount()
 
 
-def _keep_nothing(partition: int, offset: int) -> None:
-    """The coordinator's own topics take no records here."""
+def _rewritten(name: str, failure: Exception | None) -> None:
+    if failure is None:
+        log.info("a file was written anew", file=name)
+    else:
+        log.error("a file could not be written anew; that is tried again", file=name, reason=str(failure))

@@ -1,13 +1,15 @@
 """``topics.json``: the names, ids and partition counts of the topics, and the producer ids that were given away.
 
-The file is small and replaced as a whole at each change: temporary file, sync, rename, sync of the folder.
+The file is small and replaced as a whole: temporary file, sync, rename, sync of the folder. Its first line has a
+checksum of all that follows. Format 1 had none; such a file is read, and replaced at the next change.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,14 +18,18 @@ from uuid import UUID
 from ....actors.errors import CoordinatorError
 from ...config import PARTITIONS_MAX
 from ...errors import StartError
+from ...log.crc import crc32c
 from ...log.disk import Disk, read_file, replace_file
 from .names import check_name
 
-VERSION = 1
+VERSION = 2
+CHECKED_SINCE = 2
+_CHECKSUM = re.compile(rb'"checksum": "([0-9a-f]{8})",\n')
+START_WITHOUT = "put {} into topics.json to start without topics"
 
 
 class TopicRow(NamedTuple):
-    """A topic as it is kept. ``first_slot`` is its first partition's place among the end offsets."""
+    """A topic as it is kept. ``first_slot`` is its first partition's slot in ``topics.ends``."""
 
     name: str
     topic_id: UUID
@@ -39,40 +45,73 @@ class Table(NamedTuple):
     topics: tuple[TopicRow, ...]
 
 
-def load_table(path: Path, disk: Disk) -> Table | None:
+class LoadedTable(NamedTuple):
+    """A file that was read. ``table`` is None for ``{}``, with which somebody asks for a start without topics."""
+
+    table: Table | None
+    is_current: bool
+    """Whether it has the present format."""
+
+
+def load_table(path: Path, disk: Disk) -> LoadedTable | None:
     """Read the file; None when there is none. Raises StartError when it is damaged or of a later version."""
     try:
-        found = json.loads(read_file(disk, path))
+        data = read_file(disk, path)
+        found = json.loads(data)
+        if found == {}:
+            return LoadedTable(None, False)
         version = _whole(found["version"], 1)
         if version > VERSION:
             raise StartError(
                 f"'{path}' has version {version}: expected at most {VERSION}; a later Callboard wrote it, use that one"
             )
-        return _table(found)
+        if version >= CHECKED_SINCE or "checksum" in found:
+            _check(data)
+        return LoadedTable(_table(found), version == VERSION)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise StartError(f"cannot read the topics '{path}': {error.strerror}") from error
     except (ValueError, KeyError, TypeError, CoordinatorError) as error:
         raise StartError(
-            f"the topics '{path}' are damaged: {error!r}; restore the file, or delete it and topics.ends"
-            " to start without topics"
+            f"the topics '{path}' are damaged: {error!r}; restore the file from a copy, or {START_WITHOUT}"
         ) from error
 
 
+def _check(data: bytes) -> None:
+    match = _CHECKSUM.search(data)
+    if match is None:
+        raise ValueError("no checksum of 8 hexadecimal digits in the first line")
+    checksum = f"{crc32c(data[match.end() :]):08x}"
+    if match[1].decode() != checksum:
+        raise ValueError(f"checksum {match[1].decode()}, expected {checksum}")
+
+
 def save_table(path: Path, table: Table, disk: Disk) -> None:
-    """Replace the file, durably. Raises OSError; then the old one is still there."""
-    rows = [
-        {"name": row.name, "id": id_text(row.topic_id), "partitions": row.partitions, "first_slot": row.first_slot}
-        for row in table.topics
-    ]
-    whole = {
-        "version": VERSION,
-        "offsets_topic_id": id_text(table.offsets_topic_id),
-        "next_producer_id": table.next_producer_id,
-        "topics": rows,
-    }
-    replace_file(disk, path, json.dumps(whole, indent=1).encode())
+    """Replace the file, durably. Raises OSError; then the old one is there, or the new one if its name is not safe."""
+    replace_file(disk, path, encode_table(table))
+
+
+def encode_table(table: Table) -> bytes:
+    body = "".join(
+        (
+            f' "offsets_topic_id": "{id_text(table.offsets_topic_id)}",\n',
+            f' "next_producer_id": {table.next_producer_id},\n',
+            ' "topics": [\n  ' if table.topics else ' "topics": [',
+            ",\n  ".join(_row_texts(table.topics)),
+            "\n ]\n}\n" if table.topics else "]\n}\n",
+        )
+    ).encode()
+    return f'{{"version": {VERSION}, "checksum": "{crc32c(body):08x}",\n'.encode() + body
+
+
+def _row_texts(rows: Iterable[TopicRow]) -> Iterable[str]:
+    return (
+        json.dumps(
+            {"name": row.name, "id": id_text(row.topic_id), "partitions": row.partitions, "first_slot": row.first_slot}
+        )
+        for row in rows
+    )
 
 
 def id_text(topic_id: UUID) -> str:

@@ -1,0 +1,277 @@
+"""No blocking sync of a file runs on the event loop of a server: a slow disk delays only who waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from door import (
+    TOPICS,
+    Client,
+    beating,
+    committing,
+    enrol,
+    offsets,
+    on_a_loop,
+    random_entity,
+)
+from peers.wire import message_type
+from test_bad_input import EVERY_VERSION, body_of, request
+from test_topics_batch import sent
+
+from callboard.runtime.config import Options, Settings
+from callboard.runtime.kafka.topics.producer_ids import PRODUCER_ID_BLOCK
+from callboard.runtime.log import disk as disk_module
+from callboard.runtime.log.disk import Disk
+from callboard.runtime.node import Node
+from callboard.runtime.surround import Around
+
+BROKER = 4
+
+
+class Watch:
+    """Every call that waits for a disk, however it is made: its name, and whether the thread of the loop made it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.loop_thread = 0
+        self.on_loop: list[str] = []
+        self.elsewhere: list[str] = []
+        for name in ("fsync", "fdatasync", "sync", "rename", "replace", "link"):
+            monkeypatch.setattr(os, name, self._watched(name, getattr(os, name)))
+        monkeypatch.setattr(disk_module, "_sync_data", self._watched("fdatasync", disk_module._sync_data))
+
+    def _watched(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*args: Any, **more: Any) -> Any:
+            about = " ".join([name, *(Path(one).name for one in args if isinstance(one, str | Path))])
+            is_on_loop = threading.get_ident() == self.loop_thread
+            (self.on_loop if is_on_loop else self.elsewhere).append(about)
+            return call(*args, **more)
+
+        return watched
+
+
+@asynccontextmanager
+async def served(folder: Path, around: Around, **settings: Any) -> AsyncIterator[tuple[Node, list[Client]]]:
+    """A node with three connections."""
+    defaults = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 2}
+    node = Node(Settings(**{**defaults, **settings}), Options(data=folder, topics=TOPICS), around)
+    listening = socket.create_server(("127.0.0.1", 0))
+    port = listening.getsockname()[1]
+    await node.start(listening)
+    clients = [Client(*await asyncio.open_connection("127.0.0.1", port)) for _ in range(3)]
+    try:
+        yield node, clients
+    finally:
+        for client in clients:
+            await client.close()
+        await node.stop()
+
+
+def new_topic(name: str, partitions: int = 1) -> dict[str, Any]:
+    return {"name": name, "num_partitions": partitions, "replication_factor": 1, "assignments": [], "configs": []}
+
+
+async def create(client: Client, *names: str, version: int = 6) -> list[str]:
+    topics = [new_topic(name) for name in names]
+    answer = await client.ask("create_topics", version, topics=topics, timeout=1000, validate_only=False)
+    return [one["error_code"] for one in answer["topics"]]
+
+
+async def alter(client: Client, value: str) -> str:
+    config = {"name": "group.max.size", "config_operation": 0, "value": value}
+    resource = {"resource_type": BROKER, "resource_name": "1", "configs": [config]}
+    answer = await client.ask("incremental_alter_configs", 1, resources=[resource], validate_only=False)
+    return str(answer["responses"][0]["error_code"])
+
+
+async def produce(client: Client, topic: str) -> str:
+    partition = {"index": 0, "records": sent(2)}
+    topics = [{"name": topic, "partition_data": [partition]}]
+    answer = await client.ask("produce", 9, transactional_id=None, acks=-1, timeout=1000, topic_data=topics)
+    return str(answer["responses"][0]["partition_responses"][0]["error_code"])
+
+
+async def init_producer(client: Client, transactional_id: str | None = None) -> dict[str, Any]:
+    asked = {"transactional_id": transactional_id, "transaction_timeout": 60_000, "producer_id": -1}
+    answer = await client.ask("init_producer_id", 4, producer_epoch=-1, **asked)
+    assert answer["error_code"] == "NONE", answer
+    return {name: answer[name] for name in ("producer_id", "producer_epoch")}
+
+
+async def metadata(client: Client, name: str, *, creates: bool) -> str:
+    asked = {"topics": [{"topic_id": None, "name": name}], "allow_auto_topic_creation": creates}
+    answer = await client.ask("metadata", 12, include_topic_authorized_operations=False, **asked)
+    return str(answer["topics"][0]["error_code"])
+
+
+async def delete(client: Client, *names: str) -> list[str]:
+    answer = await client.ask("delete_topics", 5, topic_names=list(names), timeout=1000)
+    return [one["error_code"] for one in answer["responses"]]
+
+
+async def grow(client: Client, name: str, count: int) -> str:
+    asked = {"name": name, "count": count, "assignments": None}
+    answer = await client.ask("create_partitions", 3, topics=[asked], timeout=1000, validate_only=False)
+    return str(answer["results"][0]["error_code"])
+
+
+async def change_everything(client: Client) -> None:
+    """Each kind of request that makes something durable."""
+    member = await enrol(client, "g")
+    await client.ask("offset_commit", 9, **committing("g", member))
+    await client.ask("heartbeat", **beating("g", member))
+    assert await create(client, "a", "b") == ["NONE", "NONE"]
+    assert await metadata(client, "made-by-metadata", creates=True) == "NONE"
+    assert await grow(client, "a", 700) == "NONE"
+    assert await produce(client, "a") == "NONE"
+    assert await alter(client, "77") == "NONE"
+    ids = [(await init_producer(client))["producer_id"] for _ in range(PRODUCER_ID_BLOCK + 5)]
+    assert len(set(ids)) == len(ids)
+    producer = await init_producer(client, "tx")
+    await client.ask("add_offsets_to_txn", 3, transactional_id="tx", group_id="h", **producer)
+    await client.ask("end_txn", 3, transactional_id="tx", committed=True, **producer)
+    assert await delete(client, "a", "b") == ["NONE", "NONE"]
+    await client.ask("delete_groups", 2, groups_names=["h"])
+
+
+async def ask_at_random(port: int, barrier: Client, chance: Random) -> None:
+    """Each API in each version, with values that need not make sense."""
+    for api, version in EVERY_VERSION:
+        types = message_type(api.name, version, "request")
+        client = Client(*await asyncio.open_connection("127.0.0.1", port))
+        client.write(request(api.key, version, body_of(random_entity(types, chance)), types.__flexible__))
+        for _ in range(3):
+            await barrier.ask("api_versions", 0)
+        await client.close()
+
+
+@on_a_loop
+async def test_no_sync_or_rename_runs_on_the_loop_while_it_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = Watch(monkeypatch)
+    around = Around(checkpoint_bytes=20_000, checkpoint_interval_ms=50)
+    async with served(tmp_path, around, offsets_topic_segment_bytes=2000, log_cleaner_enable=False) as (node, clients):
+        watch.loop_thread = threading.get_ident()
+        await change_everything(clients[0])
+        for number in range(200):
+            await clients[1].ask("offset_commit", 9, **committing(f"g{number % 7}", offset=number))
+        (tmp_path / "topics.ends").unlink()
+        (tmp_path / "topics.json").unlink()
+        node.topics.keep_files()
+        assert await create(clients[0], "after-the-harm") in (["NONE"], ["KAFKA_STORAGE_ERROR"])
+        while not ((tmp_path / "topics.ends").exists() and (tmp_path / "topics.json").exists()):
+            await asyncio.sleep(0.01)
+
+        await ask_at_random(node.advertised_port, clients[2], Random(7))
+        watch.loop_thread = 0
+    assert watch.on_loop == []
+    for expected in ("topics.json", "topics.ends", "settings.json"):
+        assert f"rename {expected}.new {expected}" in watch.elsewhere, "the watch sees what other threads do"
+
+
+class SlowDisk(Disk):
+    """A disk on which the sync of some files waits for a gate."""
+
+    def __init__(self) -> None:
+        self.slow_names: tuple[str, ...] = ()
+        self.gate = threading.Event()
+        self.waits = threading.Event()
+        self._names: dict[int, str] = {}
+
+    def open(self, path: Path, flags: int) -> int:
+        fd = super().open(path, flags)
+        self._names[fd] = path.name
+        return fd
+
+    def sync(self, fd: int) -> None:
+        if self._names.get(fd, "").startswith(self.slow_names or ("-",)):
+            self.waits.set()
+            self.gate.wait()
+        super().sync(fd)
+
+    async def waiting(self) -> None:
+        """Until a sync waits."""
+        await asyncio.to_thread(self.waits.wait)
+
+    def close_gate(self, *names: str) -> None:
+        self.slow_names = names
+        self.waits.clear()
+        self.gate.clear()
+
+
+CHANGES: dict[str, Callable[[Client], Any]] = {
+    "create_topics": lambda client: create(client, "new"),
+    "auto-creation by metadata": lambda client: metadata(client, "new", creates=True),
+    "delete_topics": lambda client: delete(client, "u"),
+    "create_partitions": lambda client: grow(client, "t", 9),
+    "init_producer_id": init_producer,
+    "init_producer_id of a transaction": lambda client: init_producer(client, "tx"),
+    "incremental_alter_configs": lambda client: alter(client, "9"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@on_a_loop
+async def test_others_are_served_while_a_change_waits_for_the_disk(
+    tmp_path: Path, change: Callable[[Client], Any]
+) -> None:
+    disk = SlowDisk()
+    async with served(tmp_path, Around(disk=disk)) as (_, [one, two, three]):
+        member = await enrol(two, "g")
+        disk.close_gate("topics.json", "topics.ends", "settings.json")
+        changing = asyncio.ensure_future(change(one))
+        try:
+            await disk.waiting()
+            assert (await two.ask("heartbeat", **beating("g", member)))["error_code"] == "NONE"
+            await two.ask("offset_commit", 9, **committing("g", member, offset=5))
+            assert await offsets(two, "g") == {("t", 0): 5}
+            assert await produce(two, "t") == "NONE"
+            assert await metadata(three, "new", creates=False) == "UNKNOWN_TOPIC_OR_PARTITION", "it is not durable"
+            assert await metadata(three, "u", creates=False) == "NONE", "its deletion is not durable"
+            assert not changing.done()
+        finally:
+            disk.gate.set()
+        await changing
+
+
+@on_a_loop
+async def test_changes_that_wait_for_the_disk_share_the_next_write(tmp_path: Path) -> None:
+    disk = SlowDisk()
+    async with served(tmp_path, Around(disk=disk)) as (_, [one, two, three]):
+        disk.close_gate("topics.json")
+        first = asyncio.ensure_future(create(one, "a"))
+        await disk.waiting()
+        others = [asyncio.ensure_future(create(two, "b", "c")), asyncio.ensure_future(create(three, "c", "a"))]
+        await asyncio.sleep(0.01)  # whether both have come by then does not matter to what is asserted
+        disk.gate.set()
+        assert await first == ["NONE"]
+        b, c = await others[0]
+        again = await others[1]
+        assert b == "NONE"
+        assert again[1] == "TOPIC_ALREADY_EXISTS"
+        assert sorted([c, again[0]]) == ["NONE", "TOPIC_ALREADY_EXISTS"]
+
+
+@on_a_loop
+async def test_a_stop_answers_a_change_that_waits_for_the_disk(tmp_path: Path) -> None:
+    disk = SlowDisk()
+    async with served(tmp_path, Around(disk=disk)) as (node, [one, *_]):
+        disk.close_gate("topics.json")
+        creating = asyncio.ensure_future(create(one, "a"))
+        await disk.waiting()
+        stopping = asyncio.ensure_future(node.stop())
+        await asyncio.sleep(0)
+        disk.gate.set()
+        assert await creating == ["NONE"]
+        await stopping
+        await node.start()
+        assert node.topics.get("a") is not None

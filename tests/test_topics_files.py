@@ -1,0 +1,382 @@
+"""``topics.json`` and ``topics.ends`` that are missing, damaged, cut or of an old format, at a start and later."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from door import on_a_loop, open_door
+from test_topics_batch import sent
+from test_topics_catalogue import Known, delete, fill, known, opened, reopened_copy
+
+from callboard.actors.errors import CoordinatorError, ErrorCode
+from callboard.runtime.clock import SystemRandom
+from callboard.runtime.config import Settings
+from callboard.runtime.errors import StartError
+from callboard.runtime.faulty_disk import Fault, FaultyDisk
+from callboard.runtime.kafka.topics.catalogue import TopicCatalogue
+from callboard.runtime.kafka.topics.end_slots import OLD_HEADER, SLOT_BYTES
+from callboard.runtime.surround import MEMORY
+
+# Damage at a start ---------------------------------------------------------------------------------------------------
+
+
+def edit(folder: Path, **changes: object) -> None:
+    """Write ``topics.json`` in format 1, which has no checksum, unless another version is given."""
+    path = folder / "topics.json"
+    found = json.loads(path.read_text())
+    del found["checksum"]
+    path.write_text(json.dumps(found | {"version": 1} | changes))
+
+
+ROW = {"name": "plays", "id": "A" * 22, "partitions": 2, "first_slot": 1}
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no json": (lambda folder: (folder / "topics.json").write_text("{"), "damaged"),
+    "empty": (lambda folder: (folder / "topics.json").write_text(""), "damaged"),
+    "not utf-8": (lambda folder: (folder / "topics.json").write_bytes(b"\xff\xfe{"), "damaged"),
+    "a list": (lambda folder: (folder / "topics.json").write_text("[]"), "damaged"),
+    "a later version": (lambda folder: edit(folder, version=3), "version 3: expected at most 2"),
+    "no checksum": (lambda folder: edit(folder, version=2), "no checksum"),
+    "no version": (lambda folder: edit(folder, version=None), "damaged"),
+    "an illegal name": (lambda folder: edit(folder, topics=[ROW | {"name": "a/b"}]), "a/b"),
+    "no partitions": (lambda folder: edit(folder, topics=[ROW | {"partitions": 0}]), "damaged"),
+    "a bad id": (lambda folder: edit(folder, topics=[ROW | {"id": "x"}]), "damaged"),
+    "twice": (lambda folder: edit(folder, topics=[ROW, ROW]), "twice"),
+    "shared slots": (lambda folder: edit(folder, topics=[ROW, ROW | {"name": "b", "first_slot": 2}]), "same slots"),
+    "slots beyond the file": (lambda folder: edit(folder, topics=[ROW | {"first_slot": 10**6}]), "plays-0"),
+    "table gone": (lambda folder: (folder / "topics.json").unlink(), "topics.json"),
+    "ends gone": (lambda folder: (folder / "topics.ends").unlink(), "topics.ends"),
+    "ends empty": (lambda folder: (folder / "topics.ends").write_bytes(b""), "begin with b''"),
+    "ends cut": (lambda folder: os.truncate(folder / "topics.ends", 2 * SLOT_BYTES), "partition plays-1"),
+    "ends of something else": (lambda folder: (folder / "topics.ends").write_bytes(b"x" * 4096), "begin with"),
+    "zeros in the ends": (lambda folder: overwrite(folder / "topics.ends", SLOT_BYTES, bytes(512)), "plays-0"),
+}
+
+
+def overwrite(path: Path, at: int, content: bytes) -> None:
+    whole = path.read_bytes()
+    path.write_bytes(whole[:at] + content + whole[at + len(content) :])
+
+
+@pytest.mark.parametrize(("damage", "words"), DAMAGE.values(), ids=DAMAGE)
+def test_start_with_damaged_topics_is_refused_with_one_line(
+    tmp_path: Path, damage: Callable[[Path], object], words: str
+) -> None:
+    catalogue = opened(tmp_path)
+    fill(catalogue)
+    catalogue.close()
+    damage(tmp_path)
+    before = contents(tmp_path)
+    with pytest.raises(StartError) as caught:
+        opened(tmp_path)
+    text = str(caught.value)
+    assert words in text
+    assert str(tmp_path) in text
+    assert "\n" not in text
+    assert contents(tmp_path) == before
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+@pytest.mark.parametrize("name", ["topics.json", "topics.ends"])
+def test_start_with_any_flipped_bit_is_refused_or_loses_nothing(tmp_path: Path, name: str) -> None:
+    catalogue = opened(tmp_path)
+    fill(catalogue)
+    before = known(catalogue)
+    catalogue.close()
+    whole = (tmp_path / name).read_bytes()
+    used = len(whole) if name == "topics.json" else 8 * SLOT_BYTES
+    for bit in range(used * 8):
+        overwrite(tmp_path / name, bit // 8, bytes([whole[bit // 8] ^ 1 << bit % 8]))
+        assert found_or_refused(tmp_path) in (before, None), f"bit {bit} of {name}"
+        (tmp_path / name).write_bytes(whole)
+
+
+def found_or_refused(folder: Path) -> dict[str, Known] | None:
+    try:
+        catalogue = opened(folder)
+    except StartError:
+        return None
+    catalogue.close()
+    return known(catalogue)
+
+
+def test_start_without_both_files_beside_a_journal_is_refused(tmp_path: Path) -> None:
+    """A folder that was served has a journal; one that was copied from a Kafka, or imported, has none."""
+    opened(tmp_path).close()
+    (tmp_path / "journal").mkdir()
+    (tmp_path / "topics.json").unlink()
+    (tmp_path / "topics.ends").unlink()
+    with pytest.raises(
+        StartError, match=r"found journal in .*no '.*topics\.json'.*put it back, or put {} into topics\.json"
+    ):
+        opened(tmp_path)
+    (tmp_path / "topics.json").write_text("{}")
+    catalogue = opened(tmp_path)
+    catalogue.create("plays", 1)
+    catalogue.close()
+    again = opened(tmp_path)
+    assert "plays" in again.names()
+    again.close()
+
+
+def test_start_with_braces_in_topics_json_drops_all_topics_on_purpose(tmp_path: Path) -> None:
+    catalogue = opened(tmp_path)
+    fill(catalogue)
+    catalogue.close()
+    (tmp_path / "topics.json").write_text("{}\n")
+    again = opened(tmp_path)
+    assert "plays" not in again.names()
+    assert again.create("plays", 2).append(1, sent(1)) == 0
+    again.close()
+
+
+def test_start_after_a_first_start_that_was_cut_short_begins_again(tmp_path: Path) -> None:
+    """The table is written first, and names no topics yet."""
+    opened(tmp_path).close()
+    (tmp_path / "topics.ends").unlink()
+    (tmp_path / "topics.ends.new").write_bytes(b"half")
+    catalogue = opened(tmp_path)
+    catalogue.create("plays", 1)
+    catalogue.close()
+    again = opened(tmp_path)
+    assert "plays" in again.names()
+    again.close()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_start_after_a_power_cut_in_the_first_start_begins_again(seed: int) -> None:
+    disk = FaultyDisk(seed)
+    disk.make_folder(MEMORY)
+    disk.sync_folder(Path("/"))
+    disk.crash_at(1 + seed % 12)
+    try:
+        TopicCatalogue(MEMORY, Settings(), SystemRandom(), disk=disk)
+    except BaseException as error:
+        assert type(error).__name__ == "PowerLoss"
+    catalogue = TopicCatalogue(MEMORY, Settings(), SystemRandom(), disk=disk.crash())
+    catalogue.create("plays", 1)
+    catalogue.close()
+
+
+@on_a_loop
+async def test_start_of_a_served_folder_without_both_files_is_refused(tmp_path: Path) -> None:
+    async with open_door(tmp_path):
+        pass
+    (tmp_path / "topics.json").unlink()
+    (tmp_path / "topics.ends").unlink()
+    with pytest.raises(StartError, match=r"found journal.*no '.*topics\.json'"):
+        async with open_door(tmp_path):
+            pass
+    (tmp_path / "topics.json").write_text("{}")
+    async with open_door(tmp_path) as door:
+        assert "t" in door.node.topics.names()
+
+
+# Salvage -------------------------------------------------------------------------------------------------------------
+
+
+def test_start_with_damaged_ends_set_aside_keeps_the_good_slots(tmp_path: Path) -> None:
+    catalogue = opened(tmp_path)
+    fill(catalogue)
+    catalogue.close()
+    overwrite(tmp_path / "topics.ends", 2 * SLOT_BYTES, b"\x40")  # the end of plays-1
+    (tmp_path / "topics.ends").rename(tmp_path / "topics.ends.damaged")
+    again = opened(tmp_path)
+    assert {name: topic.ends for name, topic in known(again).items() if name in ("plays", "props", "empty")} == {
+        "plays": [0, 0],
+        "props": [2],
+        "empty": [0, 0, 0],
+    }
+    again.raise_end("plays", 1, 4)  # what loading does for each committed offset
+    again.close()
+    assert (tmp_path / "topics.ends.salvaged").exists()
+    assert not (tmp_path / "topics.ends.damaged").exists()
+    last = opened(tmp_path)
+    assert known(last)["plays"].ends == [0, 4]
+    last.close()
+
+
+def test_start_without_ends_and_an_empty_file_set_aside_begins_at_zero(tmp_path: Path) -> None:
+    catalogue = opened(tmp_path)
+    fill(catalogue)
+    catalogue.close()
+    (tmp_path / "topics.ends").rename(tmp_path / "elsewhere")
+    (tmp_path / "topics.ends.damaged").write_bytes(b"")
+    again = opened(tmp_path)
+    assert known(again)["plays"].ends == [0, 0]
+    again.close()
+
+
+# The format before ---------------------------------------------------------------------------------------------------
+
+
+def test_start_with_files_of_format_1_brings_them_to_the_present_one(tmp_path: Path) -> None:
+    catalogue = opened(tmp_path)
+    fill(catalogue)
+    before = known(catalogue)
+    first_slots = {
+        row["name"]: row["first_slot"] for row in json.loads((tmp_path / "topics.json").read_text())["topics"]
+    }
+    catalogue.close()
+    edit(tmp_path)
+    slots = [0] * 511
+    for name, first in first_slots.items():
+        slots[first - 1 : first - 1 + len(before[name].ends)] = before[name].ends
+    (tmp_path / "topics.ends").write_bytes(OLD_HEADER + struct.pack("=511q", *slots))
+    assert sys.byteorder == "big" or OLD_HEADER == b"10SDNEBC"
+    for _ in range(2):
+        again = opened(tmp_path)
+        assert known(again) == before
+        again.close()
+    assert json.loads((tmp_path / "topics.json").read_text())["version"] == 2
+    assert (tmp_path / "topics.ends").read_bytes().startswith(b"CBENDS02")
+
+
+def test_a_negative_end_of_format_1_is_refused(tmp_path: Path) -> None:
+    catalogue = opened(tmp_path)
+    fill(catalogue)
+    catalogue.close()
+    (tmp_path / "topics.ends").write_bytes(OLD_HEADER + b"\xff" * 4088)
+    with pytest.raises(StartError, match="plays-0"):
+        opened(tmp_path)
+
+
+# While serving -------------------------------------------------------------------------------------------------------
+
+
+def remove(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).unlink()
+
+
+HARM: dict[str, Callable[[Path], object]] = {
+    "ends cut to nothing": lambda folder: os.truncate(folder / "topics.ends", 0),
+    "ends cut in a slot": lambda folder: os.truncate(folder / "topics.ends", SLOT_BYTES + 3),
+    "ends removed": lambda folder: (folder / "topics.ends").unlink(),
+    "ends replaced": lambda folder: (folder / "topics.ends.new").replace(folder / "topics.ends"),
+    "table removed": lambda folder: (folder / "topics.json").unlink(),
+    "table cut": lambda folder: os.truncate(folder / "topics.json", 10),
+    "both removed": lambda folder: remove(folder, "topics.json", "topics.ends"),
+}
+
+
+@pytest.mark.parametrize("harm", HARM.values(), ids=HARM)
+def test_a_file_cut_or_removed_while_serving_is_written_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, harm: Callable[[Path], object]
+) -> None:
+    catalogue = opened(tmp_path)
+    fill(catalogue)
+    (tmp_path / "topics.ends.new").write_bytes(b"x" * 8192)
+    harm(tmp_path)
+    plays = catalogue.get("plays")
+    assert plays is not None
+    assert plays.append(1, sent(3)) == 5  # nothing is killed
+    catalogue.keep_files()
+    assert "is written anew" in caplog.text
+    plays.append(0, sent(1))
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    again = reopened_copy(tmp_path, copy)
+    assert known(again) == known(catalogue)
+    assert known(again)["plays"].ends == [1, 8]
+    again.close()
+    caplog.clear()
+    catalogue.keep_files()
+    assert not caplog.records
+    catalogue.close()
+
+
+def test_ends_cut_while_serving_and_grown_again_by_a_new_topic_are_written_anew(tmp_path: Path) -> None:
+    """The new topic's slots lie behind the cut: the file must not look whole for its size."""
+    catalogue = opened(tmp_path)
+    fill(catalogue)
+    os.truncate(tmp_path / "topics.ends", 0)
+    with pytest.raises(CoordinatorError) as caught:
+        catalogue.create("wide", 1000)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    catalogue.keep_files()
+    catalogue.create("wide", 1000)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    again = reopened_copy(tmp_path, copy)
+    assert known(again) == known(catalogue)
+    again.close()
+    catalogue.close()
+
+
+@pytest.mark.parametrize("operation", ["write", "sync"])
+def test_ends_that_could_not_be_written_are_written_anew(operation: str) -> None:
+    disk = FaultyDisk(1)
+    disk.make_folder(MEMORY)
+    catalogue = TopicCatalogue(MEMORY, Settings(), SystemRandom(), disk=disk)
+    topic = catalogue.create("plays", 1)
+    topic.append(0, sent(1))
+    disk.fail(Fault(operation, errno.EIO, "*/topics.ends"))
+    if operation == "write":
+        with pytest.raises(CoordinatorError) as caught:
+            topic.append(0, sent(1))
+        assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    else:
+        topic.append(0, sent(1))
+        catalogue.keep_files()
+    disk.sync_folder(Path("/"))
+    catalogue.keep_files()
+    again = TopicCatalogue(MEMORY, Settings(), SystemRandom(), disk=disk.crash())
+    assert known(again)["plays"].ends == [2]
+    again.close()
+
+
+def test_a_topic_that_grows_moves_its_ends(tmp_path: Path) -> None:
+    catalogue = opened(tmp_path)
+    fill(catalogue)
+    plays = catalogue.get("plays")
+    assert plays is not None
+    outcomes: list[CoordinatorError | None] = []
+    catalogue.grow(plays, 300, outcomes.append)
+    assert outcomes == [None]
+    plays.append(299, sent(7))
+    plays.append(0, sent(1))
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    again = reopened_copy(tmp_path, copy)
+    assert known(again)["plays"].ends == [1, 5, *[0] * 297, 7]
+    again.close()
+    delete(catalogue, "plays")
+    catalogue.close()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_power_cut_at_any_change_leaves_whole_files(seed: int) -> None:
+    """What was answered is there; what was synced has its ends."""
+    disk = FaultyDisk(seed)
+    disk.make_folder(MEMORY)
+    disk.sync_folder(Path("/"))
+    catalogue = TopicCatalogue(MEMORY, Settings(), SystemRandom(), disk=disk)
+    disk.crash_at(random.Random(seed).randint(1, 120))
+    durable: dict[str, int] = {}
+    try:
+        for number in range(12):
+            topic = catalogue.create(f"t{number % 5}-{number}", 1 + number * 20)
+            durable[topic.name] = 0
+            topic.append(number, sent(number + 1))
+            catalogue.keep_files()
+            durable[topic.name] = number + 1
+            if number % 3 == 2:
+                durable.pop(f"t{(number - 1) % 5}-{number - 1}")
+                delete(catalogue, f"t{(number - 1) % 5}-{number - 1}")
+    except BaseException as error:
+        assert type(error).__name__ == "PowerLoss"
+    again = TopicCatalogue(MEMORY, Settings(), SystemRandom(), disk=disk.crash())
+    for name, end in durable.items():
+        assert max(known(again)[name].ends) >= end
+    again.close()
