@@ -7,7 +7,7 @@ straight into that group's mailbox; everything else comes here.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from pykka._envelope import Envelope
 
 from .base import DEFERRED, ActorRef, ChildAsleep, ChildFailed, SteadfastActor
-from .effects import Counts
+from .effects import Counts, Expiry
 from .errors import ErrorCode
 from .group import GroupActor
 from .javahash import offsets_partition
@@ -86,6 +86,7 @@ class Directory:
         self.listed: dict[str, GroupChanged] = {}  # those in memory, as ListGroups tells of them
         self.unserved = Unserved()
         self.counts = Counts()
+        self.on_swept: Callable[[Expiry], None] = _nothing_to_tell  # hears what each sweep has deleted
         self.coordinator: ActorRef
         self._settings = settings
 
@@ -115,6 +116,10 @@ class Directory:
             if not low <= request.session_timeout_ms <= high:
                 return refusal(request, ErrorCode.INVALID_SESSION_TIMEOUT)
         return None
+
+
+def _nothing_to_tell(_expired: Expiry) -> None:
+    """Until somebody wants to hear of it."""
 
 
 class CoordinatorActor(SteadfastActor):
@@ -155,7 +160,7 @@ class CoordinatorActor(SteadfastActor):
         self._partitions = partitions
         self._loaded = groups
         self._surroundings = Surroundings(settings, clock, random, self._actor_ref, timer, writer, directory.counts)
-        self._sweep = Sweep(settings, clock, timer, self._actor_ref)
+        self._sweep = Sweep(settings, clock, timer, self._actor_ref, directory.counts)
         self._purges: list[Purge] = []
         directory.coordinator = self._actor_ref
 
@@ -267,8 +272,9 @@ class CoordinatorActor(SteadfastActor):
         self._sweep.schedule()
         if not self._sweep.is_under_way:
             group_ids = [*self._directory.groups, *self._directory.asleep]
-            self._sweep.walk = Walk(ExpireOffsets(), group_ids, self._to_be_swept, self._actor_ref)
-            self._walk(self._sweep.walk)
+            walk = Walk(ExpireOffsets(), group_ids, self._to_be_swept, self._actor_ref)
+            self._sweep.begin(walk)
+            self._walk(walk)
 
     def _to_be_swept(self, group_id: str) -> ActorRef | None:
         ref = self._directory.groups.get(group_id)
@@ -302,6 +308,8 @@ class CoordinatorActor(SteadfastActor):
     def _walk(self, walk: Walk) -> None:
         if walk.go_on():
             self.tell_me_later(WalkOn(walk))
+        elif walk is self._sweep.walk:
+            self._sweep.report(self._directory.on_swept)
 
     def settings_changed(self, _message: SettingsChanged) -> None:
         if not self._directory.unserved.loading:

@@ -49,9 +49,9 @@ def test_the_broker_wins_over_all_brokers_over_the_command_line_over_the_default
 
 
 def test_changes_survive_a_restart_and_another_command_line(tmp_path: Path) -> None:
-    opened(tmp_path).change({"group_max_size": 9}, {"offsets_retention_minutes": 5})
+    opened(tmp_path).change({"group_max_size": 9}, {"offsets_retention_minutes": 65})
     again = opened(tmp_path, group_max_size=100, offsets_retention_minutes=100, num_partitions=3).settings
-    assert (again.group_max_size, again.offsets_retention_minutes, again.num_partitions) == (9, 5, 3)
+    assert (again.group_max_size, again.offsets_retention_minutes, again.num_partitions) == (9, 65, 3)
 
 
 def test_a_refused_change_changes_nothing(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ async def test_a_change_holds_at_once_and_after_a_restart(tmp_path: Path) -> Non
 @on_a_loop
 async def test_the_next_sweep_does_not_wait_for_the_old_interval(tmp_path: Path) -> None:
     """An empty group without offsets goes with the next sweep: soon, and not in ten minutes."""
-    async with open_door(tmp_path) as door:
+    async with open_door(tmp_path, {"unsafe_settings": True}) as door:
         client = await door.connect()
         await client.ask("offset_commit", 8, **committing("g"))
         place = [{"name": "t", "partitions": [{"partition_index": 0}]}]
@@ -304,14 +304,14 @@ async def test_the_old_request_replaces_everything(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client = await door.connect()
         await alter(client, "1", ("group.max.size", SET, "9"))
-        configs = [{"name": "offsets.retention.minutes", "value": "5"}]
+        configs = [{"name": "offsets.retention.minutes", "value": "65"}]
         resource = {"resource_type": BROKER, "resource_name": "1", "configs": configs}
         for validate_only in (True, False):
             assert door.node.settings.group_max_size == 9
             answer = await client.ask("alter_configs", resources=[resource], validate_only=validate_only)
             assert answer["responses"][0]["error_code"] == "NONE"
         assert door.node.settings.group_max_size == MAX_SIZE.default
-        assert door.node.settings.offsets_retention_minutes == 5
+        assert door.node.settings.offsets_retention_minutes == 65
 
 
 # Partitions ----------------------------------------------------------------------------------------------------------
