@@ -367,7 +367,8 @@ class Node:
 
     def _count_places(self, partitions: int) -> None:
         """The log's files take descriptors from the connections; those in memory take none."""
-        most = connections_max(partitions) if self.around.disk.is_real else sys.maxsize
+        has_http = self.options.metrics is not None
+        most = connections_max(partitions, has_http=has_http) if self.around.disk.is_real else sys.maxsize
         self.places = Places(most, self.clock.monotonic_ms)
 
     def _make_topic(self, name: str, partitions: int) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from door import committing, offsets, on_a_loop, open_door
 
-from callboard.runtime.descriptors import CONNECTIONS_MIN, RESERVE, Places, connections_max, raise_limit
+from callboard.runtime.descriptors import CONNECTIONS_MIN, HTTP_FILES, RESERVE, Places, connections_max, raise_limit
 from callboard.runtime.errors import StartError
 
 
@@ -58,6 +58,7 @@ def test_a_crowd_is_told_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
 def test_the_log_has_its_files_first(monkeypatch: pytest.MonkeyPatch) -> None:
     limited(monkeypatch, 1024, 1024)
     assert connections_max(100) == 1024 - 200 - RESERVE
+    assert connections_max(100, has_http=True) == 1024 - 200 - RESERVE - HTTP_FILES
     limited(monkeypatch, resource.RLIM_INFINITY, resource.RLIM_INFINITY)
     assert connections_max(100) == sys.maxsize
 
