@@ -55,6 +55,7 @@ from .ports import Clock, GroupSettings, Random, ReplyTo
 from .purge import Purge
 from .refusal import refusal
 from .states import ABSENT, Action, Request, State
+from .strings import fits_a_string, too_long_string
 from .surroundings import Surroundings
 from .sweep import Sweep
 from .underway import Kept
@@ -111,7 +112,13 @@ class Directory:
         """
         if not request.group_id and isinstance(request, JoinGroup | SyncGroup | Heartbeat | LeaveGroup):
             return refusal(request, ErrorCode.INVALID_GROUP_ID)
+        if not fits_a_string(request.group_id):
+            return refusal(request, ErrorCode.INVALID_GROUP_ID)
         if isinstance(request, JoinGroup):
+            too_long = too_long_string(request)
+            if too_long:
+                log.warning("a join of group %r is refused: its %s is too long", request.group_id[:100], too_long)
+                return refusal(request, ErrorCode.INVALID_REQUEST)
             low, high = self._settings.group_min_session_timeout_ms, self._settings.group_max_session_timeout_ms
             if not low <= request.session_timeout_ms <= high:
                 return refusal(request, ErrorCode.INVALID_SESSION_TIMEOUT)
