@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from peers.wire import Wire
 from test_metrics import get, watched
 
 from callboard.runtime import watch
-from callboard.runtime.descriptors import HTTP_CONNECTIONS_MAX, HTTP_FILES
+from callboard.runtime.descriptors import HTTP_CONNECTIONS_MAX, HTTP_FILES, RESERVE
 from callboard.runtime.watch import HEADER_BYTES_MAX, Pages
 
 FILES_MAX = 256
@@ -151,8 +152,8 @@ def limit_files() -> None:
 
 
 @contextlib.contextmanager
-def server_with_few_files(folder: Path) -> Iterator[tuple[int, int, Path]]:
-    """``callboard serve`` with a hard limit of descriptors: its port, its HTTP port, its log lines."""
+def server_with_few_files(folder: Path) -> Iterator[tuple[int, int, Path, subprocess.Popen[bytes]]]:
+    """``callboard serve`` with a hard limit of descriptors: its port, its HTTP port, its log, its process."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         http_port = free.getsockname()[1]
     stdout, stderr = folder / "stdout.txt", folder / "stderr.txt"
@@ -164,7 +165,7 @@ def server_with_few_files(folder: Path) -> Iterator[tuple[int, int, Path]]:
         process = subprocess.Popen(command, stdout=out, stderr=errors, preexec_fn=limit_files)
     try:
         line = wait_until(stdout.read_text, lambda text: "callboard ready" in text, "the ready line")
-        yield int(line.split()[3].rpartition(":")[2]), http_port, stderr
+        yield int(line.split()[3].rpartition(":")[2]), http_port, stderr, process
     finally:
         process.kill()
         process.wait()
@@ -195,7 +196,7 @@ def commit(wire: Wire, number: int) -> str:
 
 def test_commits_during_and_after_a_flood_of_connections(tmp_path: Path) -> None:
     """Both listeners are flooded: those who are connected commit, /healthz answers, and nothing fails."""
-    with server_with_few_files(tmp_path) as (port, http_port, log), Wire("127.0.0.1", port) as wire:
+    with server_with_few_files(tmp_path) as (port, http_port, log, _), Wire("127.0.0.1", port) as wire:
         flood: list[socket.socket] = []
         try:
             for number in range(300):
@@ -211,3 +212,25 @@ def test_commits_during_and_after_a_flood_of_connections(tmp_path: Path) -> None
             assert commit(another, 1) == "NONE"
         for word in ("failed", "Too many open files"):
             assert word not in log.read_text()
+
+
+def open_files(process: subprocess.Popen[bytes]) -> int:
+    return len(os.listdir(f"/proc/{process.pid}/fd"))
+
+
+def test_connections_that_come_all_at_once_take_no_more_descriptors_than_they_may(tmp_path: Path) -> None:
+    """The server stands still while they come, and then accepts them all in a few turns of its loop."""
+    with server_with_few_files(tmp_path) as (port, _, log, process), Wire("127.0.0.1", port) as wire:
+        commit(wire, 0)
+        for _ in range(3):
+            process.send_signal(signal.SIGSTOP)
+            flood = [connect(port, b"\0\0") for _ in range(600)]
+            process.send_signal(signal.SIGCONT)
+            most = 0
+            for number in range(50):
+                assert commit(wire, number) == "NONE", log.read_text()[-3000:]
+                most = max(most, open_files(process))
+            assert most <= FILES_MAX - RESERVE // 2
+            for connected in flood:
+                connected.close()
+        assert "Too many open files" not in log.read_text()
