@@ -104,7 +104,7 @@ class ClassicGroup(Rebalance):
         answer = self.answers[Request.JOIN_NEW]
         if isinstance(answer, ErrorCode):
             return answer
-        if not self._has_room_for(request.member_id):
+        if not (self._has_room_for(request.member_id) and self.members.fits(request)):
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         if not self._supports(request):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL

@@ -7,7 +7,7 @@ straight into that group's mailbox; everything else comes here.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from pykka._envelope import Envelope
 
 from .base import DEFERRED, ActorRef, ChildAsleep, ChildFailed, SteadfastActor
-from .effects import Counts
+from .effects import Counts, Expiry
 from .errors import ErrorCode
 from .group import GroupActor
 from .javahash import offsets_partition
@@ -55,6 +55,7 @@ from .ports import Clock, GroupSettings, Random, ReplyTo
 from .purge import Purge
 from .refusal import refusal
 from .states import ABSENT, Action, Request, State
+from .strings import fits_a_string, too_long_string
 from .surroundings import Surroundings
 from .sweep import Sweep
 from .underway import Kept
@@ -86,6 +87,7 @@ class Directory:
         self.listed: dict[str, GroupChanged] = {}  # those in memory, as ListGroups tells of them
         self.unserved = Unserved()
         self.counts = Counts()
+        self.on_swept: Callable[[Expiry], None] = _nothing_to_tell  # hears what each sweep has deleted
         self.coordinator: ActorRef
         self._settings = settings
 
@@ -110,11 +112,21 @@ class Directory:
         """
         if not request.group_id and isinstance(request, JoinGroup | SyncGroup | Heartbeat | LeaveGroup):
             return refusal(request, ErrorCode.INVALID_GROUP_ID)
+        if not fits_a_string(request.group_id):
+            return refusal(request, ErrorCode.INVALID_GROUP_ID)
         if isinstance(request, JoinGroup):
+            too_long = too_long_string(request)
+            if too_long:
+                log.warning("a join of group %r is refused: its %s is too long", request.group_id[:100], too_long)
+                return refusal(request, ErrorCode.INVALID_REQUEST)
             low, high = self._settings.group_min_session_timeout_ms, self._settings.group_max_session_timeout_ms
             if not low <= request.session_timeout_ms <= high:
                 return refusal(request, ErrorCode.INVALID_SESSION_TIMEOUT)
         return None
+
+
+def _nothing_to_tell(_expired: Expiry) -> None:
+    """Until somebody wants to hear of it."""
 
 
 class CoordinatorActor(SteadfastActor):
@@ -155,7 +167,7 @@ class CoordinatorActor(SteadfastActor):
         self._partitions = partitions
         self._loaded = groups
         self._surroundings = Surroundings(settings, clock, random, self._actor_ref, timer, writer, directory.counts)
-        self._sweep = Sweep(settings, clock, timer, self._actor_ref)
+        self._sweep = Sweep(settings, clock, timer, self._actor_ref, directory.counts)
         self._purges: list[Purge] = []
         directory.coordinator = self._actor_ref
 
@@ -267,8 +279,9 @@ class CoordinatorActor(SteadfastActor):
         self._sweep.schedule()
         if not self._sweep.is_under_way:
             group_ids = [*self._directory.groups, *self._directory.asleep]
-            self._sweep.walk = Walk(ExpireOffsets(), group_ids, self._to_be_swept, self._actor_ref)
-            self._walk(self._sweep.walk)
+            walk = Walk(ExpireOffsets(), group_ids, self._to_be_swept, self._actor_ref)
+            self._sweep.begin(walk)
+            self._walk(walk)
 
     def _to_be_swept(self, group_id: str) -> ActorRef | None:
         ref = self._directory.groups.get(group_id)
@@ -302,6 +315,8 @@ class CoordinatorActor(SteadfastActor):
     def _walk(self, walk: Walk) -> None:
         if walk.go_on():
             self.tell_me_later(WalkOn(walk))
+        elif walk is self._sweep.walk:
+            self._sweep.report(self._directory.on_swept)
 
     def settings_changed(self, _message: SettingsChanged) -> None:
         if not self._directory.unserved.loading:

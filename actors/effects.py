@@ -9,15 +9,31 @@ from .ports import ReplyTo
 from .records import Record
 
 
+class Expiry(NamedTuple):
+    """What was deleted because it was old (KIP-211), durably."""
+
+    offsets: int = 0
+    groups: int = 0  # of which offsets, or the group itself, were deleted
+    deleted_groups: int = 0
+
+    def with_batch(self, offsets: int, *, is_last: bool, ends_group: bool) -> Expiry:
+        """One group's tombstones more; ``is_last``: the group has nothing more to delete."""
+        return Expiry(self.offsets + offsets, self.groups + is_last, self.deleted_groups + ends_group)
+
+    def since(self, earlier: Expiry) -> Expiry:
+        return Expiry(*(now - before for now, before in zip(self, earlier, strict=True)))
+
+
 class Counts:
     """What the groups of a coordinator have done since it started, for whoever watches it."""
 
-    __slots__ = ("commits", "expired_sessions", "rebalances")
+    __slots__ = ("commits", "expired", "expired_sessions", "rebalances")
 
     def __init__(self) -> None:
         self.commits = 0  # requests with at least one offset that was kept
         self.rebalances = 0  # generations with members that began
         self.expired_sessions = 0
+        self.expired = Expiry()
 
 
 class Answer(NamedTuple):

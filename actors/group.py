@@ -365,6 +365,9 @@ class GroupActor(Actor):
         if deletion.goes_on(context, error):  # nobody may commit in between: it could be to a new group, or topic
             self._delete_if_all_is_written(deletion)
             return
+        if error is ErrorCode.NONE and isinstance(deletion.cause, ExpireOffsets) and context.record_count:
+            counts, offsets = self._around.counts, context.record_count - context.ends_group
+            counts.expired = counts.expired.with_batch(offsets, is_last=context.is_all, ends_group=context.ends_group)
         if error is ErrorCode.NONE and not context.is_all:
             self._actor_ref.post(ExpireOffsets(), context.reply)
         else:

@@ -11,6 +11,9 @@ from .messages import DescribedMember, JoinedMember, JoinGroup, Protocol
 from .ports import ReplyTo
 from .records import MemberValue
 
+SIZE_MAX = 2**28
+"""Names and metadata of all members together. The leader is sent nearly all of it, and an answer has 2**31 bytes."""
+
 
 class Member:
     """A member, with the requests of it that are parked."""
@@ -98,6 +101,11 @@ class Member:
         )
 
 
+def size_of(protocols: tuple[Protocol, ...]) -> int:
+    """What a member's protocols take in an answer, about."""
+    return sum(len(protocol.name) + len(protocol.metadata) for protocol in protocols)
+
+
 class Members:
     """All members by id, static ones also by instance id, and the ids that were handed out but have not joined yet.
 
@@ -113,6 +121,7 @@ class Members:
         self.pending: dict[str, Deadline] = {}  # member id -> until when it may join
         self._supporters: dict[str, int] = {}  # protocol name -> members that offer it
         self._joining = 0
+        self._size = 0  # of all members, as ``fits`` counts
 
     def __len__(self) -> int:
         return len(self.by_id)
@@ -135,6 +144,12 @@ class Members:
             self.static[member.group_instance_id] = member.member_id
         self._count(member, 1)
         self._joining += member.joining is not None
+
+    def fits(self, request: JoinGroup) -> bool:
+        """Whether the leader's list stays within ``SIZE_MAX`` if a member joins, or joins again, with this request."""
+        member = self.by_id.get(request.member_id)
+        size = self._size - (0 if member is None else size_of(member.protocols))
+        return size + size_of(request.protocols) <= SIZE_MAX
 
     def remove(self, member: Member) -> None:
         del self.by_id[member.member_id]
@@ -195,9 +210,12 @@ class Members:
         assert self._supporters == {name: offered.count(name) for name in offered}, "supporters are miscounted"
         statics = {m.group_instance_id: m.member_id for m in self if m.group_instance_id is not None}
         assert self.static == statics, "static members are misfiled"
+        sizes = [size_of(m.protocols) + len(m.member_id) + len(m.client_id) for m in self]
+        assert self._size == sum(sizes), "the members' size is miscounted"
         assert not self.pending.keys() & self.by_id.keys(), "a member is pending"
 
     def _count(self, member: Member, step: int) -> None:
+        self._size += step * (size_of(member.protocols) + len(member.member_id) + len(member.client_id))
         for name in {offer.name for offer in member.protocols}:
             count = self._supporters.get(name, 0) + step
             if count:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from .base import ActorRef
+from .effects import Counts, Expiry
 from .expiry import MINUTE_MS
 from .messages import Schedule
 from .offsets import packed_is_due
@@ -16,8 +19,10 @@ SWEEP = ("sweep",)
 class Sweep:
     """When the next one is. Belongs to the coordinator, which walks."""
 
-    def __init__(self, settings: GroupSettings, clock: Clock, timer: ActorRef, owner: ActorRef) -> None:
+    def __init__(self, settings: GroupSettings, clock: Clock, timer: ActorRef, owner: ActorRef, counts: Counts) -> None:
         self.walk: Walk | None = None  # the last one
+        self._counts = counts
+        self._before = Expiry()  # what earlier sweeps have deleted
         self._settings = settings
         self._clock = clock
         self._timer = timer
@@ -27,6 +32,16 @@ class Sweep:
         """The next one, ``offsets_retention_check_interval_ms`` from now."""
         due_ms = self._clock.monotonic_ms() + self._settings.offsets_retention_check_interval_ms
         self._timer.tell(Schedule(self._owner, SWEEP, due_ms))
+
+    def begin(self, walk: Walk) -> None:
+        self.walk = walk
+        self._before = self._counts.expired
+
+    def report(self, tell: Callable[[Expiry], None]) -> None:
+        """Tell what the sweep has deleted, if it is over and has deleted anything."""
+        expired = self._counts.expired.since(self._before)
+        if not self.is_under_way and any(expired):
+            tell(expired)
 
     @property
     def is_under_way(self) -> bool:

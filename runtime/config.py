@@ -32,6 +32,9 @@ DECIMAL = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?")
 NUMBER = re.compile(r"-?[0-9]{1,20}")  # more digits than any setting takes; int() itself refuses 4300
 
 Sync = Literal["always", "interval", "none"]
+DynamicPeers = Literal["local", "all", "none"]
+"""Who may change settings of the broker over a connection: clients on this machine, all clients, nobody."""
+
 Value = TypeVar("Value", int, float, bool)
 
 
@@ -55,7 +58,10 @@ are looked at when the server starts, or, like Kafka's own, when nobody expects 
 
 
 class Setting(NamedTuple):
-    """One row of the table. ``minimum`` and ``maximum`` belong to a number and are None for a truth value."""
+    """One row of the table. ``minimum`` and ``maximum`` belong to a number and are None for a truth value.
+
+    ``safe_minimum``: values below it delete offsets early or keep the server busy, and need ``--unsafe-settings``.
+    """
 
     name: str
     type: type
@@ -63,6 +69,7 @@ class Setting(NamedTuple):
     minimum: float | None
     maximum: float | None
     doc: str
+    safe_minimum: int | None = None
 
     @property
     def is_dynamic(self) -> bool:
@@ -75,9 +82,16 @@ class Setting(NamedTuple):
         return f"{'a number' if self.type is float else 'a whole number'} from {self.minimum} to {self.maximum}"
 
 
-def row(default: Value, doc: str, minimum: float | None = None, maximum: float | None = None) -> Value:
+def row(
+    default: Value,
+    doc: str,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    safe_minimum: int | None = None,
+) -> Value:
     """A field of Settings; typed as its value, because that is what a reader of the attribute gets."""
-    made: Any = field(default=default, metadata={"minimum": minimum, "maximum": maximum, "doc": doc})
+    limits = {"minimum": minimum, "maximum": maximum, "safe_minimum": safe_minimum}
+    made: Any = field(default=default, metadata={**limits, "doc": doc})
     value: Value = made
     return value
 
@@ -108,10 +122,10 @@ class Settings:
         50, "Partitions of the offsets log; fixed when the data folder is made.", 1, PARTITIONS_MAX
     )
     offsets_retention_minutes: int = row(
-        10_080, "Offsets that nobody needs are deleted after so long (KIP-211): 7 days by default.", 1, INT_MAX
+        10_080, "Offsets that nobody needs are deleted after so long (KIP-211): 7 days by default.", 1, INT_MAX, 60
     )
     offsets_retention_check_interval_ms: int = row(
-        600_000, "Pause between two looks for offsets and empty groups that are to be deleted.", 1, LONG_MAX
+        600_000, "Pause between two looks for offsets and empty groups that are to be deleted.", 1, LONG_MAX, 1000
     )
     offsets_topic_segment_bytes: int = row(
         104_857_600, "A partition of the offsets log starts a new segment at this size.", 1, INT_MAX
@@ -145,7 +159,7 @@ class Settings:
     log_cleaner_dedupe_buffer_size: int = row(
         134_217_728, "Memory for the keys of a partition that is compacted; more are kept on disk.", 1_048_576, LONG_MAX
     )
-    log_cleaner_backoff_ms: int = row(15_000, "Pause between two looks for what is to be compacted.", 1, LONG_MAX)
+    log_cleaner_backoff_ms: int = row(15_000, "Pause between two looks for what is to be compacted.", 1, LONG_MAX, 1000)
     auto_create_topics_enable: bool = row(True, "A Metadata request may create the topics that it names.")
     num_partitions: int = row(1, "Partitions of a topic that is created without a number.", 1, PARTITIONS_MAX)
     max_partitions: int = row(
@@ -179,8 +193,7 @@ def table_of(settings: type[Settings]) -> tuple[Setting, ...]:
     rows = []
     for made in fields(settings):
         default: Any = made.default
-        meta = made.metadata
-        rows.append(Setting(made.name, type(default), default, meta["minimum"], meta["maximum"], meta["doc"]))
+        rows.append(Setting(made.name, type(default), default, **made.metadata))
     return tuple(rows)
 
 
@@ -188,13 +201,34 @@ SETTINGS = table_of(Settings)
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 
 
+def has_type(setting: Setting, value: object) -> bool:
+    """Whether a value is of the setting's type: True is no number, but a whole number is a ratio."""
+    return type(value) is setting.type or (setting.type is float and type(value) is int)
+
+
 def check_range(setting: Setting, value: object) -> None:
-    """Refuse a value of another type (True is no number here) or out of the row's range."""
-    fits = type(value) is setting.type or (setting.type is float and type(value) is int)
+    """Refuse a value of another type or out of the row's range."""
+    fits = has_type(setting, value)
     if fits and isinstance(value, int | float) and setting.minimum is not None and setting.maximum is not None:
         fits = setting.minimum <= value <= setting.maximum
     if not fits:
         raise StartError(f"bad value {shown(value)} for setting '{setting.name}': expected {setting.expected}")
+
+
+def is_unsafe(setting: Setting, value: float | bool) -> bool:
+    """Whether a value is in the setting's range, but below its safe minimum."""
+    return setting.safe_minimum is not None and value < setting.safe_minimum
+
+
+def check_safe(settings: Settings) -> None:
+    """Raise StartError for a value below its safe minimum."""
+    for setting in SETTINGS:
+        value = getattr(settings, setting.name)
+        if is_unsafe(setting, value):
+            raise StartError(
+                f"{setting.name}={shown(value)} is dangerous: expected at least {setting.safe_minimum}, or the option"
+                f" --unsafe-settings"
+            )
 
 
 def shown(value: object) -> str:
@@ -221,11 +255,20 @@ def parse_setting(text: str) -> tuple[str, object]:
         raise StartError(f"bad setting '{text}': expected name=value, as in group_max_size=100")
     setting = find_setting(name.strip())
     word = value.strip()
+    parsed = parse_value(setting, word)
+    return setting.name, word if parsed is None else parsed
+
+
+def parse_value(setting: Setting, word: str) -> int | float | bool | None:
+    """A setting's value from text, whoever sends it; None if it is not of the setting's type. The range is not checked.
+
+    ``--set`` and IncrementalAlterConfigs both read values by this, so that what one of them takes the other takes too.
+    """
     if setting.type is bool:
-        return setting.name, {"true": True, "false": False}.get(word.lower(), word)
+        return {"true": True, "false": False}.get(word.lower())
     if setting.type is float:
-        return setting.name, float(word) if DECIMAL.fullmatch(word) else word
-    return setting.name, int(word) if NUMBER.fullmatch(word) else word
+        return float(word) if DECIMAL.fullmatch(word) else None
+    return int(word) if NUMBER.fullmatch(word) else None
 
 
 def load_settings(table: Mapping[str, object], overrides: Sequence[str] = ()) -> Settings:
@@ -258,6 +301,9 @@ class Options:
     """Where one server listens and keeps its data.
 
     ``advertised`` is None when clients use the listening address, ``metrics`` when nobody watches.
+    ``dynamic_settings``: who may change settings of the broker. ``unsafe_settings``: dynamic changes may go below a
+    safe minimum. ``ignore_saved_settings``: start without the changes that the data folder keeps. ``given``: the
+    settings that the server was started with, by name, and where each was given ("--set").
     """
 
     listen_host: str = DEFAULT_LISTEN.host
@@ -267,6 +313,10 @@ class Options:
     sync: Sync = "always"
     topics: tuple[tuple[str, int], ...] = ()
     metrics: Address | None = None
+    dynamic_settings: DynamicPeers = "local"
+    unsafe_settings: bool = False
+    ignore_saved_settings: bool = False
+    given: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+(?:%[\w.-]+)?)\]|(?P<host>[^\s:\[\]]*)):(?P<port>[0-9]{1,5})")
@@ -339,11 +389,15 @@ def option_topics(texts: Sequence[str]) -> dict[str, int]:
 
 
 def parse_sync(value: str) -> Sync:
-    for policy in get_args(Sync):
-        if value == policy:
-            checked: Sync = policy
-            return checked
-    raise StartError(f"bad sync '{value}': expected one of {', '.join(get_args(Sync))}")
+    checked: Sync = parse_choice("sync", value, Sync)
+    return checked
+
+
+def parse_choice(what: str, value: str, choices: Any) -> Any:
+    """One of the words of a Literal. ``what`` names the option in the error."""
+    if value in get_args(choices):
+        return value
+    raise StartError(f"bad {what} '{value}': expected one of {', '.join(get_args(choices))}")
 
 
 class File(NamedTuple):
@@ -354,6 +408,7 @@ class File(NamedTuple):
     data: str | None = None
     sync: str | None = None
     metrics: str | None = None
+    dynamic_settings: str | None = None
     topics: Mapping[str, object] = {}
     settings: Mapping[str, object] = {}
 
@@ -389,6 +444,9 @@ def load(
     overrides: Sequence[str] = (),
     config: Path | None = None,
     metrics: str | None = None,
+    dynamic_settings: str | None = None,
+    unsafe_settings: bool = False,
+    ignore_saved_settings: bool = False,
 ) -> tuple[Settings, Options]:
     """Everything that ``serve`` is told, checked. An option of the command line wins over the file's, a topic or a
     setting by its name. Raises StartError for the first thing that is wrong.
@@ -399,6 +457,7 @@ def load(
     sync = file.sync if sync is None else sync
     metrics = file.metrics if metrics is None else metrics
     data = file.data if data is None else data
+    dynamic_settings = file.dynamic_settings if dynamic_settings is None else dynamic_settings
     if data == "":
         raise StartError("bad data '': expected the path of a folder; leave it out for ./data, or give . for this one")
     address = DEFAULT_LISTEN if listen is None else parse_address("listen", listen)
@@ -410,5 +469,18 @@ def load(
         sync="always" if sync is None else parse_sync(sync),
         topics=tuple((file_topics(file.topics, config) | option_topics(topics)).items()),
         metrics=None if metrics is None else parse_address("metrics", metrics),
+        dynamic_settings=parse_choice("dynamic settings", dynamic_settings or "local", DynamicPeers),
+        unsafe_settings=unsafe_settings,
+        ignore_saved_settings=ignore_saved_settings,
+        given=given_by(file.settings, overrides, config),
     )
-    return load_settings(file.settings, overrides), options
+    settings = load_settings(file.settings, overrides)
+    if not unsafe_settings:
+        check_safe(settings)
+    return settings, options
+
+
+def given_by(table: Mapping[str, object], overrides: Sequence[str], path: Path | None) -> dict[str, str]:
+    """The settings of a file and of the command line by name, and which of the two gives each."""
+    by_file = dict.fromkeys(table, f"the configuration file '{path}'")
+    return by_file | {text.partition("=")[0].strip(): "--set" for text in overrides}

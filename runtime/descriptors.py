@@ -14,7 +14,9 @@ from contextlib import suppress
 
 from .errors import StartError
 
-RESERVE = 64  # the journal, locks, topics, processes that load or compact, /metrics, the loop itself: about thirty
+RESERVE = 64  # the journal, locks, topics, processes that load or compact, the loop itself: about thirty
+HTTP_CONNECTIONS_MAX = 16  # of --metrics: there is always room for one more, since an older one is closed for it
+HTTP_FILES = HTTP_CONNECTIONS_MAX + 5  # its listener, its own loop (three), and one more while an older one is closed
 CONNECTIONS_MIN = 16  # with fewer a server is of no use
 WANTED = 2**20  # Linux refuses more to most, and macOS an unlimited number
 TELL_PAUSE_MS = 60_000  # a crowd that comes again and again is one line in the log
@@ -31,12 +33,13 @@ def raise_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def connections_max(partitions: int) -> int:
-    """How many there may be beside a log of so many partitions. StartError if that makes no sense."""
+def connections_max(partitions: int, *, has_http: bool = False) -> int:
+    """How many there may be beside a log of so many partitions, and HTTP. StartError if that makes no sense."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return sys.maxsize
     files = 2 * partitions + RESERVE  # each partition's open segment, and a second descriptor while a checkpoint syncs
+    files += HTTP_FILES if has_http else 0
     if soft < files + CONNECTIONS_MIN:
         raise StartError(
             f"this process may open {soft} files, expected {files + CONNECTIONS_MIN} or more for {partitions}"

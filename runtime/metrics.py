@@ -45,6 +45,7 @@ class Seen(NamedTuple):
     commits: int
     rebalances: int
     expired_sessions: int
+    expired_offsets: int
     connections: int
     transactional_ids: int
     loading: int  # partitions
@@ -111,6 +112,7 @@ def _look(node: Node, stats: Stats, sizes: Sizes) -> Seen:
         counts.commits,
         counts.rebalances,
         counts.expired_sessions,
+        counts.expired.offsets,
         len(node.connections),
         len(node.transaction_table),
         len(groups.unserved.loading),
@@ -143,6 +145,7 @@ def _of_groups(seen: Seen) -> Iterator[Metric]:
     yield _counter("callboard_commits", "Offset commits that were kept, one for each request.", seen.commits)
     yield _counter("callboard_rebalances", "Generations with members that began.", seen.rebalances)
     yield _counter("callboard_expired_sessions", "Members that were not heard in time.", seen.expired_sessions)
+    yield _counter("callboard_expired_offsets", "Offsets that were deleted as old.", seen.expired_offsets)
     yield _gauge("callboard_connections", "Connections of clients.", seen.connections)
     yield _gauge("callboard_transactional_ids", "Transactional ids that are known.", seen.transactional_ids)
 

@@ -70,7 +70,7 @@ class Node:
     def __init__(self, settings: Settings, options: Options, around: Around | None = None) -> None:
         self.around = around or Around()
         self.tap: Tap | None = None
-        self.configs = DynamicSettings(settings)
+        self.configs = DynamicSettings(settings, options.given, allows_unsafe=options.unsafe_settings)
         self.settings: Settings = self.configs.settings
         self.options = options
         self.clock = self.around.clock
@@ -87,6 +87,7 @@ class Node:
         self.channels: dict[Channel, None] = {}  # of members in this process: they are closed at the end
         self._loop: asyncio.AbstractEventLoop
         self.groups = Directory(self.settings)
+        self.groups.on_swept = self.configs.log_expiry
         self.advertised_host = ""
         self.advertised_port = 0
         self.cluster_id = ""
@@ -346,7 +347,7 @@ class Node:
         )
         self.cluster_id = folder.cluster_id
         self._count_places(folder.offsets_partitions + folder.transactions_partitions)
-        self.configs.load(path, around.disk)
+        self.configs.load(path, around.disk, ignore=self.options.ignore_saved_settings)
         self._log = OffsetsLog(
             path,
             folder.offsets_partitions,
@@ -372,7 +373,8 @@ class Node:
 
     def _count_places(self, partitions: int) -> None:
         """The log's files take descriptors from the connections; those in memory take none."""
-        most = connections_max(partitions) if self.around.disk.is_real else sys.maxsize
+        has_http = self.options.metrics is not None
+        most = connections_max(partitions, has_http=has_http) if self.around.disk.is_real else sys.maxsize
         self.places = Places(most, self.clock.monotonic_ms)
 
     def _close_data(self) -> None:

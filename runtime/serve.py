@@ -36,6 +36,25 @@ FAILED_EXIT_CODE = 3  # stopped as it should, but the disk had failed before: wh
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 STATS_SIGNAL = signal.SIGUSR1
 
+DynamicSettingsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="local|all|none",
+        help="Whose IncrementalAlterConfigs may change settings of the broker: clients on this machine, all clients, "
+        "nobody.  [default: local]",
+    ),
+]
+UnsafeSettingsOption = Annotated[
+    bool,
+    typer.Option(
+        "--unsafe-settings", help="Allow values that delete offsets early or keep the server busy, as for tests."
+    ),
+]
+IgnoreSavedSettingsOption = Annotated[
+    bool,
+    typer.Option("--ignore-saved-settings", help="Start without the changed settings that the data folder keeps."),
+]
+
 app = make_app()
 
 
@@ -79,10 +98,13 @@ def serve(
         typer.Option(
             "--config",
             metavar="FILE.toml",
-            help="A file with the same: listen, advertised, data, sync, metrics, [topics], [settings]. "
-            "Options win over it.",
+            help="A file with the same: listen, advertised, data, sync, metrics, dynamic_settings, [topics], "
+            "[settings]. Options win over it.",
         ),
     ] = None,
+    dynamic_settings: DynamicSettingsOption = None,
+    unsafe_settings: UnsafeSettingsOption = False,
+    ignore_saved_settings: IgnoreSavedSettingsOption = False,
 ) -> None:
     """Serve Kafka clients: groups, offsets, and small topics in memory.
 
@@ -90,7 +112,12 @@ def serve(
     that are not loaded yet are refused meanwhile. Logs go to standard error. SIGTERM and Ctrl-C stop it cleanly;
     SIGUSR1 shows what its actors do.
     """
-    settings, options = config.load(listen, advertised, data, sync, topic or (), set_ or (), config_file, metrics)
+    settings, options = config.load(
+        *(listen, advertised, data, sync, topic or (), set_ or (), config_file, metrics),
+        dynamic_settings=dynamic_settings,
+        unsafe_settings=unsafe_settings,
+        ignore_saved_settings=ignore_saved_settings,
+    )
     with ExitStack() as sockets:
         listening_socket = sockets.enter_context(bind(options))
         watch_socket = None if options.metrics is None else sockets.enter_context(bind_watch(options.metrics))

@@ -32,6 +32,8 @@ def to_json(setting: Setting) -> dict[str, object]:
 
 def cells(setting: Setting) -> tuple[str, str, str, str]:
     limits = "true, false" if setting.type is bool else f"{setting.minimum}..{setting.maximum}"
+    if setting.safe_minimum is not None:
+        limits = f"{setting.safe_minimum}..{setting.maximum} (unsafe: from {setting.minimum})"
     default = str(setting.default)
     return setting.name, default.lower(), limits, setting.doc
 

@@ -33,12 +33,13 @@ from door import (
     open_door,
     random_entity,
     syncing,
+    versions,
 )
 from kio.serial import _introspect as introspect
 from kio.serial import entity_writer
 from peers.wire import Hangup, encode, message_type
 
-from callboard.runtime.kafka.api import APIS, Api
+from callboard.runtime.kafka.api import APIS, Api, describe_groups
 from callboard.runtime.kafka.schemas import schema
 from callboard.runtime.kafka.strict import STRING_BYTES_MAX
 
@@ -299,29 +300,30 @@ async def test_strings_are_as_long_as_kafkas(tmp_path: Path, caplog: pytest.LogC
 
 
 @on_a_loop
-async def test_an_answer_that_does_not_fit_its_version_costs_one_connection(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+async def test_answer_that_cannot_be_encoded_is_an_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A member id is an instance id and a UUID: longer than any string of an old version, if one tries.
-
-    The group, and the coordinator that lists it, go on for everybody else.
-    """
+    """The client that asked hears of it and keeps its connection; the group goes on for everybody else."""
     async with open_door(tmp_path) as door:
         client = await door.connect()
-        instance_id = "i" * (STRING_BYTES_MAX - 10)
-        with pytest.raises(Hangup):
-            await (await door.connect()).ask("join_group", 5, **joining("g", group_instance_id=instance_id))
-        with pytest.raises(Hangup):
-            old = await door.connect()
-            await old.ask("describe_groups", 0, groups=["g", "other"], include_authorized_operations=False)
-        [described] = (await client.ask("describe_groups", 5, groups=["g"], include_authorized_operations=False))[
-            "groups"
-        ]
-        assert len(described["members"]) == 1
-        assert described["members"][0]["group_instance_id"] == instance_id
-        assert len((await client.ask("list_groups", 0))["groups"]) == 1
-        assert [record.message for record in caplog.records if "begins anew" in record.message] == []
-        assert len(caplog.records) == 2
+        await enrol(client, "g")
+        for version in versions("describe_groups"):
+            caplog.clear()
+            with monkeypatch.context() as patch:
+                patch.setattr(describe_groups, "encode_rows", refuse_to_encode)
+                described = await client.ask(
+                    "describe_groups", version, groups=["g"], include_authorized_operations=False
+                )
+            assert [group["error_code"] for group in described["groups"]] == ["UNKNOWN_SERVER_ERROR"]
+            assert [record.message for record in caplog.records] == [
+                f"describe_groups version {version} cannot be answered"
+            ]
+        described = await client.ask("describe_groups", 5, groups=["g"], include_authorized_operations=False)
+        assert len(described["groups"][0]["members"]) == 1
+
+
+def refuse_to_encode(*_rows: Any, **_options: Any) -> Any:
+    raise ValueError("these rows cannot be encoded")
 
 
 # Reading --------------------------------------------------------------------------------------------------------------

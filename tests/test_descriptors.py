@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import resource
+import socket
 import sys
 from pathlib import Path
 
 import pytest
 from door import committing, offsets, on_a_loop, open_door
 
-from callboard.runtime.descriptors import CONNECTIONS_MIN, RESERVE, Places, connections_max, raise_limit
+from callboard.runtime.descriptors import CONNECTIONS_MIN, HTTP_FILES, RESERVE, Places, connections_max, raise_limit
 from callboard.runtime.errors import StartError
 
 
@@ -42,6 +45,27 @@ async def test_who_comes_when_all_places_are_taken_is_hung_up_on(
         assert await offsets(await door.connect(), "g") == {("t", 0): 2}
 
 
+@on_a_loop
+async def test_connections_that_come_all_at_once_take_no_descriptors_beyond_their_number(tmp_path: Path) -> None:
+    """They wait in the listener's queue while the loop is busy. What it then accepts for a moment is in the reserve."""
+    async with open_door(tmp_path) as door:
+        door.node.places.most = 3
+        await asyncio.sleep(0)
+        before = own_files()
+        crowd = [socket.create_connection(("127.0.0.1", door.port)) for _ in range(200)]
+        most = 0
+        for _ in range(50):
+            most = max(most, own_files() - before - len(crowd))
+            await asyncio.sleep(0)
+        for connected in crowd:
+            connected.close()
+        assert 0 < most <= 3 + RESERVE // 4
+
+
+def own_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
 def test_a_crowd_is_told_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
     now_ms = 0
     places = Places(1, lambda: now_ms)
@@ -58,6 +82,7 @@ def test_a_crowd_is_told_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
 def test_the_log_has_its_files_first(monkeypatch: pytest.MonkeyPatch) -> None:
     limited(monkeypatch, 1024, 1024)
     assert connections_max(100) == 1024 - 200 - RESERVE
+    assert connections_max(100, has_http=True) == 1024 - 200 - RESERVE - HTTP_FILES
     limited(monkeypatch, resource.RLIM_INFINITY, resource.RLIM_INFINITY)
     assert connections_max(100) == sys.maxsize
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from door import Client, Door, committing, joining, offsets, on_a_loop, open_door
 from hypothesis import given
 from hypothesis import strategies as st
+from settings_helpers import change
 
 from callboard.runtime.config import BY_NAME, DYNAMIC, SETTINGS, Settings
 from callboard.runtime.dynamic import (
@@ -19,13 +19,11 @@ from callboard.runtime.dynamic import (
     BadValue,
     DynamicSettings,
     Source,
-    Table,
     find_dynamic,
     kafka_name,
     parse,
 )
 from callboard.runtime.errors import StartError
-from callboard.runtime.group_commit import at_once
 
 TOPIC, BROKER = 2, 4
 SET, DELETE = 0, 1
@@ -36,13 +34,6 @@ def opened(folder: Path, **static: Any) -> DynamicSettings:
     configs = DynamicSettings(Settings(**static))
     configs.load(folder)
     return configs
-
-
-def change(configs: DynamicSettings, broker: Table, all_brokers: Table) -> None:
-    """Put these changes in place of those that hold. Raises BadValue and OSError."""
-    failure = at_once(partial(configs.change, lambda _broker, _all_brokers: (broker, all_brokers)))
-    if failure is not None:
-        raise failure
 
 
 # Where a value comes from --------------------------------------------------------------------------------------------
@@ -67,9 +58,9 @@ def test_the_broker_wins_over_all_brokers_over_the_command_line_over_the_default
 
 
 def test_changes_survive_a_restart_and_another_command_line(tmp_path: Path) -> None:
-    change(opened(tmp_path), {"group_max_size": 9}, {"offsets_retention_minutes": 5})
+    change(opened(tmp_path), {"group_max_size": 9}, {"offsets_retention_minutes": 65})
     again = opened(tmp_path, group_max_size=100, offsets_retention_minutes=100, num_partitions=3).settings
-    assert (again.group_max_size, again.offsets_retention_minutes, again.num_partitions) == (9, 5, 3)
+    assert (again.group_max_size, again.offsets_retention_minutes, again.num_partitions) == (9, 65, 3)
 
 
 def test_a_refused_change_changes_nothing(tmp_path: Path) -> None:
@@ -190,7 +181,7 @@ async def test_a_change_holds_at_once_and_after_a_restart(tmp_path: Path) -> Non
 @on_a_loop
 async def test_the_next_sweep_does_not_wait_for_the_old_interval(tmp_path: Path) -> None:
     """An empty group without offsets goes with the next sweep: soon, and not in ten minutes."""
-    async with open_door(tmp_path) as door:
+    async with open_door(tmp_path, {"unsafe_settings": True}) as door:
         client = await door.connect()
         await client.ask("offset_commit", 8, **committing("g"))
         place = [{"name": "t", "partitions": [{"partition_index": 0}]}]
@@ -322,14 +313,14 @@ async def test_the_old_request_replaces_everything(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client = await door.connect()
         await alter(client, "1", ("group.max.size", SET, "9"))
-        configs = [{"name": "offsets.retention.minutes", "value": "5"}]
+        configs = [{"name": "offsets.retention.minutes", "value": "65"}]
         resource = {"resource_type": BROKER, "resource_name": "1", "configs": configs}
         for validate_only in (True, False):
             assert door.node.settings.group_max_size == 9
             answer = await client.ask("alter_configs", resources=[resource], validate_only=validate_only)
             assert answer["responses"][0]["error_code"] == "NONE"
         assert door.node.settings.group_max_size == MAX_SIZE.default
-        assert door.node.settings.offsets_retention_minutes == 5
+        assert door.node.settings.offsets_retention_minutes == 65
 
 
 # Partitions ----------------------------------------------------------------------------------------------------------

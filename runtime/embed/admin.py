@@ -253,7 +253,8 @@ class Admin:
     async def set(self, **settings: float | bool | None) -> None:
         """Change settings that may change while the coordinator runs; None takes a change back. They are kept.
 
-        Raises StartError for a name or value that makes no sense.
+        Raises StartError for a name or value that makes no sense, or for a value below its safe minimum unless the
+        coordinator was made with ``unsafe_settings=True``.
         """
         node = await self._loaded()
         for name, value in settings.items():

@@ -21,6 +21,7 @@ from weakref import WeakSet
 
 from .. import config
 from ..config import Address, Options, Settings
+from ..dynamic import OURSELVES
 from ..errors import StartError
 from ..surround import MEMORY, Around, in_memory
 from .admin import Admin
@@ -49,8 +50,9 @@ class Coordinator(Admin):
     ``data``: its folder, made if missing; None keeps everything in memory, and nothing outlives the object, which is
     meant for tests: such a log is never compacted. ``listen``: "host:port" for Kafka's clients, port 0 takes a free
     one; None for nobody. ``advertised``: where clients find it if not there. ``sync``: as ``--sync``. ``topics``:
-    partitions by name, made where missing. ``around``: what a test gives instead of the machine. Everything else is a
-    setting (``callboard settings`` lists them; ``DEFAULTS`` are its own). Raises StartError for what makes no sense.
+    partitions by name, made where missing. ``around``: what a test gives instead of the machine.
+    ``unsafe_settings``: changes while it runs may go below a safe minimum. Everything else is a setting
+    (``callboard settings`` lists them; ``DEFAULTS`` are its own). Raises StartError for what makes no sense.
     """
 
     DEFAULTS: ClassVar[Mapping[str, float | bool]] = {
@@ -69,10 +71,15 @@ class Coordinator(Admin):
         sync: str = "always",
         topics: Mapping[str, int] | None = None,
         around: Around | None = None,
+        unsafe_settings: bool = False,
         **settings: float | bool,
     ) -> None:
         self._settings: Settings = config.load_settings({**self.DEFAULTS, **settings})
-        self._options = _options(data, listen, advertised, sync, topics or {})
+        self._options = replace(
+            _options(data, listen, advertised, sync, topics or {}),
+            unsafe_settings=unsafe_settings,
+            given=dict.fromkeys(settings, OURSELVES),
+        )
         self._listens = listen is not None
         self._around = around or (in_memory() if data is None else Around())
         self._tap: Tap | None = None
@@ -90,12 +97,14 @@ class Coordinator(Admin):
         sync: str = "always",
         topics: Mapping[str, int] | None = None,
         around: Around | None = None,
+        unsafe_settings: bool = False,
         **settings: float | bool,
     ) -> ThreadCoordinator:
         """The same on a thread of its own, for a program without an event loop: ``with Coordinator.in_thread(...)``."""
         from .thread import ThreadCoordinator
 
         options: dict[str, Any] = {"advertised": advertised, "sync": sync, "topics": topics, "around": around}
+        options["unsafe_settings"] = unsafe_settings
         return ThreadCoordinator(Coordinator(data, listen, **options | settings))
 
     # Start and stop --------------------------------------------------------------------------------------------------

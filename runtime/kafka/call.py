@@ -11,6 +11,7 @@ from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.messages import GroupRequest, JoinGroup, SyncGroup, TxnOffsetCommit
 from ...actors.refusal import refusal
 from ...actors.transaction_messages import TransactionRequest
+from .codes import kafka_error
 
 if TYPE_CHECKING:
     from ..node import Node
@@ -71,11 +72,16 @@ class Call:
 
     def reply_bytes(self, body: bytes) -> None:
         """Answer with a body that is already encoded in this version."""
-        if self.schema.flexible_header:
-            self.payload = _FLEXIBLE_HEADER.pack(len(body) + 5, self.correlation_id, 0) + body
+        try:
+            if self.schema.flexible_header:
+                self.payload = _FLEXIBLE_HEADER.pack(len(body) + 5, self.correlation_id, 0) + body
+            else:
+                self.payload = _HEADER.pack(len(body) + 4, self.correlation_id) + body
+        except struct.error:
+            log.error("an answer of %d bytes to %s is too large: %s", len(body), self.connection.peer, self.schema.name)
+            self.answer_with_error()
         else:
-            self.payload = _HEADER.pack(len(body) + 4, self.correlation_id) + body
-        self.connection.answered()
+            self.connection.answered()
 
     def reply_nothing(self) -> None:
         """Produce with acks=0 gets no answer at all."""
@@ -119,12 +125,23 @@ class Call:
             self.reply_bytes(body)
 
     def fail(self) -> None:
-        """No error of one call's may get into the actor that answers it; its connection ends instead.
-
-        There are such: an id of 32 kB is fit for Kafka's newer versions and not for its older ones.
-        """
+        """No error of one call's may get into the actor that answers it; the client hears UNKNOWN_SERVER_ERROR."""
         log.exception("%s version %s cannot be answered", self.schema.name, self.schema.version)
-        self.connection.close()
+        self.answer_with_error()
+
+    def answer_with_error(self) -> None:
+        """Answer with an error alone. The connection ends where the version has no place for an error."""
+        from .refusing import error_body  # hardly ever needed
+
+        try:
+            body = error_body(self.schema, self.request, kafka_error(ErrorCode.UNKNOWN_SERVER_ERROR))
+        except Exception:
+            log.exception("%s version %s cannot be refused", self.schema.name, self.schema.version)
+            body = None
+        if body is None:
+            self.connection.close()
+        else:
+            self.reply_bytes(body)
 
     def set_exception(self, exc_info: Any = None) -> None:
         """The group could not answer: the client hears an error code, and the log says why."""

@@ -80,6 +80,12 @@ class Connection(asyncio.Protocol):
         own: socket | None = self._transport.get_extra_info("socket")
         return -1 if own is None else own.fileno()
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the client is on this machine: it came by the loopback network, or without a network address."""
+        peer = self._transport.get_extra_info("peername")
+        return not isinstance(peer, tuple) or is_loopback(peer[0])
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
@@ -379,6 +385,18 @@ def _open_route(kind: int) -> Route:
 def host_and_port(host: str, port: int) -> str:
     """A peer's address as people write it: "127.0.0.1:50000", "[::1]:50000"."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a peer's address is one of 127.0.0.0/8, also mapped into IPv6, or ::1."""
+    import ipaddress
+
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
 
 
 def java_address(host: str) -> str:

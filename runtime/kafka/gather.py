@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,11 @@ Message = GroupRequest | TransactionRequest
 
 SLICE = 100
 """Messages that are on their way together: two milliseconds of work, with the encoding of what they are answered."""
+
+ANSWER_BYTES_MAX = 2**30
+"""One request can name the same large group very many times."""
+
+log = logging.getLogger("callboard.kafka")
 
 
 class Part:
@@ -61,6 +67,7 @@ class Gather:
         self._digest = digest
         self._digested: list[Any] = []
         self._answers: list[Any] = []  # of the slice
+        self._bytes = 0  # of ``_digested``, where it is bytes
         self._sent = 0
         self._missing = 0
 
@@ -84,9 +91,15 @@ class Gather:
 
     def _slice_is_answered(self) -> None:
         try:
-            self._digested += self._digest(self._answers)
+            digested = self._digest(self._answers)
         except Exception:
             self._call.fail()
+            return
+        self._digested += digested
+        self._bytes += sum(len(item) for item in digested if isinstance(item, bytes))
+        if self._bytes > ANSWER_BYTES_MAX:
+            log.error("an answer to %s is too large, expected fewer groups in one request", self._call.connection.peer)
+            self._call.answer_with_error()
             return
         if self._sent < len(self._messages):
             self._call.node.later(0, self.send)

@@ -17,6 +17,8 @@ from ..kio import kio
 from .durations import duration_reader
 from .strict import Reader, strict_reader
 
+ERROR_MESSAGE_CHARS_MAX = 1000
+
 
 class Schema:
     """One API in one version: how to read its request and how to write its answer."""
@@ -43,6 +45,8 @@ class Schema:
         """
         cls = getattr(self._types, type_name)
         known = _field_names(cls)
+        if "error_message" in values:
+            values["error_message"] = _short(values["error_message"])
         return cls(**{name: value for name, value in values.items() if name in known})
 
     def write(self, response: Any) -> bytes:
@@ -72,6 +76,13 @@ class Schema:
         end = len(body) - behind
         start = end - (1 if flexible else 4)  # the count of an empty one
         return b"".join((body[:start], count, *items, body[end:]))
+
+
+def _short(message: str | None) -> str | None:
+    """An error message that fits in every version, though it names what the client sent: a name may have 32 kB."""
+    if message is None or len(message) <= ERROR_MESSAGE_CHARS_MAX:
+        return message
+    return f"{message[:ERROR_MESSAGE_CHARS_MAX]}... ({len(message)} characters)"
 
 
 @cache

@@ -17,8 +17,8 @@ from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 from ..embed.coordinator import End
 from ..faulty_disk import Fault as DiskFault
 from ..faulty_disk import FaultyDisk
+from ..kafka.refusing import error_named
 from .facts import Facts, api_names
-from .refusing import error_named
 
 WAIT_S = 10.0
 ANY = "*"

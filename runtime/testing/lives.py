@@ -214,7 +214,7 @@ class Lives:
         """The next life. False when the power goes on the way, or the disk that was made to fail refuses."""
         self.count += 1
         process = Process(self._loop, f"coordinator-{self.count}")
-        node = Node(self.settings, Options(data=DATA, sync=self.sync), self._around(process))
+        node = Node(self.settings, Options(data=DATA, sync=self.sync, unsafe_settings=True), self._around(process))
         life = Life(self.count, process, node, partial(self._power_gone, process))
         self.current = life
         self.down.clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ..embed.coordinator import Coordinator, End
 from ..embed.thread import ThreadCoordinator
@@ -42,11 +42,21 @@ class RiggedCoordinator(Coordinator):
         sync: str = "always",
         topics: Mapping[str, int] | None = None,
         around: Around | None = None,
+        unsafe_settings: bool = True,
         **settings: float | bool,
     ) -> None:
         self._rig = Rig()
         around = self._rig.around(around or (in_memory() if data is None else Around()))
-        super().__init__(data, listen, advertised=advertised, sync=sync, topics=topics, around=around, **settings)
+        super().__init__(
+            data,
+            listen,
+            advertised=advertised,
+            sync=sync,
+            topics=topics,
+            around=around,
+            unsafe_settings=unsafe_settings,
+            **settings,
+        )
         self.tap = self._rig.tap
         self.clock = VirtualTime(self._rig)
         self.faults: Faults[Awaitable[None]] = self._rig.faults.with_restart(self.restart)
@@ -60,12 +70,13 @@ class RiggedCoordinator(Coordinator):
         sync: str = "always",
         topics: Mapping[str, int] | None = None,
         around: Around | None = None,
+        unsafe_settings: bool = True,
         **settings: float | bool,
     ) -> RiggedThread:
         """The same on a thread of its own: ``with RiggedCoordinator.in_thread() as coordinator``."""
-        return RiggedThread(
-            RiggedCoordinator(data, listen, advertised=advertised, sync=sync, topics=topics, around=around, **settings)
-        )
+        options: dict[str, Any] = {"advertised": advertised, "sync": sync, "topics": topics, "around": around}
+        options |= {"unsafe_settings": unsafe_settings, **settings}
+        return RiggedThread(RiggedCoordinator(data, listen, **options))
 
     @property
     def timeline(self) -> Timeline:

@@ -15,11 +15,11 @@ from ...actors.messages import GroupRequest
 from ...actors.ports import ReplyTo
 from ...actors.refusal import refusal
 from ..kafka.call import Call
+from ..kafka.refusing import error_body, errors_in, read_answer
 from ..member.channel import ChannelLost
 from .clock import Later, MovableClock
 from .facts import Facts, api_name, details, facts_of, message_api, outcome
 from .faults import Faults, RequestFault
-from .refusing import error_body, errors_in, read_answer
 from .silence import Presence
 from .timeline import Timeline
 

@@ -84,17 +84,17 @@ def test_aiokafka_describes_changes_and_lets_grow(admin: Any, bootstrap: str) ->
         client = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
         await client.start()
         try:
-            broker = AioResource(ConfigResourceType.BROKER, "1", configs={"offsets.retention.minutes": "5"})
+            broker = AioResource(ConfigResourceType.BROKER, "1", configs={"offsets.retention.minutes": "90"})
             await client.alter_configs([broker])
             [answer] = await client.describe_configs([AioResource(ConfigResourceType.BROKER, "1")])
             [(_code, _message, _type, _name, entries)] = answer.resources
-            assert {entry[0]: entry[1] for entry in entries}["offsets.retention.minutes"] == "5"
+            assert {entry[0]: entry[1] for entry in entries}["offsets.retention.minutes"] == "90"
             await client.create_partitions({TOPIC: AioNewPartitions(4)})
         finally:
             await client.close()
 
     asyncio.run(asyncio.wait_for(play(), PATIENCE_S))
-    assert settings(admin, "BROKER", "1")["offsets.retention.minutes"] == "5"
+    assert settings(admin, "BROKER", "1")["offsets.retention.minutes"] == "90"
     assert len(admin.list_topics(TOPIC).topics[TOPIC].partitions) == 4
 
 

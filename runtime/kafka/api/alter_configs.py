@@ -14,7 +14,7 @@ def handle(call: Call) -> None:
     alter(call, replaced, "AlterConfigsResponse")
 
 
-def replaced(_table: Table, asked: Sequence[Any]) -> dict[str, int | bool]:
+def replaced(_table: Table, asked: Sequence[Any]) -> dict[str, float | bool]:
     """The values that are asked for, and no others. Raises BadValue."""
     settings = [(dynamic_setting(one.name), one.value) for one in asked]
     return {setting.name: parse(setting, value) for setting, value in settings}

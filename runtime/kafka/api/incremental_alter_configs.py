@@ -3,6 +3,8 @@
 Only what groups look up each time can be changed (``config.DYNAMIC``); everything else is refused with Kafka's words
 for a setting that cannot be changed while the server runs. Kafka takes names that it does not know, and forgets them;
 we refuse them, because nobody would notice a misspelt one. A topic's settings are the server's.
+
+Who may change settings of the broker is said by ``--dynamic-settings``: there is no authorizer that could.
 """
 
 from __future__ import annotations
@@ -16,17 +18,20 @@ from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.messages import SettingsChanged
 from ...config import Setting
 from ...dynamic import BadValue, Table, find_dynamic, parse
+from ...logs import get_logger
 from ..call import Call
 from ..codes import NO_THROTTLE, kafka_error
 from ..topics.settings import NAMES as TOPIC_NAMES
 from .describe_configs import BROKER, BROKER_LOGGER, GROUP, TOPIC
+
+log = get_logger("callboard.runtime")
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 OPERATIONS = ("set", "delete", "append", "subtract")
 
 Done = Callable[[Exception | None], None]
 
-Change = Callable[[Table, Sequence[Any]], dict[str, int | bool]]
+Change = Callable[[Table, Sequence[Any]], dict[str, float | bool]]
 """Makes of the values that a resource has, and of what is asked, the values that it is to have."""
 
 
@@ -140,7 +145,26 @@ def refuse_logger(call: Call, resource: Any) -> None:
         raise CoordinatorError(ErrorCode.INVALID_CONFIG, f"Logger {config.name} does not exist!")
 
 
+def check_may_change(call: Call) -> None:
+    """Raise CoordinatorError for a client that may not change settings of the broker."""
+    allowed = call.node.options.dynamic_settings
+    if allowed == "all" or (allowed == "local" and call.connection.is_local):
+        return
+    log.warning("a change of settings was refused", asked_by=author(call), dynamic_settings=allowed)
+    raise CoordinatorError(
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        f"this server was started with --dynamic-settings {allowed}: "
+        + ("nobody may change its settings" if allowed == "none" else "clients on its own machine may change settings"),
+    )
+
+
+def author(call: Call) -> str:
+    """Who asks, for the log."""
+    return f"{call.connection.peer}, client id {call.client_id!r}"
+
+
 def alter_broker(call: Call, resource: Any, change: Change, done: Done) -> None:
+    check_may_change(call)
     configs, name = call.node.configs, resource.resource_name
     if name:
         check_node(call, name)
@@ -155,7 +179,7 @@ def alter_broker(call: Call, resource: Any, change: Change, done: Done) -> None:
         done(failure)
 
     if not call.request.validate_only:
-        configs.change(make, changed_settings)
+        configs.change(make, changed_settings, changed_by=author(call))
         return
     try:
         configs.check(*make(configs.broker, configs.all_brokers))
@@ -175,7 +199,7 @@ def check_node(call: Call, name: str) -> None:
         )
 
 
-def changed(table: Table, asked: Sequence[Any]) -> dict[str, int | bool]:
+def changed(table: Table, asked: Sequence[Any]) -> dict[str, float | bool]:
     """The values with what is asked done to them. Raises BadValue and CoordinatorError."""
     values = dict(table)
     for one in asked:

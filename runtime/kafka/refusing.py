@@ -15,8 +15,8 @@ from types import NoneType
 from typing import Any, get_args
 from uuid import UUID
 
-from ..kafka.schemas import Schema
 from ..kio import kio
+from .schemas import Schema
 
 ERROR = "error_code"  # kio's name of the type
 OTHER_NAMES = {"partition_index": ("partition", "index"), "index": ("partition_index",)}

@@ -1,0 +1,350 @@
+"""Dynamic settings: who may change them, which values are refused, and what the log says of a change."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from door import Client, committing, offsets, on_a_loop, open_door
+from settings_helpers import change
+from test_cli import refusal
+
+from callboard.runtime.config import BY_NAME, DYNAMIC, SETTINGS, Settings, load, load_settings
+from callboard.runtime.dynamic import FILE_NAME, BadValue, DynamicSettings, kafka_name, parse
+from callboard.runtime.embed.coordinator import Coordinator
+from callboard.runtime.errors import StartError
+from callboard.runtime.kafka.connection import Connection, is_loopback
+
+BROKER, SET, DELETE = 4, 0, 1
+RATIO = BY_NAME["log_cleaner_min_cleanable_ratio"]
+UNSAFE = {
+    "offsets_retention_minutes": 59,
+    "offsets_retention_check_interval_ms": 999,
+    "log_cleaner_backoff_ms": 999,
+}
+
+
+@pytest.fixture(autouse=True)
+def info(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+
+def opened(
+    folder: Path, given: dict[str, str] | None = None, *, ignore: bool = False, **static: Any
+) -> DynamicSettings:
+    configs = DynamicSettings(Settings(**static), given)
+    configs.load(folder, ignore=ignore)
+    return configs
+
+
+async def alter(
+    client: Client, *changes: tuple[str, str | None], api: str = "incremental_alter_configs"
+) -> tuple[str, str]:
+    """Change settings of broker 1; a value of None deletes the change. The error code and its message."""
+    operations = {} if api == "alter_configs" else {"config_operation": SET}
+    configs = [{"name": name, "value": value, **operations} for name, value in changes]
+    for config in configs:
+        if config["value"] is None:
+            config["config_operation"] = DELETE
+    resource = {"resource_type": BROKER, "resource_name": "1", "configs": configs}
+    answer = await client.ask(api, resources=[resource], validate_only=False)
+    [response] = answer["responses"]
+    return response["error_code"], response["error_message"] or ""
+
+
+# One parser ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("setting", [BY_NAME[name] for name in sorted(DYNAMIC)], ids=lambda setting: setting.name)
+@pytest.mark.parametrize(
+    "text", ["0", "1", "0.3", "0.30", "1.0", "-1", "60", "5000000", "1e3", "nan", "true", "", " 7 ", "x"]
+)
+def test_dynamic_value_is_parsed_like_static_value(setting: Any, text: str) -> None:
+    """And what is parsed can be read from the file again, as the same value."""
+    try:
+        static: Any = getattr(load_settings({}, [f"{setting.name}={text}"]), setting.name)
+    except StartError as error:
+        if "is above" in str(error):
+            return  # the two session timeouts contradict each other
+        with pytest.raises(BadValue):
+            parse(setting, text)
+        return
+    dynamic = parse(setting, text)
+    assert (dynamic, type(dynamic)) == (static, type(static))
+
+
+@pytest.mark.parametrize(("text", "value"), [("0.3", 0.3), ("1", 1.0), ("0", 0.0)])
+@on_a_loop
+async def test_dynamic_ratio_survives_a_restart(tmp_path: Path, text: str, value: float) -> None:
+    async with open_door(tmp_path) as door:
+        assert await alter(await door.connect(), (kafka_name(RATIO.name), text)) == ("NONE", "")
+        await door.restart()
+        assert door.node.settings.log_cleaner_min_cleanable_ratio == value
+
+
+def test_saved_whole_number_is_a_ratio(tmp_path: Path) -> None:
+    """Earlier versions wrote it so, and then refused to start."""
+    (tmp_path / FILE_NAME).write_text('{"version": 1, "broker": {"log_cleaner_min_cleanable_ratio": 1}, "default": {}}')
+    assert opened(tmp_path).settings.log_cleaner_min_cleanable_ratio == 1
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "true", '"1"'])
+def test_saved_value_that_is_no_ratio_is_refused(tmp_path: Path, value: str) -> None:
+    saved = '{"version": 1, "broker": {"log_cleaner_min_cleanable_ratio": VALUE}, "default": {}}'
+    (tmp_path / FILE_NAME).write_text(saved.replace("VALUE", value))
+    with pytest.raises(StartError, match="make no sense"):
+        opened(tmp_path)
+
+
+# Dangerous values ----------------------------------------------------------------------------------------------------
+
+
+def test_settings_with_a_safe_minimum() -> None:
+    assert {setting.name: setting.safe_minimum for setting in SETTINGS if setting.safe_minimum is not None} == {
+        name: value + 1 for name, value in UNSAFE.items()
+    }
+
+
+@pytest.mark.parametrize("name", UNSAFE)
+@pytest.mark.parametrize("api", ["incremental_alter_configs", "alter_configs"])
+@on_a_loop
+async def test_dynamic_value_below_safe_minimum_is_refused(tmp_path: Path, name: str, api: str) -> None:
+    async with open_door(tmp_path) as door:
+        client = await door.connect()
+        before = getattr(door.node.settings, name)
+        code, message = await alter(client, (kafka_name(name), str(UNSAFE[name])), api=api)
+        assert code == "INVALID_REQUEST"
+        assert f"must be at least {UNSAFE[name] + 1} " in message and "--unsafe-settings" in message
+        assert getattr(door.node.settings, name) == before
+        assert await alter(client, (kafka_name(name), str(UNSAFE[name] + 1)), api=api) == ("NONE", "")
+
+
+@pytest.mark.parametrize("name", UNSAFE)
+@on_a_loop
+async def test_dynamic_value_below_safe_minimum_with_unsafe_settings_is_taken(tmp_path: Path, name: str) -> None:
+    async with open_door(tmp_path, {"unsafe_settings": True}) as door:
+        assert await alter(await door.connect(), (kafka_name(name), str(UNSAFE[name]))) == ("NONE", "")
+        await door.restart()
+        assert getattr(door.node.settings, name) == UNSAFE[name]
+
+
+@pytest.mark.parametrize("name", UNSAFE)
+def test_serve_with_value_below_safe_minimum_is_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "callboard.toml"
+    path.write_text(f"[settings]\n{name} = {UNSAFE[name]}\n")
+    for arguments in ({"overrides": [f"{name}={UNSAFE[name]}"]}, {"config": path}):
+        with pytest.raises(
+            StartError, match=f"{name}={UNSAFE[name]} is dangerous: expected at least {UNSAFE[name] + 1}"
+        ):
+            load(**arguments)
+        settings, options = load(**arguments, unsafe_settings=True)
+        assert getattr(settings, name) == UNSAFE[name]
+        assert options.unsafe_settings
+
+
+def test_serve_command_with_dangerous_setting_is_refused(tmp_path: Path) -> None:
+    said = refusal("serve", "--listen", "127.0.0.1:0", "--set", "offsets_retention_minutes=1", folder=tmp_path)
+    assert "offsets_retention_minutes=1 is dangerous: expected at least 60, or the option --unsafe-settings" in said
+
+
+@pytest.mark.parametrize("name", UNSAFE)
+def test_start_with_saved_value_below_safe_minimum_is_refused(tmp_path: Path, name: str) -> None:
+    """Also where an earlier version took it: the offsets would be gone a minute after the start."""
+    (tmp_path / FILE_NAME).write_text(json.dumps({"version": 1, "broker": {name: UNSAFE[name]}, "default": {}}))
+    with pytest.raises(StartError, match="--ignore-saved-settings") as caught:
+        opened(tmp_path)
+    assert f"{kafka_name(name)}: value must be at least {UNSAFE[name] + 1}" in str(caught.value)
+    assert getattr(opened(tmp_path, ignore=True).settings, name) == BY_NAME[name].default
+
+
+@on_a_loop
+async def test_embedded_coordinator_takes_small_values_when_it_is_made(tmp_path: Path) -> None:
+    """They are the program's own. Changes while it runs are checked, unless the program says otherwise."""
+    async with Coordinator(tmp_path, offsets_retention_minutes=1) as coordinator:
+        with pytest.raises(StartError, match="must be at least 60"):
+            await coordinator.set(offsets_retention_minutes=2)
+    async with Coordinator(tmp_path, unsafe_settings=True) as coordinator:
+        await coordinator.set(offsets_retention_minutes=2)
+
+
+# Who may change settings ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.9.10", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("::ffff:127.3.2.1", True),
+        ("::ffff:10.0.0.1", False),
+        ("10.0.0.1", False),
+        ("128.0.0.1", False),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("fe80::1%eth0", False),
+        ("no address", False),
+    ],
+)
+def test_loopback_addresses(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected
+
+
+@pytest.mark.parametrize("api", ["incremental_alter_configs", "alter_configs"])
+@pytest.mark.parametrize(
+    ("allowed", "is_local", "expected"),
+    [
+        ("local", True, "NONE"),
+        ("local", False, "CLUSTER_AUTHORIZATION_FAILED"),
+        ("all", True, "NONE"),
+        ("all", False, "NONE"),
+        ("none", True, "CLUSTER_AUTHORIZATION_FAILED"),
+        ("none", False, "CLUSTER_AUTHORIZATION_FAILED"),
+    ],
+)
+@on_a_loop
+async def test_who_may_change_settings_of_the_broker(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    api: str,
+    allowed: str,
+    is_local: bool,
+    expected: str,
+) -> None:
+    monkeypatch.setattr(Connection, "is_local", property(lambda _connection: is_local))
+    async with open_door(tmp_path, {"dynamic_settings": allowed}) as door:
+        code, message = await alter(await door.connect(), ("group.max.size", "9"), api=api)
+        assert code == expected
+        assert (tmp_path / FILE_NAME).exists() is (expected == "NONE")
+        if expected != "NONE":
+            assert f"--dynamic-settings {allowed}" in message
+            [line] = [line for line in caplog.messages if "refused" in line]
+            assert "127.0.0.1:" in line and "wire" in line
+
+
+def test_connection_from_another_machine_is_not_local() -> None:
+    from door import CardboardTransport
+
+    def connected(peer: Any) -> bool:
+        connection = object.__new__(Connection)
+        connection._transport = CardboardTransport()
+        connection._transport._extra["peername"] = peer  # type: ignore[attr-defined]
+        return connection.is_local
+
+    assert not connected(("192.0.2.7", 5000))
+    assert not connected(("2001:db8::1", 5000, 0, 0))
+    assert connected(("::1", 5000, 0, 0))
+    assert connected("")  # a Unix socket has no name
+    assert connected(None)
+
+
+def test_default_is_local_and_the_file_may_say_otherwise(tmp_path: Path) -> None:
+    path = tmp_path / "callboard.toml"
+    path.write_text('dynamic_settings = "none"\n')
+    assert load()[1].dynamic_settings == "local"
+    assert load(config=path)[1].dynamic_settings == "none"
+    assert load(config=path, dynamic_settings="all")[1].dynamic_settings == "all"
+    with pytest.raises(StartError, match="bad dynamic settings 'some': expected one of local, all, none"):
+        load(dynamic_settings="some")
+
+
+# What the log says ---------------------------------------------------------------------------------------------------
+
+
+@on_a_loop
+async def test_change_is_logged_with_peer_and_both_values(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with open_door(tmp_path) as door:
+        client = await door.connect()
+        assert await alter(client, ("offsets.retention.minutes", "70")) == ("NONE", "")
+        [line] = changes(caplog)
+        for part in ("setting='offsets_retention_minutes'", "old='not set'", "new='70'", "in_effect_before='10080'"):
+            assert part in line
+        assert "in_effect_now='70'" in line and 'changed_by="127.0.0.1:' in line and "client id 'wire'" in line
+        assert await alter(client, ("offsets.retention.minutes", None)) == ("NONE", "")
+        assert "old='70' new='not set' in_effect_before='70' in_effect_now='10080'" in changes(caplog)[1]
+        assert await alter(client, ("offsets.retention.minutes", "0")) != ("NONE", "")
+        assert len(changes(caplog)) == 2
+
+
+def changes(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [line for line in caplog.messages if line.startswith("a setting was changed")]
+
+
+def test_saved_setting_that_hides_a_given_one_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    change(opened(tmp_path), {"group_max_size": 9}, {"offsets_retention_minutes": 65})
+    caplog.clear()
+    given = {"group_max_size": "--set", "offsets_retention_minutes": "the configuration file 'x.toml'"}
+    opened(tmp_path, given, group_max_size=100, num_partitions=3)
+    lines = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert [level for level, _ in lines] == ["WARNING", "WARNING"]
+    assert "setting='group_max_size' saved='9' given='100' given_by='--set'" in lines[0][1]
+    assert "saved='65' given='10080' given_by=\"the configuration file 'x.toml'\"" in lines[1][1]
+    caplog.clear()
+    opened(tmp_path, {"group_max_size": "--set"}, group_max_size=9)
+    assert caplog.messages == [], "both say the same"
+
+
+def test_where_a_setting_was_given_is_known(tmp_path: Path) -> None:
+    path = tmp_path / "callboard.toml"
+    path.write_text("[settings]\ngroup_max_size = 1\nnum_partitions = 2\n")
+    _, options = load(config=path, overrides=["group_max_size=5"])
+    assert options.given == {"group_max_size": "--set", "num_partitions": f"the configuration file '{path}'"}
+
+
+def test_ignored_saved_settings_stay_until_the_next_change(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    change(opened(tmp_path), {"group_max_size": 9}, {"offsets_retention_minutes": 65})
+    before = (tmp_path / FILE_NAME).read_bytes()
+    caplog.clear()
+    configs = opened(tmp_path, group_max_size=100, ignore=True)
+    assert (configs.settings.group_max_size, configs.settings.offsets_retention_minutes) == (100, 10_080)
+    assert [("group_max_size" in line, "saved='65'" in line) for line in caplog.messages] == [
+        (True, False),
+        (False, True),
+    ]
+    assert (tmp_path / FILE_NAME).read_bytes() == before
+    change(configs, {"offset_metadata_max_bytes": 5}, {})
+    assert asdict(opened(tmp_path).settings) == asdict(Settings(offset_metadata_max_bytes=5))
+
+
+def test_damaged_saved_settings_can_be_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / FILE_NAME).write_text("{")
+    assert asdict(opened(tmp_path, ignore=True).settings) == asdict(Settings())
+    assert "the saved settings are ignored, and cannot be read" in caplog.text
+
+
+@on_a_loop
+async def test_sweep_that_deletes_offsets_is_logged_with_its_setting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Counts of groups and offsets, and where the retention comes from. A sweep without deletions logs nothing."""
+    unsafe = {"unsafe_settings": True}
+    async with open_door(tmp_path, unsafe) as door:
+        client = await door.connect()
+        for group in ("g", "h"):
+            await client.ask("offset_commit", 4, **committing(group, retention_time=1))
+        await client.ask("offset_commit", 8, **committing("young"))
+        assert await alter(client, ("offsets.retention.minutes", "77")) == ("NONE", "")
+        assert sweeps(caplog) == []
+        assert await alter(client, ("offsets.retention.check.interval.ms", "20")) == ("NONE", "")
+        while sum(logged(caplog, "offsets")) < 2:
+            await offsets(client, "young")
+        assert door.node.groups.counts.expired == (2, 2, 2)
+        assert await offsets(client, "young") == {("t", 0): 42}
+    for line in sweeps(caplog):
+        assert "setting='offsets_retention_minutes' value=77 source='changed for this broker'" in line
+    assert [sum(logged(caplog, name)) for name in ("offsets", "groups", "deleted_groups")] == [2, 2, 2]
+
+
+def logged(caplog: pytest.LogCaptureFixture, name: str) -> list[int]:
+    """A count of each line about a sweep."""
+    return [int(line.partition(f" {name}=")[2].split()[0]) for line in sweeps(caplog)]
+
+
+def sweeps(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [line for line in caplog.messages if line.startswith("old offsets were deleted")]
