@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...actors.records import Record
 from ..errors import StartError
-from .batch import offsets_of
+from .batch import LOG_OFFSET_MAX, offsets_of
 from .clean_stop import CleanEnd
 from .disk import Disk, NoRoom
 from .folder import INFO_NAME
@@ -60,9 +60,13 @@ class Partitions(list[Partition]):
             partition.open(journal_from.get(partition.number), salvage)
 
     def expect(self, ends: Mapping[str, CleanEnd]) -> None:
-        """What the note of a clean stop says, by the name of a partition's folder. Before ``open``."""
+        """What the note of a clean stop says, by the name of a partition's folder. Before ``open``.
+
+        An end that no partition can have is passed over: then the partition's files are examined, as after a crash.
+        """
+        possible = {name: end for name, end in ends.items() if max(end.base, end.end_offset) <= LOG_OFFSET_MAX + 1}
         for partition in self:
-            partition.clean_end = ends.get(partition.folder.name)
+            partition.clean_end = possible.get(partition.folder.name)
 
     def clean_ends(self) -> dict[str, CleanEnd]:
         """What the next such note is to say, when all is durable."""
@@ -92,7 +96,7 @@ class Partitions(list[Partition]):
             except NoRoom as error:
                 no_room = str(error)
                 self._waiting[number] = [batch for batch in batches if offsets_of(batch)[0] >= partition.end_offset]
-            except OSError as error:
+            except Exception as error:  # whatever it is, the other partitions go on
                 partition.fail(error)
         self.waiting_bytes = sum(len(batch) for batches in self._waiting.values() for batch in batches)
         return no_room

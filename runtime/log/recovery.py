@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from ..errors import StartError
 from ..logs import get_logger
-from .batch import CRC_FROM, offsets_of
+from .batch import CRC_FROM, LOG_OFFSET_MAX, offsets_of
 from .checkpoint import remove_journals, sync_partitions
 from .clean_stop import NAME as NOTE
 from .disk import Disk, read_file
@@ -55,6 +55,7 @@ class _File:
         self.path = path
         self._disk = disk
         self._is_newest = is_newest
+        self.too_large: dict[int, Damage] = {}  # by position: batches with offsets beyond LOG_OFFSET_MAX
         self.kept: _Content | None = None
         self.kept = self.content()
         self.size = len(self.kept.data)
@@ -64,7 +65,11 @@ class _File:
         if self.kept is not None:
             return self.kept
         data = read_file(self._disk, self.path)
-        return _Content(data, measure(data, self._is_newest))
+        return _Content(data, _possible(measure(data, self._is_newest)))
+
+    @property
+    def is_damaged(self) -> bool:
+        return bool(self.extent.damaged or self.too_large)
 
 
 class _Piece(NamedTuple):
@@ -190,6 +195,9 @@ class Recovery:
                     pieces += between.take_below(number, pieces[-1].last)
                 self._lay_in_pieces(by_partition)
             self._lay_in_pieces(between.by_partition)
+        for file in self._files:
+            for damage in file.too_large.values():
+                self._tell_damage(damage)
         for partition in self._partitions:
             self._tell_lost_end(partition)
 
@@ -263,13 +271,13 @@ class Recovery:
         self._refuse_failure("")
         for file in self._files:
             self._keep(file)
-        remove_journals(self._disk, [file.path for file in self._files if not file.extent.damaged])
+        remove_journals(self._disk, [file.path for file in self._files if not file.is_damaged])
         self._tell()
 
     def _keep(self, file: _File) -> None:
         """What of a journal file is not in the partitions now: all of a damaged one, and a torn end."""
         extent = file.extent
-        if extent.damaged:
+        if file.is_damaged:
             self._disk.rename(file.path, free_name(self._disk, file.path, DAMAGED))
             self._disk.sync_folder(self._folder)
         elif extent.torn_bytes:
@@ -336,13 +344,25 @@ def _lost(partition: Partition, found: int, start: int, witness: Path) -> StartE
     )
 
 
+def _possible(extent: Extent) -> Extent:
+    """Without ends of partitions that no log can have."""
+    if extent.starts is None:
+        return extent
+    starts = {number: end for number, end in extent.starts.items() if 0 <= end <= LOG_OFFSET_MAX + 1}
+    return extent._replace(starts=starts)
+
+
 def _pieces(file: _File) -> Iterator[tuple[int, _Piece]]:
-    """The batches of a journal file with their partitions."""
+    """The batches of a journal file with their partitions; not those with impossible offsets, which are noted."""
     data, extent = file.content()
     for (start, _), batches in zip(extent.rounds, read_rounds(data, extent), strict=True):
         for number, batch in batches:
             first, last = offsets_of(batch)
-            yield number, _Piece(first, last, batch, file.path, start)
+            if 0 <= first <= last <= LOG_OFFSET_MAX:
+                yield number, _Piece(first, last, batch, file.path, start)
+            else:
+                reason = f"a batch of partition {number} with offsets {first} to {last}, expected 0 to {LOG_OFFSET_MAX}"
+                file.too_large[start] = Damage(file.path, start, len(batch), reason, UNKNOWN_OFFSET, None)
 
 
 def _by_partition(files: Iterable[_File]) -> dict[int, list[_Piece]]:
