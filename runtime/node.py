@@ -93,6 +93,7 @@ class Node:
         self.cluster_id = ""
         self.topics: TopicCatalogue
         self._folder: DataFolder | None = None
+        self.on_folder_lost: Callable[[], None] = lambda: None  # called on the loop; nothing is acknowledged any more
         self._log: OffsetsLog | None = None
         self.system: System
         self.transactions: ActorRef
@@ -204,11 +205,11 @@ class Node:
                 ending.callback(self._log.halt)
 
     def own_files(self) -> list[int]:
-        """Descriptors of what no other process may hold: the listener, the connections, the lock of the folder."""
+        """Descriptors of what no other process may hold: the listener, the connections, the locks of the folder."""
         sockets = [] if self._server is None else [listener.fileno() for listener in self._server.sockets]
         sockets += [connection.fileno() for connection in self.connections]
-        locks = [] if self._folder is None or not self.around.disk.is_real else [self._folder.lock_fd]
-        return [fd for fd in (*sockets, *locks) if fd >= 0]
+        lock = self._folder.lock if self._folder is not None and self.around.disk.is_real else None
+        return [fd for fd in (*sockets, *(lock.fds if lock is not None else ())) if fd >= 0]
 
     # In this process -------------------------------------------------------------------------------------------------
 
@@ -356,6 +357,8 @@ class Node:
             disk=around.disk,
             clock=around.log_clock,
             threads=around.threads(),
+            lock=folder.lock if around.disk.is_real else None,
+            on_lost=self._tell_folder_lost,
         )
         self._log.open()
         own = folder.offsets_partitions, folder.transactions_partitions
@@ -363,6 +366,11 @@ class Node:
         for name, partitions in self.options.topics:
             self._make_topic(name, partitions)
         return self._log, folder
+
+    def _tell_folder_lost(self) -> None:
+        """In the log's thread."""
+        with suppress(RuntimeError):  # the loop has ended, and the node with it
+            self._loop.call_soon_threadsafe(self.on_folder_lost)
 
     def _count_places(self, partitions: int) -> None:
         """The log's files take descriptors from the connections; those in memory take none."""

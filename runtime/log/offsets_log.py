@@ -21,6 +21,8 @@ from ..errors import StartError
 from .clean_stop import read_note, remove_note
 from .disk import Disk
 from .errors import Damage
+from .folder import FolderLock
+from .folder_watch import FolderWatch
 from .journal import SyncPolicy
 from .partition import SEGMENT_MS
 from .partitions import Partitions
@@ -57,7 +59,10 @@ class OffsetsLog:
         disk: Disk | None = None,
         clock: Callable[[], float] = time.monotonic,
         threads: Threads | None = None,
+        lock: FolderLock | None = None,
+        on_lost: Callable[[], None] = lambda: None,
     ) -> None:
+        """``lock``: that of the folder, which is looked at now and then; ``on_lost`` is called in the log's thread."""
         self._disk = disk or Disk()
         self._folder = folder
         self.first_transactions_partition = partitions
@@ -66,7 +71,8 @@ class OffsetsLog:
         )
         settings = Settings(sync, flush_interval_ms / 1000, checkpoint_bytes, checkpoint_interval_ms / 1000)
         self._threads = threads or OwnThreads()
-        self._work = RoundWork(self._disk, folder, self._partitions, settings, clock, self._threads)
+        self._watch = FolderWatch(self._disk, folder, lock, on_lost)
+        self._work = RoundWork(self._disk, folder, self._partitions, settings, clock, self._threads, self._watch)
         self._end_offsets = [0] * len(self._partitions)
         durability = "synced" if sync == "always" else "written"
         self._encoder = RoundEncoder(self._end_offsets, max_message_bytes, durability)
@@ -92,6 +98,7 @@ class OffsetsLog:
         self._is_open = self._was_opened = True
 
     def _give_up(self) -> None:
+        self._watch.close()
         self._partitions.close()
         self._threads.close()
 

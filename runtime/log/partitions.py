@@ -15,7 +15,7 @@ from ...actors.records import Record
 from ..errors import StartError
 from .batch import LOG_OFFSET_MAX, offsets_of
 from .clean_stop import CleanEnd
-from .disk import Disk, NoRoom
+from .disk import Disk, NoRoom, no_room_reason
 from .folder import INFO_NAME
 from .partition import SEGMENT_MS, TOPIC, TRANSACTIONS_TOPIC, Partition, Salvage, SyncJob
 from .quarantine import Quarantine
@@ -94,7 +94,7 @@ class Partitions(list[Partition]):
             try:
                 partition.append(batches)
             except NoRoom as error:
-                no_room = str(error)
+                no_room = no_room_reason(error)
                 self._waiting[number] = [batch for batch in batches if offsets_of(batch)[0] >= partition.end_offset]
             except Exception as error:  # whatever it is, the other partitions go on
                 partition.fail(error)
@@ -121,15 +121,31 @@ class Partitions(list[Partition]):
 
     def not_on_disk(self) -> set[int]:
         """The partitions of which, after a sync, something is in the journal only."""
-        return {partition.number for partition in self if partition.failure} | set(self._waiting)
+        return {each.number for each in self if each.failure or each.needs_sync} | set(self._waiting)
 
     def end_offsets(self) -> dict[int, int]:
         """Where each partition that has records ends on disk."""
         return {partition.number: partition.end_offset for partition in self if partition.end_offset}
 
-    def sync_jobs(self) -> list[SyncJob]:
-        """What must be synced so that all files are durable as they are now."""
-        return [job for partition in self if (job := partition.sync_job()) is not None]
+    def sync_jobs(self) -> tuple[list[SyncJob], str]:
+        """What must be synced so that all files are durable as they are now; and what was said where a file cannot be
+        opened for want of a file descriptor. A partition whose file cannot be opened otherwise has failed."""
+        jobs, no_room = [], ""
+        for partition in self:
+            try:
+                job = partition.sync_job()
+            except NoRoom as error:
+                no_room = no_room_reason(error)
+            except OSError as error:
+                partition.fail(error)
+            else:
+                jobs += [job] if job is not None else []
+        return jobs, no_room
+
+    def drop_waiting(self) -> None:
+        """Forget what was gathered and is not written: the journal has it."""
+        self._waiting.clear()
+        self.waiting_bytes = 0
 
     def close(self) -> None:
         for partition in self:
