@@ -225,7 +225,8 @@ class Partition:
     @property
     def needs_sync(self) -> bool:
         """Whether something was written that no sync has been begun for, and one makes sense."""
-        return not self.failure and bool(self._unsynced or self._unsynced_folders)
+        is_open = self._base is not None and not self.failure  # its folder may be there and the first segment not
+        return is_open and bool(self._unsynced or self._unsynced_folders)
 
     def not_synced(self, job: SyncJob) -> None:
         """A job could not be done, and is to be done again."""
