@@ -18,19 +18,20 @@ from pathlib import Path
 from ...actors.ports import Entry
 from ...actors.records import Record
 from ..errors import StartError
-from .clean_stop import read_note, remove_note
-from .disk import Disk
+from .clean_stop import read_note
+from .disk import Disk, is_full
 from .errors import Damage
 from .folder import FolderLock
 from .folder_watch import FolderWatch
 from .journal import SyncPolicy
+from .journal_files import Settings
 from .partition import SEGMENT_MS
 from .partitions import Partitions
 from .recovery import Recovery, refuse_removed
 from .rounds import Done, RoundEncoder, failed
 from .stats import LogStats
 from .threads import OwnThreads, Threads
-from .writer import RoundWork, Settings
+from .writer import RoundWork
 
 
 class OffsetsLog:
@@ -85,11 +86,12 @@ class OffsetsLog:
             self._partitions.expect(read_note(self._disk, self._folder))
             refuse_removed(self._disk, self._folder, self._partitions)
             self._work.begin_journal(Recovery(self._disk, self._folder, self._partitions, self._threads).run())
-            remove_note(self._disk, self._folder)  # the journal knows as much now; a start that failed has it still
             self._work.start()
         except OSError as error:
             self._give_up()
             advice = "change its owner" if isinstance(error, PermissionError) else "check the disk"
+            if is_full(error):
+                advice = "make room and start again; nothing is lost"
             raise StartError(f"{self._folder}: {error}, expected a folder to read and write; {advice}") from error
         except StartError:
             self._give_up()

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...actors.records import Record
+from ..errors import StartError
 from ..logs import get_logger
 from .batch import HEADER_BYTES, Batch, offsets_of, timestamp_of
 from .clean_stop import CleanEnd
-from .disk import Disk, NoRoom, is_full, lacks_descriptor, read_at, write_all
+from .disk import Disk, NoRoom, is_full, lacks_descriptor, no_room_reason, read_at, write_all
 from .errors import Damage
 from .manifest import LogFile, log_files
 from .quarantine import Quarantine, put_aside
@@ -322,7 +323,12 @@ class Partition:
         if salvage is not None and tail.salvaged:
             salvage(self.number, (read_at(self._disk, fd, length, at) for at, length in tail.salvaged))
         end = self._disk.size(fd)
-        kept = put_aside(self._disk, path, size, end, tail.end_offset)
+        try:
+            kept = put_aside(self._disk, path, size, end, tail.end_offset)
+        except OSError as error:
+            if is_full(error):
+                raise no_room_to_start(path, end - size, "to keep its torn end beside it", error) from error
+            raise
         self._disk.truncate(fd, size)
         self._disk.sync(fd)
         where = str(kept) if kept is not None else "no, all zeros"
@@ -342,6 +348,13 @@ class Partition:
 
     def _path(self, base_offset: int) -> Path:
         return self.folder / segment_name(base_offset)
+
+
+def no_room_to_start(path: Path, missing_bytes: int, purpose: str, error: OSError) -> StartError:
+    return StartError(
+        f"{path}: found no room {purpose} ({no_room_reason(error)}); {missing_bytes} bytes are missing: make room for"
+        " them and start again, nothing is lost"
+    )
 
 
 def lost_beginning(files: Sequence[LogFile]) -> Damage | None:

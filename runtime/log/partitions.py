@@ -21,6 +21,7 @@ from .partition import SEGMENT_MS, TOPIC, TRANSACTIONS_TOPIC, Partition, Salvage
 from .quarantine import Quarantine
 from .stats import PartitionStats
 
+BLOCK_BYTES = 4096  # what most file systems give to files at once
 SETTINGS = {TOPIC: "offsets_partitions", TRANSACTIONS_TOPIC: "transactions_partitions"}
 
 
@@ -141,6 +142,11 @@ class Partitions(list[Partition]):
             else:
                 jobs += [job] if job is not None else []
         return jobs, no_room
+
+    def missing_bytes(self) -> int:
+        """How much room what waits takes, in whole blocks."""
+        sizes = (sum(len(batch) for batch in batches) for batches in self._waiting.values())
+        return sum(-(-size // BLOCK_BYTES) * BLOCK_BYTES for size in sizes)
 
     def drop_waiting(self) -> None:
         """Forget what was gathered and is not written: the journal has it."""

@@ -11,6 +11,7 @@ and would lose by going on: a partition whose files are all gone.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
@@ -21,11 +22,11 @@ from ..logs import get_logger
 from .batch import CRC_FROM, LOG_OFFSET_MAX, offsets_of
 from .checkpoint import remove_journals, sync_partitions
 from .clean_stop import NAME as NOTE
-from .disk import Disk, read_file
+from .disk import Disk, is_full, read_file
 from .errors import UNKNOWN_OFFSET, Damage
 from .journal import FOLDER, Extent, Journal, encode_frame, journal_name, journal_number, measure, read_rounds
 from .manifest import log_files
-from .partition import Partition
+from .partition import Partition, no_room_to_start
 from .partitions import Partitions
 from .quarantine import DAMAGED, free_name, put_aside
 from .segment import segment_name
@@ -223,7 +224,22 @@ class Recovery:
             self._partitions.gather((number, bytes(piece.batch)) for piece in missing)
             self._laid_in += len(missing)
             self._passed_over += len(pieces) - len(missing)
-        self._refuse_failure(self._partitions.lay_in())
+        no_room = self._partitions.lay_in()
+        if no_room:
+            self._give_back()
+            no_room = self._partitions.lay_in()
+        self._refuse_failure(no_room)
+
+    def _give_back(self) -> None:
+        """Free the zeros at the end of the journal files: whole files go only when all is in the partition files."""
+        for file in self._files:
+            extent = file.extent
+            if not extent.damaged and not extent.torn_bytes and extent.good_bytes < file.size:
+                fd = self._disk.open(file.path, os.O_RDWR)
+                try:
+                    self._disk.truncate(fd, extent.good_bytes)
+                finally:
+                    self._disk.close(fd)
 
     def _partition(self, number: int, path: Path) -> Partition:
         if number >= len(self._partitions):
@@ -267,8 +283,7 @@ class Recovery:
         """Sync every partition, even an unchanged one: the run before may have died before it could."""
         for partition in self._partitions:
             partition.distrust()
-        sync_partitions(self._disk, self._threads, self._partitions)
-        self._refuse_failure("")
+        self._refuse_failure(sync_partitions(self._disk, self._threads, self._partitions))
         for file in self._files:
             self._keep(file)
         remove_journals(self._disk, [file.path for file in self._files if not file.is_damaged])
@@ -282,15 +297,27 @@ class Recovery:
             self._disk.sync_folder(self._folder)
         elif extent.torn_bytes:
             good = extent.good_bytes
-            put_aside(self._disk, file.path, good, good + extent.torn_bytes, good)
+            try:
+                put_aside(self._disk, file.path, good, good + extent.torn_bytes, good)
+            except OSError as error:
+                if is_full(error):
+                    purpose = "to keep its torn end beside it"
+                    raise no_room_to_start(file.path, extent.torn_bytes, purpose, error) from error
+                raise
 
     def _refuse_failure(self, no_room: str) -> None:
         failures = [partition.failure for partition in self._partitions if partition.failure]
-        if no_room or failures:
-            reason = no_room or failures[0]
+        if failures:
             raise StartError(
-                f"{self._folder.parent}: {reason} while the journal is laid in; nothing is lost: make room or check the"
-                " disk, and start again"
+                f"{self._folder.parent}: {failures[0]} while the journal is replayed; nothing is lost: check the disk,"
+                " and start again"
+            )
+        if no_room:
+            missing = self._partitions.missing_bytes()
+            raise StartError(
+                f"{self._folder.parent}: found no room to replay the journal ({no_room}); "
+                + (f"{missing} bytes are missing: " if missing else "")
+                + "make room and start again, nothing is lost"
             )
 
     def _tell(self) -> None:

@@ -29,9 +29,10 @@ from ...actors.ports import Appended
 from ..logs import get_logger
 from .checkpoint import FileJob, FileReport, OldJournal
 from .clean_stop import leave_note
-from .disk import Disk, NoRoom, is_full, no_room_reason, replace_file
+from .disk import Disk, NoRoom, is_full, no_room_reason
 from .folder_watch import FolderWatch
-from .journal import FOLDER, Journal, SyncPolicy
+from .journal import FOLDER, Journal
+from .journal_files import NoJournal, Settings, first_journal, restore_journal
 from .partitions import Partitions
 from .rounds import Done, Round, failed
 from .stats import Counters, LogStats
@@ -50,15 +51,6 @@ LAY_IN_FIRST: frozenset[Full] = frozenset({"journal", "partition files"})
 PROBE_SECONDS = 1.0  # between two looks at a full disk: a client that is refused tries again about as often
 
 log = get_logger("callboard.log")
-
-
-class Settings(NamedTuple):
-    """When the log syncs and when it makes a checkpoint."""
-
-    sync: SyncPolicy
-    flush_interval_s: float
-    checkpoint_bytes: int
-    checkpoint_interval_s: float
 
 
 class Reset(NamedTuple):
@@ -92,7 +84,7 @@ class RoundWork:
         self._settings = settings
         self._clock = clock
         self._threads = threads
-        self._journal: Journal
+        self._journal: Journal | NoJournal
         self._ends: dict[int, int] = {}
         self._first_ends = 0
         self._checkpoint_begun: float | None = None
@@ -113,18 +105,27 @@ class RoundWork:
     # From outside ----------------------------------------------------------------------------------------------------
 
     def begin_journal(self, journal_number: int) -> None:
-        """Make the journal file of that number, which says where all partitions end. OSError when that fails."""
+        """Make the journal file of that number, which says where all partitions end. OSError when that fails.
+
+        Without room for it there is no journal: commits are refused until it can be made.
+        """
         self._watch.open()
-        self._disk.make_folder(self._folder)
-        self._disk.sync_folder(self._folder.parent)
         self._ends = self._partitions.end_offsets()
         self._first_ends = sum(self._ends.values())
-        self._journal = self._new_journal(journal_number)
+        try:
+            self._journal = first_journal(self._disk, self._folder, partial(self._new_journal, journal_number))
+        except OSError as error:
+            if not is_full(error):
+                raise
+            self._journal = NoJournal(self._folder, journal_number - 1)
+            self._room_ended("journal", no_room_reason(error))
+            self._probe_due = self._clock() + PROBE_SECONDS
 
     def start(self) -> None:
         """Take rounds, with the journal that was begun."""
         if self._watch.interval_s is not None:
-            self._watch_due = self.due = self._clock() + self._watch.interval_s
+            self._watch_due = self._clock() + self._watch.interval_s
+        self._reckon()
         self._threads.start(self, self._clock)
 
     def _new_journal(self, number: int) -> Journal:
@@ -318,7 +319,7 @@ class RoundWork:
         self._sync_due = inf
         self._start_job(old)
 
-    def _next_journal(self, old: Journal) -> Journal:
+    def _next_journal(self, old: Journal | NoJournal) -> Journal:
         try:
             return self._new_journal(old.number + 1)
         except OSError as error:
@@ -327,7 +328,7 @@ class RoundWork:
         old.give_back()  # it takes no round anyway, and the partition files have all of it, in the last free byte too
         return self._new_journal(old.number + 1)
 
-    def _start_job(self, old: Journal | None = None) -> None:
+    def _start_job(self, old: Journal | NoJournal | None = None) -> None:
         """Have all that waits laid in; with ``old``, a journal file that has ended, make a checkpoint of it.
 
         After a failure what is laid in is synced, too, unless it would not be found or another process may write there.
@@ -342,7 +343,7 @@ class RoundWork:
         self._waiting_bytes = 0
         self._lay_in_due = inf
         self._is_busy = True
-        ended = None if old is None else (old.path, old.position)
+        ended = (old.path, old.position) if isinstance(old, Journal) else None
         journals = self._old_journals
         job = FileJob(self._disk, self._threads, self._partitions, rounds, tasks, ended, journals, syncs=is_last_resort)
         self._threads.submit(partial(self._run_job, job))
@@ -409,13 +410,18 @@ class RoundWork:
     def _probe(self, now: float) -> None:
         """See whether the journal may go on; if not, a checkpoint may make room, since it drops the old journal."""
         try:
+            if isinstance(self._journal, NoJournal):
+                self._journal = first_journal(
+                    self._disk, self._folder, partial(self._new_journal, self._journal.number + 1)
+                )
             self._journal.probe()
-        except NoRoom:
+        except OSError as error:
+            if not is_full(error):
+                self._fail(str(error))
+                return
             self._probe_due = now + PROBE_SECONDS
             if self._journal.has_rounds and "partition files" not in self._full:
                 self._checkpoint_due = min(self._checkpoint_due, now)
-        except OSError as error:
-            self._fail(str(error))
         else:
             self._probe_due = inf
             self._room_again("journal")
@@ -463,18 +469,9 @@ class RoundWork:
         self._sync_journal()
         try:
             if not self._journal.is_in_place() and self._watch.is_writable():
-                self._restore_journal()
+                restore_journal(self._disk, self._journal)
         except OSError as error:
             log.error("the journal file cannot be written again", file=str(self._journal.path), reason=str(error))
-
-    def _restore_journal(self) -> None:
-        """Write the journal file again from its open descriptor: it has what a failed partition has not. OSError."""
-        journal = self._journal
-        data = journal.content()
-        self._disk.make_folder(self._folder)
-        self._disk.sync_folder(self._folder.parent)
-        replace_file(self._disk, journal.path, data)
-        log.warning("a journal file that was removed was written again", file=str(journal.path), bytes=len(data))
 
     def _fail(self, reason: str) -> None:
         """Nothing is known of the journal from here on, so nothing more is promised. Said once.
