@@ -1,7 +1,7 @@
 """How many connections there may be, so that there is always a file descriptor for the log.
 
-A log that cannot open its next file takes that for a failed disk, and refuses commits until the next start. So clients
-may not have what it needs: whoever connects when only that is left is hung up on, and comes again.
+A log that cannot open its next file has no room until it can, and then refuses commits. So clients may not have what it
+needs: whoever connects when only that is left is hung up on, and comes again.
 """
 
 from __future__ import annotations

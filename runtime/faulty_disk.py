@@ -80,12 +80,18 @@ class _Planned:
 class _Open:
     """An open file; a duplicate of its descriptor shares it."""
 
-    __slots__ = ("file", "flags", "path")
+    __slots__ = ("flags", "node", "path")
 
-    def __init__(self, file: CachedFile, path: str, flags: int) -> None:
-        self.file = file
+    def __init__(self, node: Node, path: str, flags: int) -> None:
+        self.node = node
         self.path = path
         self.flags = flags
+
+    @property
+    def file(self) -> CachedFile:
+        if isinstance(self.node, CachedFolder):
+            raise system_error(errno.EISDIR, self.path)
+        return self.node
 
 
 class FaultyDisk(Disk):
@@ -118,7 +124,7 @@ class FaultyDisk(Disk):
         self._random = random.Random(seed)
         self._names = CachedNames()
         self._open: dict[int, _Open] = {}
-        self._locks: dict[CachedFile, _Open] = {}
+        self._locks: dict[Node, _Open] = {}
         self._next_fd = FIRST_FD
         self._faults: list[_Planned] = []
         self._power_goes_at: float = inf
@@ -164,8 +170,8 @@ class FaultyDisk(Disk):
             found._next_fd = self._next_fd
             for fd in others:
                 opened = found._open[fd] = self._opened(fd)
-                if self._locks.get(opened.file) is opened:
-                    found._locks[opened.file] = opened
+                if self._locks.get(opened.node) is opened:
+                    found._locks[opened.node] = opened
             return found
 
     @property
@@ -180,8 +186,8 @@ class FaultyDisk(Disk):
     def used_bytes(self) -> int:
         """What all files together hold, also those that have no name any more but are open."""
         with self._guard:
-            files = {id(file): file for file in (*self._names.files(), *(each.file for each in self._open.values()))}
-            return sum(len(file.seen) for file in files.values())
+            nodes = {id(node): node for node in (*self._names.files(), *(each.node for each in self._open.values()))}
+            return sum(len(node.seen) for node in nodes.values() if isinstance(node, CachedFile))
 
     # The interface of Disk -------------------------------------------------------------------------------------------
 
@@ -203,6 +209,11 @@ class FaultyDisk(Disk):
                 self.watch("open", str(path))
             return self._new_fd(_Open(node, str(path), flags))
 
+    def open_folder(self, path: Path) -> int:
+        with self._guard:
+            self._begin("open_folder", path, counts=False)
+            return self._new_fd(_Open(self._names.folder(path), str(path), os.O_RDONLY))
+
     def duplicate(self, fd: int) -> int:
         with self._guard:
             self._begin("duplicate", self._opened(fd).path, counts=False)
@@ -212,8 +223,8 @@ class FaultyDisk(Disk):
         with self._guard:
             opened = self._opened(fd)
             del self._open[fd]
-            if self._locks.get(opened.file) is opened and opened not in self._open.values():
-                del self._locks[opened.file]
+            if self._locks.get(opened.node) is opened and opened not in self._open.values():
+                del self._locks[opened.node]
 
     def size(self, fd: int) -> int:
         with self._guard:
@@ -306,7 +317,7 @@ class FaultyDisk(Disk):
         with self._guard:
             opened = self._opened(fd)
             self._begin("lock", opened.path, counts=False)
-            if self._locks.setdefault(opened.file, opened) is not opened:
+            if self._locks.setdefault(opened.node, opened) is not opened:
                 raise system_error(errno.EAGAIN, opened.path)
 
     def rename(self, source: Path, target: Path) -> None:
@@ -336,7 +347,7 @@ class FaultyDisk(Disk):
             opened = self._opened(fd)
             self._begin("is_named", opened.path, counts=False)
             try:
-                return self._names.node(path) is opened.file
+                return self._names.node(path) is opened.node
             except (FileNotFoundError, NotADirectoryError):
                 return False
 

@@ -94,6 +94,7 @@ class Node:
         self.topics: TopicCatalogue
         self._files: FileWork = OnCaller()
         self._folder: DataFolder | None = None
+        self.on_folder_lost: Callable[[], None] = lambda: None  # called on the loop; nothing is acknowledged any more
         self._log: OffsetsLog | None = None
         self.system: System
         self.transactions: ActorRef
@@ -208,11 +209,11 @@ class Node:
                 ending.callback(self._log.halt)
 
     def own_files(self) -> list[int]:
-        """Descriptors of what no other process may hold: the listener, the connections, the lock of the folder."""
+        """Descriptors of what no other process may hold: the listener, the connections, the locks of the folder."""
         sockets = [] if self._server is None else [listener.fileno() for listener in self._server.sockets]
         sockets += [connection.fileno() for connection in self.connections]
-        locks = [] if self._folder is None or not self.around.disk.is_real else [self._folder.lock_fd]
-        return [fd for fd in (*sockets, *locks) if fd >= 0]
+        lock = self._folder.lock if self._folder is not None and self.around.disk.is_real else None
+        return [fd for fd in (*sockets, *(lock.fds if lock is not None else ())) if fd >= 0]
 
     # In this process -------------------------------------------------------------------------------------------------
 
@@ -363,6 +364,8 @@ class Node:
             clock=around.log_clock,
             threads=around.threads(),
             new_salt=lambda: random_salt(lambda: UUID(self.random.uuid())),
+            lock=folder.lock if around.disk.is_real else None,
+            on_lost=self._tell_folder_lost,
         )
         own = folder.offsets_partitions, folder.transactions_partitions
         self.topics = TopicCatalogue(path, settings, self.random, own, around.disk)  # before there is a journal
@@ -370,6 +373,11 @@ class Node:
         for name, partitions in self.options.topics:
             self.topics.ensure(name, partitions)
         return self._log, folder
+
+    def _tell_folder_lost(self) -> None:
+        """In the log's thread."""
+        with suppress(RuntimeError):  # the loop has ended, and the node with it
+            self._loop.call_soon_threadsafe(self.on_folder_lost)
 
     def _count_places(self, partitions: int) -> None:
         """The log's files take descriptors from the connections; those in memory take none."""

@@ -155,12 +155,16 @@ def run_node(
 async def serve_until_signal(
     node: Node, options: Options, listening_socket: socket.socket, watch_socket: socket.socket | None
 ) -> None:
-    """Start, say so, wait for a signal, stop. A signal that comes during the start is obeyed after it."""
+    """Start, say so, wait for a signal, stop. A signal that comes during the start is obeyed after it.
+
+    A server that loses its data folder to somebody else stops by itself.
+    """
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, on_signal, number, stopping)
     loop.add_signal_handler(STATS_SIGNAL, show_stats, node)
+    node.on_folder_lost = stopping.set
     with watching(node, watch_socket, loop):
         await serve_on(node, options, listening_socket, stopping)
 

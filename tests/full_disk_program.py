@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+import tempfile
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,9 @@ def run(folder: Path) -> dict[str, Any]:
     offsets = count(1)
     said: dict[str, Any] = {}
     ballast = folder / "ballast"
-    with ServerProcess(folder, options=("--topic", "t:1")) as server, Wire(server.host, server.port) as wire:
+    server = ServerProcess(Path(tempfile.mkdtemp()), options=("--topic", "t:1"))  # what it says needs room, too
+    server.data = folder / "data"
+    with server, Wire(server.host, server.port) as wire:
         member = become_member(wire, "members")
         stored = next(offsets)
         said["before"] = commit(wire, stored)
@@ -73,6 +76,21 @@ def run(folder: Path) -> dict[str, Any]:
         with Wire(server.host, server.port) as again:
             said["after_kill"] = committed(again) == stored
         said["exit_code"] = server.stop()
+        said["start"] = start_when_full(server, ballast, stored)
+    return said
+
+
+def start_when_full(server: ServerProcess, ballast: Path, stored: int) -> dict[str, Any]:
+    """After a clean stop: what a server that starts without a free byte says, and when there is room again."""
+    said: dict[str, Any] = {}
+    fill(ballast)
+    server.start()
+    with Wire(server.host, server.port) as wire:
+        said["read"] = committed(wire) == stored
+        said["full"] = commit(wire, stored + 1)
+        ballast.unlink()
+        wait_until(lambda: commit(wire, stored + 2), lambda error: error == "NONE", "room")
+    said["exit_code"] = server.stop()
     return said
 
 

@@ -79,7 +79,7 @@ async def test_a_forked_child_keeps_nothing_of_the_coordinator(tmp_path: Path) -
     ):
         await member.next_work()
         files = coordinator.node.own_files()
-        assert len(files) >= 3  # listener, lock, connections
+        assert len(files) >= 4  # listener, folder, its lock, connections
         assert await asyncio.to_thread(_what_a_child_has, files) == len(files) * "-"
         with pytest.raises(callboard.StartError, match=r"lock|in use|process"):  # ours has it still
             DataFolder(tmp_path, disk=Disk())

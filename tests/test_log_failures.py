@@ -305,14 +305,6 @@ def test_without_room_for_the_next_segment_the_old_one_goes_on() -> None:
     assert after_crash(disk) == desk.stored
 
 
-def test_a_start_without_room_is_refused_and_loses_nothing() -> None:
-    disk, desk = full_desk()
-    killed = disk.kill()
-    with capture_logs(), pytest.raises(StartError, match="No space left"):
-        Desk(killed)
-    assert after_crash(killed) == desk.stored
-
-
 def test_a_start_without_room_to_go_on_behind_damage_is_refused() -> None:
     """In the damaged segment it may be that nobody finds what would be appended."""
     disk = new_disk()

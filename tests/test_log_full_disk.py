@@ -52,4 +52,5 @@ def test_a_server_on_a_full_disk_refuses_commits_and_resumes_by_itself(small_dis
     assert (said["before"], said["full"], said["heartbeat"]) == ("NONE", "COORDINATOR_NOT_AVAILABLE", "NONE")
     assert said["read"] and said["after_kill"]
     assert said["exit_code"] == 0
-    assert "the log has room again" in said["log"][-1]  # that it had none could not be written: it was the same disk
+    assert "the log has room again" in said["log"][-1]
+    assert said["start"] == {"read": True, "full": "COORDINATOR_NOT_AVAILABLE", "exit_code": 0}

@@ -14,7 +14,7 @@ import os
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +24,7 @@ from ...actors.records import TransactionValue, UnknownRecord
 from ...actors.transactions import TransactionState
 from ..errors import StartError
 from ..groups.show import counted, grouped
+from ..log.batch import LOG_OFFSET_MAX
 from ..log.clean_stop import leave_note
 from ..log.compaction.swap import SEGMENT_BYTES
 from ..log.disk import Disk, read_at, write_all
@@ -35,6 +36,7 @@ from ..log.newest import load_partition
 from ..log.newest_transactions import load_transactions_partition
 from ..log.partition import TOPIC, TRANSACTIONS_TOPIC
 from ..log.partitions import Partitions
+from ..log.search import OpenFile
 from ..log.segment import segment_name
 from ..logtools.verify import Replay, differences, state_of
 from ..logtools.walk import Found, LogPartition, is_torn_tail, walk
@@ -137,6 +139,7 @@ def choose(kafka: Path, counts: Counts, disk: Disk) -> tuple[list[LogPartition],
     ]
     for partition in partitions:
         _refuse_unfinished(partition, disk)
+        _refuse_large_name(partition, disk)
     return partitions, (numbers[0], numbers[1])
 
 
@@ -165,6 +168,34 @@ def _refuse_unfinished(partition: LogPartition, disk: Disk) -> None:
             f"{partition.folder / names[0]}: Kafka was stopped while it cleaned this; start it and stop it once, then"
             " copy its folders again"
         )
+
+
+def _refuse_large_name(partition: LogPartition, disk: Disk) -> None:
+    for name in disk.names(partition.folder):
+        base = name.removesuffix(".log")
+        if base != name and base.isdecimal() and int(base) > LOG_OFFSET_MAX:
+            raise _too_large(partition.folder / name, f"base offset {int(base)}")
+
+
+def _refuse_large_offsets(damages: Iterable[object], disk: Disk) -> None:
+    """Kafka itself cannot append behind such a batch, and whoever copies it moves the fault to another server."""
+    for damage in damages:
+        if isinstance(damage, Damage) and damage.size:
+            fd = disk.open(damage.path, os.O_RDONLY)
+            try:
+                head = OpenFile(disk, fd, damage.path, disk.size(fd)).head(damage.position)
+            finally:
+                disk.close(fd)
+            if head is not None and head.last_offset > LOG_OFFSET_MAX:
+                offsets = f"offsets {head.base_offset} to {head.last_offset} at byte {damage.position}"
+                raise _too_large(damage.path, offsets)
+
+
+def _too_large(path: Path, found: str) -> StartError:
+    return StartError(
+        f"{path}: found {found}, expected at most {LOG_OFFSET_MAX}; the file is damaged: put back a copy of it from"
+        " another replica, then import again"
+    )
 
 
 # Making it -----------------------------------------------------------------------------------------------------------
@@ -252,6 +283,7 @@ def _read_back(
 ) -> list[str]:
     """Count what the copy of a partition holds; what of it is not as in Kafka's, in words."""
     expected, troubles = _newest_first(partition, disk)
+    _refuse_large_offsets(troubles, disk)
     for trouble in troubles:
         if isinstance(trouble, Damage) and is_torn_tail(trouble, partition, disk):
             tally.torn.append(f"{trouble.path}: {counted(trouble.size, 'byte')} from byte {trouble.position} on")

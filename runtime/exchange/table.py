@@ -19,7 +19,7 @@ from typing import BinaryIO, NamedTuple
 from ...actors.offsets import GroupData
 from ..client.cluster import Cluster
 from ..errors import StartError
-from ..log.batch import Batch, offsets_of
+from ..log.batch import LOG_OFFSET_MAX, Batch, offsets_of
 from ..log.disk import Disk, file_size, read_at, read_file
 from ..log.errors import UNKNOWN_OFFSET, Damage, UnsupportedCompression
 from ..log.folder import INFO_NAME, parse_info
@@ -189,7 +189,7 @@ def _write_last(files: Sequence[LogFile], clean_end: int, folder: Path, journal:
 def _in_order(journal: Sequence[bytes], base: int) -> list[bytes]:
     """Those from an offset on, each once."""
     found: dict[int, bytes] = {offsets_of(batch)[0]: batch for batch in journal}
-    return [batch for first, batch in sorted(found.items()) if first >= base]
+    return [batch for first, batch in sorted(found.items()) if base <= first and offsets_of(batch)[1] <= LOG_OFFSET_MAX]
 
 
 def _merge(last: LogFile, journal: list[bytes], copy: BinaryIO, disk: Disk) -> None:

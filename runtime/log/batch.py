@@ -26,7 +26,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from .crc import crc32c
-from .errors import DamagedBatch
+from .errors import DamagedBatch, OffsetTooLarge
 from .varint import decode_signed, encode_length, encode_signed
 
 MAGIC = 2
@@ -34,6 +34,11 @@ LEADER_EPOCH = 0
 HEADER_BYTES = 61
 PREFIX_BYTES = 12  # base offset and length: what must be read to know how long the batch is
 CRC_FROM = 21
+LOG_OFFSET_MAX = 2**62
+"""The largest offset that a record of the log may have. A file that claims a larger one is damaged.
+
+A million records a second reach it in 146,000 years, and sums of offsets near 2^63 do not fit 64 bits.
+"""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "codec 5", "codec 6", "codec 7")
 
 CODEC_BITS = 0x07  # of the attributes
@@ -192,7 +197,10 @@ def read_size(data: bytes | memoryview, at: int) -> int | None:
 
 
 def read_batch(data: memoryview, at: int = 0, position: int | None = None, source: str = "buffer") -> Batch:
-    """The batch at ``at``, checked: size, magic, CRC, counts. DamagedBatch names ``position`` (default ``at``)."""
+    """The batch at ``at``, checked: size, magic, CRC, counts, offsets.
+
+    DamagedBatch names ``position`` (default ``at``). OffsetTooLarge when nothing but the offsets is wrong.
+    """
     where = at if position is None else position
     size = read_size(data, at)
     left = len(data) - at
@@ -212,6 +220,8 @@ def read_batch(data: memoryview, at: int = 0, position: int | None = None, sourc
         raise DamagedBatch(where, f"base offset {base}, last offset delta {last_delta}, {count} records", source)
     body = data[at : at + size]
     last = base + last_delta
+    if last > LOG_OFFSET_MAX:
+        raise OffsetTooLarge(where, f"offsets {base} to {last}, expected at most {LOG_OFFSET_MAX}", source)
     return Batch(where, size, base, last, attributes, base_ms, max_ms, count, body, source, producer, epoch)
 
 

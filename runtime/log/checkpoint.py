@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..logs import get_logger
-from .disk import Disk
+from .disk import Disk, lacks_descriptor, no_room_reason
 from .partition import SyncJob
 from .partitions import Partitions
 from .threads import Call, Threads
@@ -41,7 +41,10 @@ class FileReport(NamedTuple):
 
 
 class FileJob:
-    """One such job. ``old``: the journal file that ends here, and its size; None to lay in and no more."""
+    """One such job. ``old``: the journal file that ends here, and its size; None to lay in and no more.
+
+    ``syncs``: sync the partition files also where no journal file ends.
+    """
 
     def __init__(
         self,
@@ -52,6 +55,8 @@ class FileJob:
         tasks: Sequence[Call],
         old: tuple[Path, int] | None,
         journals: tuple[OldJournal, ...],
+        *,
+        syncs: bool = False,
     ) -> None:
         self._disk = disk
         self._threads = threads
@@ -60,6 +65,7 @@ class FileJob:
         self._tasks = tasks
         self._old = old
         self._journals = journals
+        self._syncs = syncs
 
     def run(self) -> FileReport:
         try:
@@ -70,12 +76,15 @@ class FileJob:
             for task in self._tasks:
                 task()
         if self._old is not None:
-            self._checkpoint(*self._old)
+            no_room = self._checkpoint(*self._old) or no_room
+        elif self._syncs:
+            no_room = sync_partitions(self._disk, self._threads, self._partitions) or no_room
         return FileReport(self._partitions.waiting_bytes, no_room, self._journals)
 
-    def _checkpoint(self, old: Path, size: int) -> None:
+    def _checkpoint(self, old: Path, size: int) -> str:
+        """What kept it from syncing all for want of a file descriptor; empty when nothing did."""
         touched = self._partitions.take_touched()
-        sync_partitions(self._disk, self._threads, self._partitions)
+        no_room = sync_partitions(self._disk, self._threads, self._partitions)
         unsafe = self._partitions.not_on_disk()
         journals = (*self._journals, OldJournal(old, size, touched))
         self._journals = tuple(journal for journal in journals if journal.partitions & unsafe)
@@ -83,21 +92,27 @@ class FileJob:
             remove_journals(self._disk, [journal.path for journal in journals if journal not in self._journals])
         except OSError as error:  # they only take room: what they hold is in the partition files
             log.warning("old journal files cannot be removed", reason=str(error), folder=str(old.parent))
+        return no_room
 
 
-def sync_partitions(disk: Disk, threads: Threads, partitions: Partitions) -> list[Exception]:
-    """Make all that was laid in durable. A partition for which that fails has failed; why, for each of them."""
-    jobs = partitions.sync_jobs()
+def sync_partitions(disk: Disk, threads: Threads, partitions: Partitions) -> str:
+    """Make all that was laid in durable. A partition for which that fails has failed.
+
+    Where a file or folder could not be opened for want of a file descriptor, the partition is to be synced again; then
+    the answer is what the system said, else nothing.
+    """
+    jobs, no_room = partitions.sync_jobs()
     errors = dict(zip(jobs, threads.each([_sync_call(disk, job) for job in jobs]), strict=True))
     folders = sorted({folder for job in jobs for folder in job.folders})
     folder_errors = dict(zip(folders, threads.each([_folder_call(disk, folder) for folder in folders]), strict=True))
-    failures = []
     for job in jobs:
         error = next(filter(None, (errors[job], *(folder_errors[folder] for folder in job.folders))), None)
-        if error is not None:
-            failures.append(error)
+        if isinstance(error, OSError) and lacks_descriptor(error):
+            partitions[job.partition].not_synced(job)
+            no_room = no_room_reason(error)
+        elif error is not None:
             partitions[job.partition].fail(error)
-    return failures
+    return no_room
 
 
 def remove_journals(disk: Disk, paths: Sequence[Path]) -> None:

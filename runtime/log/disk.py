@@ -44,6 +44,10 @@ class Disk:
         """A file descriptor; ``flags`` are those of ``os.open``."""
         return os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
 
+    def open_folder(self, path: Path) -> int:
+        """A descriptor of a folder, to lock it and to see whether it is still there."""
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
     def duplicate(self, fd: int) -> int:
         """A second descriptor of the same open file, so that one may be closed while the other syncs."""
         return os.dup(fd)
@@ -124,12 +128,31 @@ class Disk:
 
 
 class NoRoom(OSError):
-    """A full disk, and what was written short has been taken back: all is as it was before, and may be tried again."""
+    """No room, and what was written short has been taken back: all is as it was before, and may be tried again."""
+
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 
 def is_full(error: OSError) -> bool:
-    """Whether it only says that there is no room: on the disk, or of what this user may have of it."""
-    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    """Whether there is only no room now: on the disk, in this user's quota, or among the file descriptors.
+
+    Not for a failed sync of a file: then the system may have dropped what it could not write.
+    """
+    return error.errno in NO_SPACE or lacks_descriptor(error)
+
+
+def lacks_descriptor(error: OSError) -> bool:
+    """Whether a file could not be opened because this process, or the system, has too many open: nothing was done."""
+    return error.errno in NO_DESCRIPTOR
+
+
+def no_room_reason(error: OSError) -> str:
+    """What an error for which ``is_full`` holds says, for the log file."""
+    if lacks_descriptor(error):
+        return f"no file descriptor is free ({error}); raise the limit of open files (ulimit -n)"
+    return str(error)
 
 
 def write_all(disk: Disk, fd: int, data: bytes, position: int) -> None:

@@ -14,8 +14,8 @@ class Damage(NamedTuple):
     ``position`` and ``size`` in bytes; a size of 0 says that something is missing there. Every offset below
     ``offset_before`` was read, if it exists; ``offset_after`` is the first that can be read again, None when nothing
     follows. What lies between may be lost, in a compacted log only in part. In a journal ``offset_before`` may be
-    UNKNOWN_OFFSET: several partitions are concerned. Not ``is_certain``: looking for what
-    follows took too long and was given up, so there may be something good behind it.
+    UNKNOWN_OFFSET: several partitions are concerned. Not ``is_certain``: there may be something good in it, because
+    the search for it took too long, or because it holds a whole batch with impossible offsets. It must not be cut.
     """
 
     path: Path
@@ -48,6 +48,10 @@ class DamagedBatch(ValueError):
         super().__init__(f"{source}: damaged batch at byte {position}: {reason}")
         self.position = position
         self.reason = reason
+
+
+class OffsetTooLarge(DamagedBatch):
+    """A batch whose size and checksum are right, and whose offsets are beyond ``batch.LOG_OFFSET_MAX``."""
 
 
 class DamagedRecord(ValueError):

@@ -1,13 +1,15 @@
 """The data folder: one process at a time, and a file that says whose it is and in which format.
 
-``callboard.json`` is written once, with a checksum; ``.lock`` is held as long as the process lives, so the system
-frees it after a crash. A folder of a newer format is refused before anything in it is touched; one of an older format
-is taken over, and from then on versions that do not know the newer one refuse it.
+``callboard.json`` is written once, with a checksum. The folder itself and ``.lock`` in it are locked as long as the
+process lives, so the system frees them after a crash. With ``.lock`` alone a second server could start when that file
+was removed. A folder of a newer format is refused before anything in it is touched; one of an older format is taken
+over, and from then on versions that do not know the newer one refuse it.
 """
 
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import os
 import re
@@ -23,7 +25,7 @@ from .adopt import counts_of, refuse_kafkas, refuse_strangers
 from .checksum import FIELD as CHECKSUM
 from .checksum import checksum_of, with_checksum
 from .counts import COUNTS, Counts, repair_command
-from .disk import Disk, read_file, replace_file, write_all
+from .disk import Disk, is_full, read_file, replace_file, write_all
 from .misplaced import check_counts, inferred_counts
 
 FORMAT = 3
@@ -41,6 +43,18 @@ CHECKED_FORMAT = 3
 INFO_NAME = "callboard.json"
 LOCK_NAME = ".lock"
 DEFAULT_PARTITIONS = 50  # Kafka's offsets.topic.num.partitions and transaction.state.log.num.partitions
+
+NO_FOLDER_LOCK = (
+    errno.EBADF,
+    errno.EINVAL,
+    errno.EISDIR,
+    errno.ENOLCK,
+    errno.ENOSYS,
+    errno.ENOTSUP,
+    errno.EOPNOTSUPP,
+    errno.EACCES,
+)
+"""What file systems answer that cannot lock a folder: NFS locks only what is open to be written."""
 
 CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 
@@ -90,20 +104,21 @@ class DataFolder:
     ) -> None:
         self.path = path
         self._disk = disk or Disk()
-        self.lock_fd = -1
+        self.lock: FolderLock | None = None
         try:
             self._refuse_file()
             if self._read_info() is None:
                 refuse_kafkas(self._disk, path)
                 refuse_strangers(self._disk, path)
             self._make()
-            self._lock()
+            self.lock = lock_folder(self._disk, path)
             asked = FolderInfo(new_cluster_id(), offsets_partitions, transactions_partitions)
             info = self._checked(asked)
         except OSError as error:
             self.close()
+            advice = "make room" if is_full(error) else "change its owner"
             raise StartError(
-                f"{path}: {error.strerror or error}, expected a folder to read and write; change its owner, or choose"
+                f"{path}: {error.strerror or error}, expected a folder to read and write; {advice}, or choose"
                 " another data folder"
             ) from error
         except StartError:
@@ -125,9 +140,8 @@ class DataFolder:
 
     def close(self) -> None:
         """Let another process have the folder. A second call does nothing."""
-        if self.lock_fd != -1:
-            self._disk.close(self.lock_fd)
-            self.lock_fd = -1
+        if self.lock is not None:
+            self.lock.close()
 
     def __enter__(self) -> DataFolder:
         return self
@@ -184,29 +198,93 @@ class DataFolder:
         except StartError:
             return parse_info(path, data, *inferred_counts(self._disk, self.path))  # the same error, with the numbers
 
-    def _lock(self) -> None:
-        self.lock_fd = lock_folder(self._disk, self.path)
+
+class FolderLock:
+    """Keeps other processes out of a data folder until ``close``.
+
+    ``is_folder_locked``: the folder itself is locked, too; then nobody can be in it even if ``.lock`` was removed.
+    ``folder_fd`` and ``file_fd``: the open folder, and ``.lock`` in it.
+    """
+
+    def __init__(self, disk: Disk, path: Path, folder_fd: int, file_fd: int, is_folder_locked: bool) -> None:
+        self.is_folder_locked = is_folder_locked
+        self.folder_fd = folder_fd
+        self.file_fd = file_fd
+        self._disk = disk
+        self._path = path
+
+    @property
+    def fds(self) -> tuple[int, int]:
+        return self.folder_fd, self.file_fd
+
+    def loss(self) -> str:
+        """Why the folder may not be this process's any more; empty as long as ``.lock`` names the locked file."""
+        path = self._path / LOCK_NAME
+        try:
+            if self._disk.is_named(self.file_fd, path):
+                return ""
+            reason = "it was removed, moved or replaced while the folder was in use"
+        except OSError as error:
+            reason = str(error)
+        return f"{path}: {reason}; another server may start in this folder, so this one stops"
+
+    def close(self) -> None:
+        """A second call does nothing."""
+        for fd in self.fds:
+            if fd != -1:
+                self._disk.close(fd)
+        self.folder_fd = self.file_fd = -1
 
 
-def lock_folder(disk: Disk, path: Path) -> int:
-    """Keep other processes out of a data folder until the descriptor is closed; the file says who does. StartError."""
-    fd = disk.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT)
+def lock_folder(disk: Disk, path: Path) -> FolderLock:
+    """Keep other processes out of a data folder; ``.lock`` in it says who does. StartError when one is in it."""
+    lock = FolderLock(disk, path, disk.open_folder(path), -1, False)
+    try:
+        lock.is_folder_locked = _lock_itself(disk, lock.folder_fd, path)
+        lock.file_fd = disk.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT)
+        disk.lock(lock.file_fd)
+        _note_holder(disk, lock.file_fd)
+    except BlockingIOError:
+        lock.close()
+        raise _in_use(disk, path) from None
+    except OSError:
+        lock.close()
+        raise
+    return lock
+
+
+def _lock_itself(disk: Disk, fd: int, path: Path) -> bool:
     try:
         disk.lock(fd)
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        if error.errno not in NO_FOLDER_LOCK:
+            raise
+        log.info("this file system cannot lock a folder, so .lock alone counts", folder=str(path), reason=str(error))
+        return False
+    return True
+
+
+def _note_holder(disk: Disk, fd: int) -> None:
+    """Only people read it, so a full disk does not matter."""
+    try:
         disk.truncate(fd, 0)
         write_all(disk, fd, f"{os.getpid()}\n".encode(), 0)
-    except BlockingIOError:
-        holder = disk.read(fd, 20, 0).decode(errors="replace").strip() or "unknown"
-        disk.close(fd)
-        if holder == str(os.getpid()):
-            found = "this one; stop the other coordinator in it"
-        else:
-            found = "expected no other process; stop that one"
-        raise StartError(f"{path}: in use by process {holder}, {found}, or choose another data folder") from None
-    except OSError:
-        disk.close(fd)
-        raise
-    return fd
+    except OSError as error:
+        if not is_full(error):
+            raise
+
+
+def _in_use(disk: Disk, path: Path) -> StartError:
+    holder = "unknown"
+    if LOCK_NAME in disk.names(path):
+        holder = read_file(disk, path / LOCK_NAME)[:20].decode(errors="replace").strip() or holder
+    if holder == str(os.getpid()):
+        found = "this one; stop the other coordinator in it"
+    else:
+        found = "expected no other process; stop that one"
+    return StartError(f"{path}: in use by process {holder}, {found}, or choose another data folder")
 
 
 def write_info(disk: Disk, root: Path, info: FolderInfo) -> None:

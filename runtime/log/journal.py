@@ -339,6 +339,10 @@ class Journal:
         """Whether the file can be found under its name. OSError when that cannot be seen."""
         return self._disk.is_named(self._fd, self.path)
 
+    def content(self) -> bytes:
+        """All that was written, from the open file, which need not have a name any more. OSError."""
+        return read_at(self._disk, self._fd, self.position, 0)
+
     def close(self) -> None:
         if self._fd != -1:
             self._disk.close(self._fd)

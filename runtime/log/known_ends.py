@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from .batch import Batch
+from .batch import LOG_OFFSET_MAX, Batch
 from .clean_stop import NAME as NOTE
 from .clean_stop import read_note
 from .counts import refuse_other_counts
@@ -45,7 +45,7 @@ def known_ends(disk: Disk, root: Path, info: FolderInfo) -> dict[str, KnownEnd]:
     for number, known in _by_journal(disk, root / JOURNAL).items():
         own = number - info.offsets_partitions
         ends[folder_name(number) if own < 0 else folder_name(own, TRANSACTIONS_TOPIC)] = known
-    return {name: known for name, known in ends.items() if known.end_offset > 0}
+    return {name: known for name, known in ends.items() if 0 < known.end_offset <= LOG_OFFSET_MAX + 1}
 
 
 def _by_journal(disk: Disk, folder: Path) -> dict[int, KnownEnd]:

@@ -19,18 +19,21 @@ from ...actors.ports import Entry
 from ...actors.records import Record
 from ..errors import StartError
 from .clean_stop import NAME as NOTE
-from .clean_stop import read_note, remove_note
+from .clean_stop import read_note
 from .counts import Counts, refuse_other_counts
-from .disk import Disk
+from .disk import Disk, is_full
 from .errors import Damage
+from .folder import FolderLock
+from .folder_watch import FolderWatch
 from .journal import SyncPolicy, random_salt
+from .journal_files import Settings
 from .partition import SEGMENT_MS
 from .partitions import Partitions
 from .recovery import Recovery, refuse_removed
 from .rounds import Done, RoundEncoder, failed
 from .stats import LogStats
 from .threads import OwnThreads, Threads
-from .writer import RoundWork, Settings
+from .writer import RoundWork
 
 
 class OffsetsLog:
@@ -61,7 +64,10 @@ class OffsetsLog:
         clock: Callable[[], float] = time.monotonic,
         threads: Threads | None = None,
         new_salt: Callable[[], bytes] = random_salt,
+        lock: FolderLock | None = None,
+        on_lost: Callable[[], None] = lambda: None,
     ) -> None:
+        """``lock``: that of the folder, which is looked at now and then; ``on_lost`` is called in the log's thread."""
         self._disk = disk or Disk()
         self._folder = folder
         self.first_transactions_partition = partitions
@@ -70,8 +76,11 @@ class OffsetsLog:
         )
         settings = Settings(sync, flush_interval_ms / 1000, checkpoint_bytes, checkpoint_interval_ms / 1000)
         self._threads = threads or OwnThreads()
-        self._work = RoundWork(self._disk, folder, self._partitions, settings, clock, self._threads, new_salt)
+        self._watch = FolderWatch(self._disk, folder, lock, on_lost)
         self._new_salt = new_salt
+        self._work = RoundWork(
+            self._disk, folder, self._partitions, settings, clock, self._threads, new_salt, self._watch
+        )
         self._end_offsets = [0] * len(self._partitions)
         durability = "synced" if sync == "always" else "written"
         self._encoder = RoundEncoder(self._end_offsets, max_message_bytes, durability)
@@ -85,11 +94,12 @@ class OffsetsLog:
             refuse_removed(self._disk, self._folder, self._partitions)
             recovery = Recovery(self._disk, self._folder, self._partitions, self._threads, self._new_salt)
             self._work.begin_journal(recovery.run())
-            remove_note(self._disk, self._folder)  # the journal knows as much now; a start that failed has it still
             self._work.start()
         except OSError as error:
             self._give_up()
             advice = "change its owner" if isinstance(error, PermissionError) else "check the disk"
+            if is_full(error):
+                advice = "make room and start again; nothing is lost"
             raise StartError(f"{self._folder}: {error}, expected a folder to read and write; {advice}") from error
         except StartError:
             self._give_up()
@@ -104,6 +114,7 @@ class OffsetsLog:
         self._partitions.expect(note.ends)
 
     def _give_up(self) -> None:
+        self._watch.close()
         self._partitions.close()
         self._threads.close()
 

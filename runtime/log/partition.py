@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...actors.records import Record
+from ..errors import StartError
 from ..logs import get_logger
 from .batch import HEADER_BYTES, Batch, offsets_of, timestamp_of
 from .clean_stop import CleanEnd
-from .disk import Disk, NoRoom, is_full, read_at, write_all
+from .disk import Disk, NoRoom, is_full, lacks_descriptor, no_room_reason, read_at, write_all
 from .errors import Damage
 from .manifest import LogFile, log_files
 from .missing import missing_files
@@ -60,7 +61,7 @@ WRITE_BYTES = 1024 * 1024
 class SyncJob(NamedTuple):
     """What must be synced so that a partition is durable as it is now: a file, then folders.
 
-    ``fd`` belongs to the job, which closes it.
+    ``fd`` is the partition's own, which is not closed while a job runs.
     """
 
     partition: int
@@ -70,12 +71,9 @@ class SyncJob(NamedTuple):
 
     def run(self, disk: Disk) -> None:
         """Sync the file. OSError, also when nobody would find it any more."""
-        try:
-            disk.sync(self.fd)
-            if not disk.is_named(self.fd, self.path):
-                raise OSError(errno.ENOENT, "it was removed or moved while the log was open", str(self.path))
-        finally:
-            disk.close(self.fd)
+        disk.sync(self.fd)
+        if not disk.is_named(self.fd, self.path):
+            raise OSError(errno.ENOENT, "it was removed or moved while the log was open", str(self.path))
 
 
 class Partition:
@@ -219,15 +217,25 @@ class Partition:
             )
 
     def sync_job(self) -> SyncJob | None:
-        """What a sync has to do, which may run in another thread; None when there is nothing."""
-        if self.failure or not (self._unsynced or self._unsynced_folders):
+        """What a sync has to do, which may run in another thread; None when there is nothing. OSError."""
+        if not self.needs_sync:
             return None
         assert self._base is not None
-        fd = self._disk.duplicate(self._open_fd())
-        job = SyncJob(self.number, fd, self._path(self._base), tuple(sorted(self._unsynced_folders)))
+        job = SyncJob(self.number, self._open_fd(), self._path(self._base), tuple(sorted(self._unsynced_folders)))
         self._unsynced = False
         self._unsynced_folders = set()
         return job
+
+    @property
+    def needs_sync(self) -> bool:
+        """Whether something was written that no sync has been begun for, and one makes sense."""
+        is_open = self._base is not None and not self.failure  # its folder may be there and the first segment not
+        return is_open and bool(self._unsynced or self._unsynced_folders)
+
+    def not_synced(self, job: SyncJob) -> None:
+        """A job could not be done, and is to be done again."""
+        self._unsynced = True
+        self._unsynced_folders |= set(job.folders)
 
     def read(self) -> Iterator[tuple[int, int, Record]]:
         """Offset, timestamp in ms and record of all that was appended before this call, in order.
@@ -266,15 +274,20 @@ class Partition:
             return
         old = self._open_fd()
         self._disk.sync(old)
-        self._disk.sync_folder(self.folder)  # the old name first: a log that begins with the new one has a hole
         try:
+            self._disk.sync_folder(self.folder)  # the old name first: a log that begins with the new one has a hole
             self._create(base_offset)
         except OSError as error:
             if is_full(error):
                 return  # the old one goes on, though it is long enough
             raise
         self._disk.close(old)
-        self._disk.sync_folder(self.folder)
+        try:
+            self._disk.sync_folder(self.folder)
+        except OSError as error:
+            if not lacks_descriptor(error):
+                raise
+            self._unsynced_folders.add(self.folder)  # as with the first segment: the next checkpoint syncs the name
 
     def _make_first(self, base_offset: int) -> None:
         try:
@@ -295,12 +308,13 @@ class Partition:
     def _write(self, batches: Sequence[bytes]) -> None:
         if batches:
             data = b"".join(batches)
+            fd = self._open_fd()
             try:
-                write_all(self._disk, self._open_fd(), data, self._size)
+                write_all(self._disk, fd, data, self._size)
             except OSError as error:
                 if not is_full(error):
                     raise
-                self._disk.truncate(self._open_fd(), self._size)
+                self._disk.truncate(fd, self._size)
                 raise NoRoom(error.errno, error.strerror, str(self.folder)) from error
             self._size += len(data)
             self._unsynced = True
@@ -312,7 +326,12 @@ class Partition:
         if salvage is not None and tail.salvaged:
             salvage(self.number, tail, ((at, read_at(self._disk, fd, length, at)) for at, length in tail.salvaged))
         end = self._disk.size(fd)
-        kept = put_aside(self._disk, path, size, end, tail.end_offset)
+        try:
+            kept = put_aside(self._disk, path, size, end, tail.end_offset)
+        except OSError as error:
+            if is_full(error):
+                raise no_room_to_start(path, end - size, "to keep its torn end beside it", error) from error
+            raise
         self._disk.truncate(fd, size)
         self._disk.sync(fd)
         where = str(kept) if kept is not None else "no, all zeros"
@@ -321,11 +340,24 @@ class Partition:
     def _open_fd(self) -> int:
         if self._fd == -1:
             assert self._base is not None
-            self._fd = self._disk.open(self._path(self._base), os.O_RDWR)
+            path = self._path(self._base)
+            try:
+                self._fd = self._disk.open(path, os.O_RDWR)
+            except OSError as error:
+                if lacks_descriptor(error):
+                    raise NoRoom(error.errno, error.strerror, str(path)) from error
+                raise
         return self._fd
 
     def _path(self, base_offset: int) -> Path:
         return self.folder / segment_name(base_offset)
+
+
+def no_room_to_start(path: Path, missing_bytes: int, purpose: str, error: OSError) -> StartError:
+    return StartError(
+        f"{path}: found no room {purpose} ({no_room_reason(error)}); {missing_bytes} bytes are missing: make room for"
+        " them and start again, nothing is lost"
+    )
 
 
 def lost_beginning(files: Sequence[LogFile]) -> Damage | None:

@@ -13,14 +13,16 @@ from pathlib import Path
 
 from ...actors.records import Record
 from ..errors import StartError
-from .batch import offsets_of
+from .batch import LOG_OFFSET_MAX, offsets_of
 from .clean_stop import CleanEnd, Note
 from .counts import Counts, repair_command
-from .disk import Disk, NoRoom
+from .disk import Disk, NoRoom, no_room_reason
 from .folder import INFO_NAME
 from .partition import SEGMENT_MS, TOPIC, TRANSACTIONS_TOPIC, Partition, Salvage, SyncJob
 from .quarantine import Quarantine
 from .stats import PartitionStats
+
+BLOCK_BYTES = 4096  # what most file systems give to files at once
 
 
 class Partitions(list[Partition]):
@@ -63,9 +65,13 @@ class Partitions(list[Partition]):
         return Counts(*self._counts.values())
 
     def expect(self, ends: Mapping[str, CleanEnd]) -> None:
-        """What the note of a clean stop says, by the name of a partition's folder. Before ``open``."""
+        """What the note of a clean stop says, by the name of a partition's folder. Before ``open``.
+
+        An end that no partition can have is passed over: then the partition's files are examined, as after a crash.
+        """
+        possible = {name: end for name, end in ends.items() if max(end.base, end.end_offset) <= LOG_OFFSET_MAX + 1}
         for partition in self:
-            partition.clean_end = ends.get(partition.folder.name)
+            partition.clean_end = possible.get(partition.folder.name)
 
     def clean_ends(self) -> Note:
         """What the next such note is to say, when all is durable."""
@@ -94,9 +100,9 @@ class Partitions(list[Partition]):
             try:
                 partition.append(batches)
             except NoRoom as error:
-                no_room = str(error)
+                no_room = no_room_reason(error)
                 self._waiting[number] = [batch for batch in batches if offsets_of(batch)[0] >= partition.end_offset]
-            except OSError as error:
+            except Exception as error:  # whatever it is, the other partitions go on
                 partition.fail(error)
         self.waiting_bytes = sum(len(batch) for batches in self._waiting.values() for batch in batches)
         return no_room
@@ -121,15 +127,36 @@ class Partitions(list[Partition]):
 
     def not_on_disk(self) -> set[int]:
         """The partitions of which, after a sync, something is in the journal only."""
-        return {partition.number for partition in self if partition.failure} | set(self._waiting)
+        return {each.number for each in self if each.failure or each.needs_sync} | set(self._waiting)
 
     def end_offsets(self) -> dict[int, int]:
         """Where each partition that has records ends on disk."""
         return {partition.number: partition.end_offset for partition in self if partition.end_offset}
 
-    def sync_jobs(self) -> list[SyncJob]:
-        """What must be synced so that all files are durable as they are now."""
-        return [job for partition in self if (job := partition.sync_job()) is not None]
+    def sync_jobs(self) -> tuple[list[SyncJob], str]:
+        """What must be synced so that all files are durable as they are now; and what was said where a file cannot be
+        opened for want of a file descriptor. A partition whose file cannot be opened otherwise has failed."""
+        jobs, no_room = [], ""
+        for partition in self:
+            try:
+                job = partition.sync_job()
+            except NoRoom as error:
+                no_room = no_room_reason(error)
+            except OSError as error:
+                partition.fail(error)
+            else:
+                jobs += [job] if job is not None else []
+        return jobs, no_room
+
+    def missing_bytes(self) -> int:
+        """How much room what waits takes, in whole blocks."""
+        sizes = (sum(len(batch) for batch in batches) for batches in self._waiting.values())
+        return sum(-(-size // BLOCK_BYTES) * BLOCK_BYTES for size in sizes)
+
+    def drop_waiting(self) -> None:
+        """Forget what was gathered and is not written: the journal has it."""
+        self._waiting.clear()
+        self.waiting_bytes = 0
 
     def close(self) -> None:
         for partition in self:

@@ -91,6 +91,9 @@ def _copy(disk: Disk, path: Path, position: int, end: int, target: Path) -> None
             write_all(disk, fd, chunk, written)
             written += len(chunk)
         disk.sync(fd)
+    except OSError:
+        disk.remove(target)  # unfinished, it would only take room
+        raise
     finally:
         disk.close(fd)
     disk.sync_folder(target.parent)

@@ -11,6 +11,7 @@ and would lose by going on: a partition whose files are all gone.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
@@ -18,11 +19,11 @@ from typing import NamedTuple
 
 from ..errors import StartError
 from ..logs import get_logger
-from .batch import CRC_FROM, offsets_of
+from .batch import CRC_FROM, LOG_OFFSET_MAX, offsets_of
 from .checkpoint import remove_journals, sync_partitions
 from .clean_stop import NAME as NOTE
 from .counts import refuse_other_counts, repair_command
-from .disk import Disk, read_file
+from .disk import Disk, is_full, read_file
 from .errors import UNKNOWN_OFFSET, Damage
 from .journal import (
     FOLDER,
@@ -39,7 +40,7 @@ from .journal import (
 )
 from .journal_frames import encode_frame
 from .manifest import log_files
-from .partition import Partition
+from .partition import Partition, no_room_to_start
 from .partitions import Partitions
 from .quarantine import DAMAGED, free_name, put_aside
 from .segment import segment_name
@@ -71,6 +72,7 @@ class _File:
         self.path = path
         self._disk = disk
         self._is_newest = is_newest
+        self.too_large: dict[int, Damage] = {}  # by position: batches with offsets beyond LOG_OFFSET_MAX
         self.kept: _Content | None = None
         self.kept = self.content()
         self.size = len(self.kept.data)
@@ -81,7 +83,11 @@ class _File:
         if self.kept is not None:
             return self.kept
         data = read_file(self._disk, self.path)
-        return _Content(data, measure(data, journal_salt(self.path.name), self._is_newest))
+        return _Content(data, _possible(measure(data, journal_salt(self.path.name), self._is_newest)))
+
+    @property
+    def is_damaged(self) -> bool:
+        return bool(self.extent.damaged or self.too_large)
 
 
 class _Piece(NamedTuple):
@@ -239,6 +245,9 @@ class Recovery:
                     pieces += between.take_below(number, pieces[-1].last)
                 self._lay_in_pieces(by_partition)
             self._lay_in_pieces(between.by_partition)
+        for file in self._files:
+            for damage in file.too_large.values():
+                self._tell_damage(damage)
         for partition in self._partitions:
             self._tell_lost_end(partition)
 
@@ -264,7 +273,22 @@ class Recovery:
             self._partitions.gather((number, bytes(piece.batch)) for piece in missing)
             self._laid_in += len(missing)
             self._passed_over += len(pieces) - len(missing)
-        self._refuse_failure(self._partitions.lay_in())
+        no_room = self._partitions.lay_in()
+        if no_room:
+            self._give_back()
+            no_room = self._partitions.lay_in()
+        self._refuse_failure(no_room)
+
+    def _give_back(self) -> None:
+        """Free the zeros at the end of the journal files: whole files go only when all is in the partition files."""
+        for file in self._files:
+            extent = file.extent
+            if not extent.damaged and not extent.torn_bytes and extent.good_bytes < file.size:
+                fd = self._disk.open(file.path, os.O_RDWR)
+                try:
+                    self._disk.truncate(fd, extent.good_bytes)
+                finally:
+                    self._disk.close(fd)
 
     def _partition(self, number: int, path: Path) -> Partition:
         if number >= len(self._partitions):
@@ -308,30 +332,41 @@ class Recovery:
         """Sync every partition, even an unchanged one: the run before may have died before it could."""
         for partition in self._partitions:
             partition.distrust()
-        sync_partitions(self._disk, self._threads, self._partitions)
-        self._refuse_failure("")
+        self._refuse_failure(sync_partitions(self._disk, self._threads, self._partitions))
         for file in self._files:
             self._keep(file)
-        remove_journals(self._disk, [file.path for file in self._files if not file.extent.damaged])
+        remove_journals(self._disk, [file.path for file in self._files if not file.is_damaged])
         self._tell()
 
     def _keep(self, file: _File) -> None:
         """What of a journal file is not in the partitions now: all of a damaged one, and a torn end."""
         extent = file.extent
-        if extent.damaged:
+        if file.is_damaged:
             self._disk.rename(file.path, free_name(self._disk, file.path, DAMAGED))
             self._disk.sync_folder(self._folder)
         elif extent.torn_bytes:
             good = extent.good_bytes
-            put_aside(self._disk, file.path, good, good + extent.torn_bytes, good)
+            try:
+                put_aside(self._disk, file.path, good, good + extent.torn_bytes, good)
+            except OSError as error:
+                if is_full(error):
+                    purpose = "to keep its torn end beside it"
+                    raise no_room_to_start(file.path, extent.torn_bytes, purpose, error) from error
+                raise
 
     def _refuse_failure(self, no_room: str) -> None:
         failures = [partition.failure for partition in self._partitions if partition.failure]
-        if no_room or failures:
-            reason = no_room or failures[0]
+        if failures:
             raise StartError(
-                f"{self._folder.parent}: {reason} while the journal is laid in; nothing is lost: make room or check the"
-                " disk, and start again"
+                f"{self._folder.parent}: {failures[0]} while the journal is replayed; nothing is lost: check the disk,"
+                " and start again"
+            )
+        if no_room:
+            missing = self._partitions.missing_bytes()
+            raise StartError(
+                f"{self._folder.parent}: found no room to replay the journal ({no_room}); "
+                + (f"{missing} bytes are missing: " if missing else "")
+                + "make room and start again, nothing is lost"
             )
 
     def _tell(self) -> None:
@@ -399,13 +434,25 @@ def _lost(partition: Partition, found: int, start: int, witness: Path) -> StartE
     )
 
 
+def _possible(extent: Extent) -> Extent:
+    """Without ends of partitions that no log can have."""
+    if extent.starts is None:
+        return extent
+    starts = {number: end for number, end in extent.starts.items() if 0 <= end <= LOG_OFFSET_MAX + 1}
+    return extent._replace(starts=starts)
+
+
 def _pieces(file: _File) -> Iterator[tuple[int, _Piece]]:
-    """The batches of a journal file with their partitions."""
+    """The batches of a journal file with their partitions; not those with impossible offsets, which are noted."""
     data, extent = file.content()
     for (start, _), batches in zip(extent.rounds, read_rounds(data, extent), strict=True):
         for number, batch in batches:
             first, last = offsets_of(batch)
-            yield number, _Piece(first, last, batch, file.path, start)
+            if 0 <= first <= last <= LOG_OFFSET_MAX:
+                yield number, _Piece(first, last, batch, file.path, start)
+            else:
+                reason = f"a batch of partition {number} with offsets {first} to {last}, expected 0 to {LOG_OFFSET_MAX}"
+                file.too_large[start] = Damage(file.path, start, len(batch), reason, UNKNOWN_OFFSET, None)
 
 
 def _by_partition(files: Iterable[_File]) -> dict[int, list[_Piece]]:

@@ -13,7 +13,7 @@ from ...actors.errors import ErrorCode
 from ...actors.ports import Appended, Entry
 from ...actors.records import MarkerRecord, PendingOffsetRecord, Record
 from ..logs import get_logger
-from .batch import HEADER_BYTES, Producer, encode_batch
+from .batch import HEADER_BYTES, LOG_OFFSET_MAX, Producer, encode_batch
 from .encoder import RecordEncoder
 from .errors import NeedsOwnBatch, UnwritableRecord
 from .journal_frames import encode_frame
@@ -48,12 +48,13 @@ def failed(outcomes: Sequence[Appended], error: ErrorCode = ErrorCode.KAFKA_STOR
 
 
 class _Growing:
-    """A batch that still takes entries."""
+    """A batch that still takes entries. ``entries``: the indices in the round of those that it has taken."""
 
-    __slots__ = ("base_offset", "records", "size")
+    __slots__ = ("base_offset", "entries", "records", "size")
 
     def __init__(self, base_offset: int) -> None:
         self.base_offset = base_offset
+        self.entries: list[int] = []
         self.records: list[bytes] = []
         self.size = HEADER_BYTES
 
@@ -81,19 +82,25 @@ class RoundEncoder:
 
     def _encode_plain(self, entries: Sequence[Entry], timestamp_ms: int, done: Done) -> Round | None:
         """The round if all can be written and each partition's fit into one batch: nearly always so."""
+        try:
+            return self._plain_round(entries, timestamp_ms, done)
+        except (UnwritableRecord, NeedsOwnBatch):
+            return None
+        except Exception as error:  # that of one entry; the others can be written
+            log.error("a round is encoded entry by entry", reason=repr(error))
+            return None
+
+    def _plain_round(self, entries: Sequence[Entry], timestamp_ms: int, done: Done) -> Round | None:
         end_offsets, frame, durability = self._end_offsets, self._encoder.frame, self._durability
         by_partition: dict[int, list[bytes]] = {}
         outcomes: list[Appended] = []
-        try:
-            for partition, records in entries:
-                framed = by_partition.get(partition)
-                if framed is None:
-                    framed = by_partition[partition] = []
-                outcomes.append(Appended(_NONE, end_offsets[partition] + len(framed), durability))
-                for record in records:
-                    framed.append(frame(record, len(framed)))
-        except (UnwritableRecord, NeedsOwnBatch):
-            return None
+        for partition, records in entries:
+            framed = by_partition.get(partition)
+            if framed is None:
+                framed = by_partition[partition] = []
+            outcomes.append(Appended(_NONE, end_offsets[partition] + len(framed), durability))
+            for record in records:
+                framed.append(frame(record, len(framed)))
         room = self._max_message_bytes - HEADER_BYTES
         if any(sum(map(len, framed)) > room for framed in by_partition.values()):
             return None
@@ -103,6 +110,8 @@ class RoundEncoder:
             if framed
         ]
         ends = {partition: end_offsets[partition] + len(framed) for partition, framed in by_partition.items()}
+        if max(ends.values(), default=0) > LOG_OFFSET_MAX:
+            return None
         made = Round(encode_frame(batches), batches, outcomes, done, ends, self._reset)
         for partition, end in ends.items():  # last: a round that fails here leaves no gap in the offsets
             end_offsets[partition] = end
@@ -111,9 +120,12 @@ class RoundEncoder:
     def _encode_each(self, entries: Sequence[Entry], timestamp_ms: int, done: Done) -> Round:
         """The same entry by entry."""
         careful = _CarefulRound(self._end_offsets, self._encoder, self._max_message_bytes, timestamp_ms)
-        added = [careful.add(entry) for entry in entries]
-        outcomes = [one._replace(durability=self._durability) if one.error is _NONE else one for one in added]
+        for entry in entries:
+            careful.add(entry)
         batches = careful.finish()
+        outcomes = [
+            one._replace(durability=self._durability) if one.error is _NONE else one for one in careful.outcomes
+        ]
         return Round(encode_frame(batches), batches, outcomes, done, careful.ends, self._reset)
 
 
@@ -121,6 +133,7 @@ class _CarefulRound:
     """A round of which something does not fit, cannot be written, or belongs to a transaction.
 
     What does not fit begins another batch, what cannot be written is refused, a transaction has its batches for itself.
+    A batch that cannot be encoded costs the entries in it, and no others.
     """
 
     def __init__(
@@ -130,19 +143,23 @@ class _CarefulRound:
         self._encoder = encoder
         self._max_message_bytes = max_message_bytes
         self._timestamp_ms = timestamp_ms
+        self.outcomes: list[Appended] = []
         self.ends: dict[int, int] = {}
         self._growing: dict[int, _Growing] = {}
         self._batches: list[tuple[int, bytes]] = []
 
-    def add(self, entry: Entry) -> Appended:
+    def add(self, entry: Entry) -> None:
         partition, records = entry
+        self.outcomes.append(_UNWRITABLE)
         try:
             if records and isinstance(records[0], PendingOffsetRecord | MarkerRecord):
-                return self._add_alone(partition, records[0], records)
-            return self._add(partition, records)
-        except (UnwritableRecord, NeedsOwnBatch) as error:
-            log.error("record cannot be written", partition=partition, reason=str(error))
-            return _UNWRITABLE
+                outcome = self._add_alone(partition, records[0], records)
+            else:
+                outcome = self._add(partition, records)
+        except Exception as error:  # a value that does not fit, or a bug: it costs this entry
+            _tell_unwritable(partition, error)
+        else:
+            self.outcomes[-1] = outcome
 
     def finish(self) -> list[tuple[int, bytes]]:
         """The batches of the round, those of a partition in order."""
@@ -162,6 +179,8 @@ class _CarefulRound:
         if batch.size + size > self._max_message_bytes:
             return _TOO_LARGE
         base_offset = batch.base_offset + len(batch.records)
+        _refuse_large(base_offset + len(records))
+        batch.entries.append(len(self.outcomes) - 1)
         batch.records += framed
         batch.size += size
         return Appended(ErrorCode.NONE, base_offset)
@@ -175,6 +194,7 @@ class _CarefulRound:
             return _TOO_LARGE
         self._finish(partition)
         base_offset = self._end_offsets[partition]
+        _refuse_large(base_offset + len(framed))
         producer = Producer(first.producer_id, first.producer_epoch, isinstance(first, MarkerRecord))
         self._write(partition, base_offset, framed, producer)
         return Appended(ErrorCode.NONE, base_offset)
@@ -189,11 +209,26 @@ class _CarefulRound:
 
     def _finish(self, partition: int) -> None:
         batch = self._growing.pop(partition, None)
-        if batch is not None and batch.records:
+        if batch is None or not batch.records:
+            return
+        try:
             self._write(partition, batch.base_offset, batch.records, None)
+        except Exception as error:  # its offsets are free again
+            _tell_unwritable(partition, error)
+            for index in batch.entries:
+                self.outcomes[index] = _UNWRITABLE
 
     def _write(self, partition: int, base_offset: int, framed: list[bytes], producer: Producer | None) -> None:
         data = encode_batch(base_offset, self._timestamp_ms, self._timestamp_ms, framed, producer)
         self._batches.append((partition, data))
         self._end_offsets[partition] += len(framed)
         self.ends[partition] = self._end_offsets[partition]
+
+
+def _refuse_large(end_offset: int) -> None:
+    if end_offset > LOG_OFFSET_MAX:
+        raise UnwritableRecord(f"it would end at offset {end_offset}, expected at most {LOG_OFFSET_MAX}")
+
+
+def _tell_unwritable(partition: int, error: Exception) -> None:
+    log.error("record cannot be written", partition=partition, reason=str(error) or repr(error))

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from .batch import Batch, read_batch, read_size
+from .batch import LOG_OFFSET_MAX, Batch, read_batch, read_size
 from .disk import Disk, read_at
 
 CHUNK_BYTES = 8 * 1024 * 1024  # decoding is fastest with chunks of this size; a larger batch gets a larger one
@@ -24,9 +24,12 @@ def segment_name(base_offset: int) -> str:
 
 
 def segment_base(name: str) -> int | None:
-    """The base offset that a file name stands for; None when it is not the name of a segment."""
+    """The base offset that a file name stands for; None when it is not the name of a segment.
+
+    A name beyond ``LOG_OFFSET_MAX`` is none: no record may follow it.
+    """
     match = _NAME.fullmatch(name)
-    return int(match[1]) if match else None
+    return int(match[1]) if match and int(match[1]) <= LOG_OFFSET_MAX else None
 
 
 def scan(disk: Disk, path: Path, size: int | None = None, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Batch]:

@@ -21,6 +21,7 @@ from .batch import (
     CRC_FROM,
     HEADER_BYTES,
     LOG_APPEND_TIME_BIT,
+    LOG_OFFSET_MAX,
     MAGIC,
     PREFIX_BYTES,
     read_batch,
@@ -160,7 +161,7 @@ def whole_batches(data: bytes | memoryview) -> tuple[list[int], int]:
     while at + HEADER_BYTES <= all_bytes:
         base_offset, length, _, magic, crc, _, last_delta, *_, count = _HEADER.unpack_from(view, at)
         end = at + PREFIX_BYTES + length
-        if magic != MAGIC or base_offset < 0 or last_delta < 0 or count < 0:
+        if magic != MAGIC or not 0 <= base_offset <= LOG_OFFSET_MAX - last_delta or last_delta < 0 or count < 0:
             break
         if not at + HEADER_BYTES <= end <= all_bytes or crc32c(view[at + CRC_FROM : end]) != crc:
             break

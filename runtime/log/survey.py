@@ -22,7 +22,7 @@ from typing import NamedTuple, cast
 
 from .batch import HEADER_BYTES, PREFIX_BYTES, Batch, read_batch, read_size
 from .disk import Disk
-from .errors import Damage, DamagedBatch
+from .errors import Damage, DamagedBatch, OffsetTooLarge
 from .search import OpenFile, SearchGivenUp, find_good_batch
 from .segment import CHUNK_BYTES
 
@@ -184,6 +184,8 @@ class _Pieces:
         while self.position < self.end:
             try:
                 yield from self._good()
+            except OffsetTooLarge as damage:
+                yield self._too_large(damage.reason)
             except DamagedBatch as damage:
                 yield self._bad(damage.reason)
 
@@ -211,6 +213,14 @@ class _Pieces:
     def _read(self, size: int) -> None:
         self.view = memoryview(self._file.read(size, self.position))
         self.view_at = self.position
+
+    def _too_large(self, reason: str) -> _Bad:
+        """A batch whose checksum covers its length, so the next one begins behind it: its records are not searched."""
+        start = self.position
+        size = read_size(self.view, start - self.view_at)
+        assert size is not None
+        self.position = start + size
+        return _Bad(start, size, reason, is_certain=False)
 
     def _bad(self, reason: str) -> _Bad:
         """What lies between ``position``, where a batch is bad, and the next good one, which is gone to."""

@@ -9,29 +9,34 @@ What goes wrong with the disk is handled by what is known afterwards:
 * *No room*, in the journal or for a file: nothing is lost. What was written short is taken back, commits are refused as
   long as they cannot be kept, and a look once a second finds out when there is room again.
 * *The journal fails*, above all its sync: nothing is known about its end, and a later sync that succeeds proves
-  nothing. So nothing more is promised, until the next start reads what is there.
+  nothing. So nothing more is promised, until the next start reads what is there. What was answered before is written to
+  the partition files and synced at once: of a journal file that somebody has removed nothing would be left.
+* *The folder or its lock is lost*: as a failed journal. The partition files are written only as long as they are where
+  they were and no other process can write them.
 * *A partition's file fails*: what belongs there stays in the journal, see ``Partition.fail``.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Generic, Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from ...actors.errors import ErrorCode
 from ...actors.ports import Appended
 from ..logs import get_logger
 from .checkpoint import FileJob, FileReport, OldJournal
 from .clean_stop import leave_note
-from .disk import Disk, NoRoom, is_full
-from .journal import FOLDER, FileHeader, Journal, SyncPolicy, random_salt
+from .disk import Disk, NoRoom, is_full, no_room_reason
+from .folder_watch import FolderWatch
+from .journal import FOLDER, FileHeader, Journal, random_salt
+from .journal_files import NoJournal, Settings, first_journal, restore_journal
 from .partitions import Partitions
 from .rounds import Done, Round, failed
 from .stats import Counters, LogStats
+from .task import Task
 from .threads import Call, Threads
 
 T = TypeVar("T")
@@ -48,15 +53,6 @@ PROBE_SECONDS = 1.0  # between two looks at a full disk: a client that is refuse
 log = get_logger("callboard.log")
 
 
-class Settings(NamedTuple):
-    """When the log syncs and when it makes a checkpoint."""
-
-    sync: SyncPolicy
-    flush_interval_s: float
-    checkpoint_bytes: int
-    checkpoint_interval_s: float
-
-
 class Reset(NamedTuple):
     """Rounds were refused that had offsets already: those that come are numbered from ``ends`` on, by partition.
 
@@ -65,23 +61,6 @@ class Reset(NamedTuple):
 
     number: int
     ends: Mapping[int, int]
-
-
-class _Task(Generic[T]):
-    """Something to be done with the partition files when they hold all rounds before it; somebody waits for it."""
-
-    def __init__(self, work: Callable[[], T]) -> None:
-        self._work = work
-        self.finished = threading.Event()
-        self.error: Exception | None = None
-        self.result: T
-
-    def run(self) -> None:
-        try:
-            self.result = self._work()
-        except Exception as error:
-            self.error = error
-        self.finished.set()
 
 
 class RoundWork:
@@ -96,15 +75,18 @@ class RoundWork:
         clock: Callable[[], float],
         threads: Threads,
         new_salt: Callable[[], bytes] = random_salt,
+        watch: FolderWatch | None = None,
     ) -> None:
+        """``watch`` sees whether the data folder is still there, and whose it is."""
         self._disk = disk
         self._folder = root / FOLDER
         self._new_salt = new_salt
+        self._watch = watch or FolderWatch(disk, root)
         self._partitions = partitions
         self._settings = settings
         self._clock = clock
         self._threads = threads
-        self._journal: Journal
+        self._journal: Journal | NoJournal
         self._ends: dict[int, int] = {}
         self._first_ends = 0
         self._checkpoint_begun: float | None = None
@@ -112,7 +94,7 @@ class RoundWork:
         self.reset = Reset(0, {})
         self.failure = ""
         self.is_closed = False
-        self._is_busy = self._is_closing = self._is_ending = False
+        self._is_busy = self._is_closing = self._is_ending = self._is_lost = False
         self._full: set[Full] = set()
         self._full_since = 0.0
         self._waiting: list[Sequence[tuple[int, bytes]]] = []
@@ -120,20 +102,32 @@ class RoundWork:
         self._tasks: list[Call] = []
         self._old_journals: tuple[OldJournal, ...] = ()
         self._lay_in_due = self._sync_due = self._checkpoint_due = self._probe_due = inf
-        self.due = inf
+        self._watch_due = self.due = inf
 
     # From outside ----------------------------------------------------------------------------------------------------
 
     def begin_journal(self, journal_number: int) -> None:
-        """Make the journal file of that number, which says where all partitions end. OSError when that fails."""
-        self._disk.make_folder(self._folder)
-        self._disk.sync_folder(self._folder.parent)
+        """Make the journal file of that number, which says where all partitions end. OSError when that fails.
+
+        Without room for it there is no journal: commits are refused until it can be made.
+        """
+        self._watch.open()
         self._ends = self._partitions.end_offsets()
         self._first_ends = sum(self._ends.values())
-        self._journal = self._new_journal(journal_number)
+        try:
+            self._journal = first_journal(self._disk, self._folder, partial(self._new_journal, journal_number))
+        except OSError as error:
+            if not is_full(error):
+                raise
+            self._journal = NoJournal(self._folder, journal_number - 1)
+            self._room_ended("journal", no_room_reason(error))
+            self._probe_due = self._clock() + PROBE_SECONDS
 
     def start(self) -> None:
         """Take rounds, with the journal that was begun."""
+        if self._watch.interval_s is not None:
+            self._watch_due = self._clock() + self._watch.interval_s
+        self._reckon()
         self._threads.start(self, self._clock)
 
     def _new_journal(self, number: int) -> Journal:
@@ -145,7 +139,7 @@ class RoundWork:
 
     def call_settled(self, work: Callable[[], T]) -> T:
         """Do ``work`` when all rounds so far are in the partition files, and wait for it. Raises what it raises."""
-        task = _Task(work)
+        task = Task(work)
         self._threads.put(partial(self._add_task, task.run))
         self._threads.wait(task.finished)
         if task.error is not None:
@@ -183,6 +177,7 @@ class RoundWork:
         self.is_closed = True
         self._journal.close()
         self._partitions.close()
+        self._watch.close()
 
     # In the log's thread ---------------------------------------------------------------------------------------------
 
@@ -238,7 +233,7 @@ class RoundWork:
                 self._journal.sync()
                 self._counters.count_sync(self._clock() - begun)
         except NoRoom as error:
-            self._room_ended("journal", str(error))
+            self._room_ended("journal", no_room_reason(error))
             self._probe_due = self._clock() + PROBE_SECONDS
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         except Exception as error:
@@ -262,19 +257,22 @@ class RoundWork:
 
     def _reckon(self) -> None:
         """When the next thing is due. What needs the partition files waits until nobody has them."""
-        due = min(self._sync_due, self._probe_due)
+        due = min(self._sync_due, self._probe_due, self._watch_due)
         self.due = due if self._is_busy else min(due, self._lay_in_due, self._checkpoint_due)
 
     def _catch_up(self) -> None:
         """Do what is due."""
         now = self._clock()
+        if self._watch_due <= now:
+            self._see_lock()
+            self._watch_due = inf if self._is_lost else now + (self._watch.interval_s or inf)
         if self._sync_due <= now:
             self._sync_due = inf
             self._sync_journal()
         if self._probe_due <= now:
             self._probe(now)
         if not self._is_busy and min(self._checkpoint_due, self._lay_in_due) <= now:
-            self._miss_folder()
+            self._see_journal()
             must_wait = self._full & LAY_IN_FIRST and self._waiting_bytes + self._handed_bytes
             if must_wait or self._checkpoint_due > now:
                 self._start_job()
@@ -304,6 +302,7 @@ class RoundWork:
         the old one goes on.
         """
         self._checkpoint_due = inf
+        self._see_lock()
         self._sync_journal()
         if self.failure:
             return
@@ -315,7 +314,7 @@ class RoundWork:
                 self._fail(str(error))
                 return
             self._checkpoint_due = now + PROBE_SECONDS
-            self._room_ended("next journal", str(error))
+            self._room_ended("next journal", no_room_reason(error))
             self._start_job()
             return
         self._room_again("next journal")
@@ -323,7 +322,7 @@ class RoundWork:
         self._sync_due = inf
         self._start_job(old)
 
-    def _next_journal(self, old: Journal) -> Journal:
+    def _next_journal(self, old: Journal | NoJournal) -> Journal:
         try:
             return self._new_journal(old.number + 1)
         except OSError as error:
@@ -332,16 +331,24 @@ class RoundWork:
         old.give_back()  # it takes no round anyway, and the partition files have all of it, in the last free byte too
         return self._new_journal(old.number + 1)
 
-    def _start_job(self, old: Journal | None = None) -> None:
-        """Have all that waits laid in; with ``old``, a journal file that has ended, make a checkpoint of it."""
+    def _start_job(self, old: Journal | NoJournal | None = None) -> None:
+        """Have all that waits laid in; with ``old``, a journal file that has ended, make a checkpoint of it.
+
+        After a failure what is laid in is synced, too, unless it would not be found or another process may write there.
+        """
+        is_last_resort = bool(self.failure)
+        if is_last_resort and not self._watch.is_writable():
+            self._waiting.clear()  # written, it would make a folder where there is none; the journal has it
+            self._partitions.drop_waiting()
         rounds, self._waiting = self._waiting, []
         tasks, self._tasks = self._tasks, []
         self._handed_bytes += self._waiting_bytes
         self._waiting_bytes = 0
         self._lay_in_due = inf
         self._is_busy = True
-        ended = None if old is None else (old.path, old.position)
-        job = FileJob(self._disk, self._threads, self._partitions, rounds, tasks, ended, self._old_journals)
+        ended = (old.path, old.position) if isinstance(old, Journal) else None
+        journals = self._old_journals
+        job = FileJob(self._disk, self._threads, self._partitions, rounds, tasks, ended, journals, syncs=is_last_resort)
         self._threads.submit(partial(self._run_job, job))
         if old is not None:
             self._counters.checkpoints += 1
@@ -372,6 +379,7 @@ class RoundWork:
             if not (self.failure or self._old_journals):
                 leave_note(self._disk, self._folder.parent, self._partitions.clean_ends())
             self._partitions.close()
+            self._watch.close()
             self.is_closed = True
         elif self._is_closing:
             self._finish()
@@ -386,7 +394,7 @@ class RoundWork:
     def _finish(self) -> None:
         """The last job. After a failure the journal stays, for the next start to read."""
         self._is_ending = True
-        self._miss_folder()
+        self._see_journal()
         self._start_job(None if self.failure else self._journal)
 
     # Trouble ---------------------------------------------------------------------------------------------------------
@@ -405,13 +413,18 @@ class RoundWork:
     def _probe(self, now: float) -> None:
         """See whether the journal may go on; if not, a checkpoint may make room, since it drops the old journal."""
         try:
+            if isinstance(self._journal, NoJournal):
+                self._journal = first_journal(
+                    self._disk, self._folder, partial(self._new_journal, self._journal.number + 1)
+                )
             self._journal.probe()
-        except NoRoom:
+        except OSError as error:
+            if not is_full(error):
+                self._fail(str(error))
+                return
             self._probe_due = now + PROBE_SECONDS
             if self._journal.has_rounds and "partition files" not in self._full:
                 self._checkpoint_due = min(self._checkpoint_due, now)
-        except OSError as error:
-            self._fail(str(error))
         else:
             self._probe_due = inf
             self._room_again("journal")
@@ -433,22 +446,45 @@ class RoundWork:
             if not self._full:
                 log.warning("the log has room again", after_s=round(self._clock() - self._full_since, 1))
 
-    def _miss_folder(self) -> None:
-        """Somebody may have taken the folder away: what is open can be written as before, and nobody will find it."""
+    def _see_lock(self) -> None:
+        """Another process may have the folder now, or may get it; or somebody has moved it away."""
+        if not self._is_lost and (loss := self._watch.loss()):
+            self._is_lost = True
+            self._lose(loss)
+            self._watch.on_lost()
+
+    def _see_journal(self) -> None:
+        """Somebody may have removed or moved it: what is open can be written as before, and nobody will find it."""
+        self._see_lock()
+        if self.failure:
+            return
         try:
             if self._journal.is_in_place():
                 return
             reason = "it was removed or moved while the log was open; nothing that is written now would be found again"
         except OSError as error:
             reason = str(error)
-        self._waiting.clear()  # laid in, it would make a folder where there is none; the journal has it, where it went
-        self._fail(f"{self._journal.path}: {reason}")
+        self._lose(f"{self._journal.path}: {reason}")
+
+    def _lose(self, reason: str) -> None:
+        """End with all that was answered where a next start finds it. The partition files follow, see ``_fail``."""
+        self._fail(reason)
+        self._sync_journal()
+        try:
+            if not self._journal.is_in_place() and self._watch.is_writable():
+                restore_journal(self._disk, self._journal)
+        except OSError as error:
+            log.error("the journal file cannot be written again", file=str(self._journal.path), reason=str(error))
 
     def _fail(self, reason: str) -> None:
-        """Nothing is known of the journal from here on, so nothing more is promised. Said once."""
+        """Nothing is known of the journal from here on, so nothing more is promised. Said once.
+
+        What was answered before goes to the partition files as soon as nobody has them.
+        """
         self._sync_due = self._probe_due = self._checkpoint_due = inf
         if not self.failure:
             self.failure = reason
+            self._lay_in_due = self._clock()
             log.error("the log has failed", reason=reason, consequence="every commit from now on is refused")
 
 

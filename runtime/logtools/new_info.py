@@ -43,7 +43,7 @@ def new_info(disk: Disk, root: Path, counts: Counts) -> Iterator[NewInfo]:
     names = disk.names(root)
     if not (INFO_NAME in names or JOURNAL in names or partition_folders(disk, root)):
         raise StartError(f"{root}: found neither {INFO_NAME} nor partitions, expected the data folder of a server")
-    fd = lock_folder(disk, root)
+    lock = lock_folder(disk, root)
     try:
         _refuse_newer(disk, root)
         for path, found in witnesses(disk, root):
@@ -52,7 +52,7 @@ def new_info(disk: Disk, root: Path, counts: Counts) -> Iterator[NewInfo]:
         old_id = _cluster_id(disk, root)
         yield NewInfo(FolderInfo(old_id or random_cluster_id(), *counts), bool(old_id))
     finally:
-        disk.close(fd)
+        lock.close()
 
 
 def _refuse_newer(disk: Disk, root: Path) -> None:

@@ -102,7 +102,7 @@ def stopped_server(data: Path, disk: Disk) -> Iterator[None]:
         raise StartError(
             f"{data}: found no {INFO_NAME}, expected a data folder of Callboard; Kafka's is not mended here"
         )
-    fd = lock_folder(disk, data)
+    lock = lock_folder(disk, data)
     try:
         if any(journal_number(name) is not None for name in disk.names(data / JOURNAL)):
             raise StartError(
@@ -111,7 +111,7 @@ def stopped_server(data: Path, disk: Disk) -> Iterator[None]:
             )
         yield
     finally:
-        disk.close(fd)
+        lock.close()
 
 
 # What stays ----------------------------------------------------------------------------------------------------------

@@ -99,6 +99,11 @@ class SteppedDisk(Disk):
         self.fds.add(fd)
         return fd
 
+    def open_folder(self, path: Path) -> int:
+        fd = self.inner.open_folder(path)
+        self.fds.add(fd)
+        return fd
+
     def duplicate(self, fd: int) -> int:
         copy = self.inner.duplicate(fd)
         self.fds.add(copy)

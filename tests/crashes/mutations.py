@@ -60,9 +60,9 @@ def journal_removed_before_the_sync(patch: pytest.MonkeyPatch) -> None:
     sync, remove = checkpoint.sync_partitions, checkpoint.remove_journals
     waiting: list[tuple[Any, ...]] = []
 
-    def later(*arguments: Any) -> list[Exception]:
+    def later(*arguments: Any) -> str:
         waiting.append(arguments)
-        return []
+        return ""
 
     def removed_first(*arguments: Any) -> None:
         remove(*arguments)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from .waiting import wait_until
+from .waiting import DEADLINE_S, wait_until
 
 READY = re.compile(r"^callboard ready on (?P<host>\S+):(?P<port>\d+)$", re.MULTILINE)
 STOP_DEADLINE_S = 30.0
@@ -62,6 +62,12 @@ class ServerProcess:
     def stop(self) -> int:
         """Ask it to stop (SIGTERM) and return its exit code."""
         return self._end(signal.SIGTERM)
+
+    def wait(self) -> int:
+        """Until it ends by itself; its exit code."""
+        assert self._process is not None, "the server does not run"
+        process, self._process = self._process, None
+        return process.wait(DEADLINE_S)
 
     def kill(self) -> None:
         """End it with ``kill -9``: no goodbye, no sync, no close."""

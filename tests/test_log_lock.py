@@ -1,0 +1,183 @@
+"""Two servers on one data folder: the folder and ``.lock`` in it are locked, and what it means when that is lost."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pytest
+from full_disk_program import commit, committed
+from log_helpers import LazyDisk
+from peers.server import ServerProcess
+from peers.wire import Wire
+from structlog.testing import capture_logs
+from test_log_failures import NEVER, ROOT, STORED, Desk, after_crash, new_disk
+from test_log_folder_gone import commit_until_refused
+
+from callboard.runtime.errors import StartError
+from callboard.runtime.faulty_disk import Fault, FaultyDisk
+from callboard.runtime.log.disk import file_size
+from callboard.runtime.log.folder import FolderLock, lock_folder
+from callboard.runtime.log.journal import journal_number
+
+LOCK = ROOT / ".lock"
+
+
+def without_folder_lock(error: int = errno.EBADF) -> FaultyDisk:
+    disk = new_disk()
+    disk.fail(Fault("lock", error, str(ROOT), times=inf))
+    return disk
+
+
+def locked_desk(disk: FaultyDisk, **options: Any) -> tuple[FolderLock, Desk, list[str]]:
+    """A log that watches the lock of its folder, and how often it has said that this was lost."""
+    lost: list[str] = []
+    lock = lock_folder(disk, ROOT)
+    return lock, Desk(disk, lock=lock, on_lost=lambda: lost.append("lost"), **options), lost
+
+
+def test_folder_is_refused_to_a_second_process_when_lock_file_was_removed() -> None:
+    disk = new_disk()
+    lock = lock_folder(disk, ROOT)
+    disk.remove(LOCK)
+    with pytest.raises(StartError, match="in use by process unknown"):
+        lock_folder(disk, ROOT)
+    assert disk.names(ROOT) == []
+    lock.close()
+    lock_folder(disk, ROOT).close()
+
+
+def test_real_folder_is_refused_to_a_second_process_when_lock_file_was_removed(tmp_path: Path) -> None:
+    disk = LazyDisk()
+    lock = lock_folder(disk, tmp_path)
+    (tmp_path / ".lock").unlink()
+    with pytest.raises(StartError, match="in use by process unknown"):
+        lock_folder(disk, tmp_path)
+    lock.close()
+    lock_folder(disk, tmp_path).close()
+
+
+@pytest.mark.parametrize("error", [errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_lock_file_alone_counts_where_a_folder_cannot_be_locked(error: int) -> None:
+    disk = without_folder_lock(error)
+    with capture_logs() as lines:
+        lock = lock_folder(disk, ROOT)
+    assert not lock.is_folder_locked and ".lock alone counts" in lines[0]["event"]
+    with capture_logs(), pytest.raises(StartError, match="in use by process"):
+        lock_folder(disk, ROOT)
+
+
+def test_folder_lock_that_fails_otherwise_is_an_error() -> None:
+    with pytest.raises(OSError, match="Input/output error"):
+        lock_folder(without_folder_lock(errno.EIO), ROOT)
+
+
+def test_lock_is_looked_at_once_a_second_also_without_commits() -> None:
+    disk = new_disk()
+    _, desk, lost = locked_desk(disk)
+    desk.later(0.9)
+    disk.remove(LOCK)
+    assert not desk.log.stats().failure
+    with capture_logs() as lines:
+        desk.later(0.2)
+    assert lost == ["lost"]
+    assert f"{LOCK}: it was removed, moved or replaced" in lines[0]["reason"]
+    desk.commit(0)
+    assert desk.errors == [NEVER]
+
+
+def test_lock_is_looked_at_before_each_new_journal_file() -> None:
+    disk = new_disk()
+    _, desk, lost = locked_desk(disk, checkpoint_bytes=1)
+    desk.commit(0)
+    disk.remove(LOCK)
+    with capture_logs():
+        desk.later(0.5)
+    assert lost == ["lost"]
+    assert [journal_number(name) for name in disk.names(ROOT / "journal")] == [0]
+
+
+@pytest.mark.parametrize("sync", ["always", "interval", "none"])
+@pytest.mark.parametrize("is_folder_locked", [True, False])
+def test_lost_lock_makes_durable_what_was_acknowledged(sync: str, is_folder_locked: bool) -> None:
+    for seed in range(5):
+        disk = new_disk(seed) if is_folder_locked else without_folder_lock()
+        with capture_logs():
+            _, desk, _ = locked_desk(disk, sync=sync)
+            desk.commit(0, 1)
+            desk.commit(0)
+            disk.remove(LOCK)
+            desk.later(1.5)
+            desk.commit(2)
+            assert desk.errors[-1] is NEVER
+            assert after_crash(disk) == desk.stored
+
+
+def test_partition_files_are_not_written_when_another_server_may_have_the_folder() -> None:
+    disk = without_folder_lock()
+    with capture_logs():
+        _, desk, _ = locked_desk(disk)
+        desk.commit(0)
+        disk.remove(LOCK)
+        other = lock_folder(disk, ROOT)
+        desk.later(1.5)
+        desk.log.close()
+    assert disk.names(ROOT) == [".lock", "journal"]
+    other.close()
+    assert after_crash(disk) == desk.stored
+
+
+def test_full_disk_does_not_keep_a_folder_from_being_locked() -> None:
+    disk = new_disk()
+    lock_folder(disk, ROOT).close()
+    disk.capacity_bytes = 0
+    lock_folder(disk, ROOT).close()
+    assert file_size(disk, LOCK) == 0
+
+
+def test_server_whose_lock_file_is_deleted_stops_and_no_second_one_gets_in(tmp_path: Path) -> None:
+    second = tmp_path / "second"
+    second.mkdir()
+    with ServerProcess(tmp_path, options=("--topic", "t:1")) as server:
+        other = ServerProcess(second, options=("--topic", "t:1"))
+        other.data = server.data
+        with Wire(server.host, server.port) as wire:
+            assert commit(wire, 1) == "NONE"
+            (server.data / ".lock").unlink()
+            last = commit_until_refused(wire, 2)
+        assert server.wait() == 3
+        assert "another server may start in this folder, so this one stops" in server.log()
+        with other, Wire(other.host, other.port) as wire:
+            assert committed(wire) >= last
+            with pytest.raises(AssertionError, match="ended with 2"):
+                server.start()
+            assert "in use by process" in server.log()
+
+
+@pytest.mark.parametrize("is_recreated", [False, True])
+def test_server_whose_folder_is_deleted_stops_and_writes_nothing(tmp_path: Path, is_recreated: bool) -> None:
+    with ServerProcess(tmp_path, options=("--topic", "t:1")) as server:
+        with Wire(server.host, server.port) as wire:
+            assert commit(wire, 1) == "NONE"
+            shutil.rmtree(server.data, ignore_errors=True)
+            if is_recreated:
+                server.data.mkdir(exist_ok=True)
+            commit_until_refused(wire, 2)
+        assert server.wait() == 3
+        left = list(server.data.rglob("*.log")) if server.data.exists() else []
+        assert left == []
+
+
+def test_errors_of_the_look_at_the_lock_count_as_its_loss() -> None:
+    disk = new_disk()
+    _, desk, lost = locked_desk(disk)
+    desk.commit(0)
+    disk.fail(Fault("is_named", errno.EIO, str(LOCK), times=1))
+    with capture_logs():
+        desk.later(1.5)
+    assert (lost, desk.errors) == (["lost"], [STORED])
+    assert "Input/output error" in desk.log.stats().failure
+    assert after_crash(disk) == desk.stored
