@@ -226,7 +226,8 @@ def test_a_folder_with_more_partitions_than_it_should_have_is_refused(tmp_path: 
     log = opened(tmp_path)
     append(log, [Entry(4, (TransactionRecord("tx", None),))])
     log.close()
-    with pytest.raises(
-        StartError, match=r"found __transaction_state-2, expected partitions 0 to 1 only.*transactions_p"
-    ):
+    with pytest.raises(StartError, match=r"clean_shutdown: found 2 and 3 partitions, expected 2 and 2"):
+        opened(tmp_path, transactions=2)
+    (tmp_path / ".clean_shutdown").unlink()
+    with pytest.raises(StartError, match=r"found __transaction_state-2, expected partitions 0 to 1 only.*log repair"):
         opened(tmp_path, transactions=2)
