@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 from .errors import StartError
+from .log.disk import FILE_MODE
 
 INT_MAX = 2**31 - 1  # Kafka's INT settings
 LONG_MAX = 2**63 - 1  # Kafka's LONG settings
@@ -29,6 +30,8 @@ TOPIC_NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_NAME_MAX}}}")
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 DECIMAL = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?")
+OCTAL = re.compile(r"(0o)?[0-7]{3,5}")
+FILE_MODES = frozenset(0o600 | group << 3 | other for group in (0, 4, 6) for other in (0, 4, 6))
 NUMBER = re.compile(r"-?[0-9]{1,20}")  # more digits than any setting takes; int() itself refuses 4300
 
 Sync = Literal["always", "interval", "none"]
@@ -250,7 +253,8 @@ DEFAULT_DATA = Path("data")
 class Options:
     """Where one server listens and keeps its data.
 
-    ``advertised`` is None when clients use the listening address, ``metrics`` when nobody watches.
+    ``advertised`` is None when clients use the listening address, ``metrics`` when nobody watches. ``file_mode``:
+    permissions of the files that are made in the data folder; its folders get search permission with each read.
     """
 
     listen_host: str = DEFAULT_LISTEN.host
@@ -260,6 +264,7 @@ class Options:
     sync: Sync = "always"
     topics: tuple[tuple[str, int], ...] = ()
     metrics: Address | None = None
+    file_mode: int = FILE_MODE
 
 
 ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+(?:%[\w.-]+)?)\]|(?P<host>[^\s:\[\]]*)):(?P<port>[0-9]{1,5})")
@@ -339,6 +344,18 @@ def parse_sync(value: str) -> Sync:
     raise StartError(f"bad sync '{value}': expected one of {', '.join(get_args(Sync))}")
 
 
+def parse_file_mode(value: str | int) -> int:
+    """Read the octal permissions of new files, as in 0640. Raises StartError for those that cannot work."""
+    text = f"{value:04o}" if type(value) is int and value >= 0 else str(value)
+    mode = int(text, 8) if OCTAL.fullmatch(text) else -1
+    if mode not in FILE_MODES:
+        raise StartError(
+            f"bad file mode '{text}': expected octal permissions of files that the owner reads and writes, that nobody"
+            " executes, and that nobody writes without reading them, as in 0600, 0640 or 0660"
+        )
+    return mode
+
+
 class File(NamedTuple):
     """A configuration file, its shape checked but not yet what its words mean."""
 
@@ -347,6 +364,7 @@ class File(NamedTuple):
     data: str | None = None
     sync: str | None = None
     metrics: str | None = None
+    file_mode: str | None = None
     topics: Mapping[str, object] = {}
     settings: Mapping[str, object] = {}
 
@@ -382,6 +400,7 @@ def load(
     overrides: Sequence[str] = (),
     config: Path | None = None,
     metrics: str | None = None,
+    file_mode: str | None = None,
 ) -> tuple[Settings, Options]:
     """Everything that ``serve`` is told, checked. An option of the command line wins over the file's, a topic or a
     setting by its name. Raises StartError for the first thing that is wrong.
@@ -391,6 +410,7 @@ def load(
     advertised = file.advertised if advertised is None else advertised
     sync = file.sync if sync is None else sync
     metrics = file.metrics if metrics is None else metrics
+    file_mode = file.file_mode if file_mode is None else file_mode
     data = file.data if data is None else data
     if data == "":
         raise StartError("bad data '': expected the path of a folder; leave it out for ./data, or give . for this one")
@@ -403,5 +423,6 @@ def load(
         sync="always" if sync is None else parse_sync(sync),
         topics=tuple((file_topics(file.topics, config) | option_topics(topics)).items()),
         metrics=None if metrics is None else parse_address("metrics", metrics),
+        file_mode=FILE_MODE if file_mode is None else parse_file_mode(file_mode),
     )
     return load_settings(file.settings, overrides), options

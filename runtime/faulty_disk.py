@@ -203,6 +203,10 @@ class FaultyDisk(Disk):
                 self.watch("open", str(path))
             return self._new_fd(_Open(node, str(path), flags))
 
+    def set_mode(self, fd: int) -> None:
+        """Files in memory have no permissions."""
+        self._opened(fd)
+
     def duplicate(self, fd: int) -> int:
         with self._guard:
             self._begin("duplicate", self._opened(fd).path, counts=False)

@@ -37,6 +37,7 @@ from .kafka.idle import IdleWatch
 from .kafka.topics.catalogue import TopicCatalogue
 from .load_pieces import Job, Report
 from .loading import AT_ONCE_BYTES, load_at_once, load_beside, make_job
+from .log.disk import Disk
 from .log.folder import DataFolder, random_cluster_id
 from .log.offsets_log import OffsetsLog
 from .log.partition import TRANSACTIONS_TOPIC, folder_name
@@ -69,7 +70,7 @@ class Node:
     node_id = NODE_ID
 
     def __init__(self, settings: Settings, options: Options, around: Around | None = None) -> None:
-        self.around = around or Around()
+        self.around = around or Around(disk=Disk(options.file_mode))
         self.tap: Tap | None = None
         self.configs = DynamicSettings(settings)
         self.settings: Settings = self.configs.settings

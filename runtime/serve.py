@@ -74,13 +74,21 @@ def serve(
             metavar="HOST:PORT", help="Where to serve /metrics, /healthz and /readyz over HTTP; not at all without it."
         ),
     ] = None,
+    file_mode: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODE",
+            help="Octal permissions of new files in the data folder; 0640 lets the group read them, as Spark may need."
+            "  [default: 0600]",
+        ),
+    ] = None,
     config_file: Annotated[
         Path | None,
         typer.Option(
             "--config",
             metavar="FILE.toml",
-            help="A file with the same: listen, advertised, data, sync, metrics, [topics], [settings]. "
-            "Options win over it.",
+            help="A file with the same: listen, advertised, data, sync, metrics, file_mode, [topics], "
+            "[settings]. Options win over it.",
         ),
     ] = None,
 ) -> None:
@@ -90,7 +98,9 @@ def serve(
     that are not loaded yet are refused meanwhile. Logs go to standard error. SIGTERM and Ctrl-C stop it cleanly;
     SIGUSR1 shows what its actors do.
     """
-    settings, options = config.load(listen, advertised, data, sync, topic or (), set_ or (), config_file, metrics)
+    settings, options = config.load(
+        listen, advertised, data, sync, topic or (), set_ or (), config_file, metrics, file_mode
+    )
     with ExitStack() as sockets:
         listening_socket = sockets.enter_context(bind(options))
         watch_socket = None if options.metrics is None else sockets.enter_context(bind_watch(options.metrics))

@@ -22,6 +22,7 @@ from weakref import WeakSet
 from .. import config
 from ..config import Address, Options, Settings
 from ..errors import StartError
+from ..log.disk import FILE_MODE, Disk
 from ..surround import MEMORY, Around, in_memory
 from .admin import Admin
 from .forked import leave_behind
@@ -49,8 +50,9 @@ class Coordinator(Admin):
     ``data``: its folder, made if missing; None keeps everything in memory, and nothing outlives the object, which is
     meant for tests: such a log is never compacted. ``listen``: "host:port" for Kafka's clients, port 0 takes a free
     one; None for nobody. ``advertised``: where clients find it if not there. ``sync``: as ``--sync``. ``topics``:
-    partitions by name, made where missing. ``around``: what a test gives instead of the machine. Everything else is a
-    setting (``callboard settings`` lists them; ``DEFAULTS`` are its own). Raises StartError for what makes no sense.
+    partitions by name, made where missing. ``file_mode``: permissions of new files, as in 0o640. ``around``: what a
+    test gives instead of the machine. Everything else is a setting (``callboard settings`` lists them; ``DEFAULTS`` are
+    its own). Raises StartError for what makes no sense.
     """
 
     DEFAULTS: ClassVar[Mapping[str, float | bool]] = {
@@ -68,13 +70,14 @@ class Coordinator(Admin):
         advertised: str | None = None,
         sync: str = "always",
         topics: Mapping[str, int] | None = None,
+        file_mode: int = FILE_MODE,
         around: Around | None = None,
         **settings: float | bool,
     ) -> None:
         self._settings: Settings = config.load_settings({**self.DEFAULTS, **settings})
-        self._options = _options(data, listen, advertised, sync, topics or {})
+        self._options = _options(data, listen, advertised, sync, topics or {}, file_mode)
         self._listens = listen is not None
-        self._around = around or (in_memory() if data is None else Around())
+        self._around = around or (in_memory() if data is None else Around(disk=Disk(self._options.file_mode)))
         self._tap: Tap | None = None
         self._node: Node | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -89,6 +92,7 @@ class Coordinator(Admin):
         advertised: str | None = None,
         sync: str = "always",
         topics: Mapping[str, int] | None = None,
+        file_mode: int = FILE_MODE,
         around: Around | None = None,
         **settings: float | bool,
     ) -> ThreadCoordinator:
@@ -96,6 +100,7 @@ class Coordinator(Admin):
         from .thread import ThreadCoordinator
 
         options: dict[str, Any] = {"advertised": advertised, "sync": sync, "topics": topics, "around": around}
+        options["file_mode"] = file_mode
         return ThreadCoordinator(Coordinator(data, listen, **options | settings))
 
     # Start and stop --------------------------------------------------------------------------------------------------
@@ -280,7 +285,12 @@ class Coordinator(Admin):
 
 
 def _options(
-    data: str | Path | None, listen: str | None, advertised: str | None, sync: str, topics: Mapping[str, int]
+    data: str | Path | None,
+    listen: str | None,
+    advertised: str | None,
+    sync: str,
+    topics: Mapping[str, int],
+    file_mode: int,
 ) -> Options:
     """As ``config.load`` makes them of a command line. Raises StartError."""
     if data == "":
@@ -301,6 +311,7 @@ def _options(
         data=MEMORY if data is None else Path(data),
         sync=config.parse_sync(sync),
         topics=tuple(config.check_topic(name, partitions) for name, partitions in topics.items()),
+        file_mode=config.parse_file_mode(file_mode),
     )
 
 

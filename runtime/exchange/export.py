@@ -147,7 +147,8 @@ def _opened(output: Path | None) -> Iterator[TextIO]:
         raise StartError(f"bad --output '{output}': found {what}, expected a file in a folder that is there")
     side = output.with_name(output.name + ".new")
     try:
-        with side.open("w", encoding="utf-8", newline="") as out:
+        side.unlink(missing_ok=True)  # what an interrupted run has left
+        with side.open("x", encoding="utf-8", newline="") as out:
             yield out
             out.flush()
             os.fsync(out.fileno())

@@ -22,6 +22,7 @@ from ..errors import StartError
 from ..groups.show import counted, print_json
 from ..log.disk import Disk
 from ..log.errors import UnsupportedCompression
+from ..log.modes import file_mode_of
 from .export import Complaints, run
 from .kafka_in import Counts, ReadBackDiffers
 from .kafka_in import import_log as make_folder
@@ -129,9 +130,11 @@ def summary(done: Sequence[Outcome], is_dry: bool) -> str:
 
 
 def import_log(kafka: Path, data: Path, counts: Counts, as_json: bool) -> None:
-    complaints = Complaints()
+    complaints, data = Complaints(), data.resolve()
     try:
-        found = make_folder(kafka, data.resolve(), counts, Disk(), complaints, lambda all: tracked(all, "partitions"))
+        found = make_folder(
+            kafka, data, counts, Disk(file_mode_of(data)), complaints, lambda all: tracked(all, "partitions")
+        )
     except (ReadBackDiffers, UnsupportedCompression) as error:
         complaints(error)
         raise typer.Exit(DIFFERENT_EXIT_CODE) from None

@@ -166,6 +166,7 @@ class DataFolder:
 
     def _lock(self) -> None:
         self.lock_fd = lock_folder(self._disk, self.path)
+        self._disk.set_mode(self.lock_fd)  # programs beside the server follow it: see modes.py
 
 
 def lock_folder(disk: Disk, path: Path) -> int:

@@ -25,6 +25,7 @@ from ..log.disk import Disk
 from ..log.errors import Damage
 from ..log.journal import FOLDER as JOURNAL
 from ..log.journal import journal_number
+from ..log.modes import disk_like
 from . import dump, repair
 from .stats import PartitionStats, hottest_table, partition_stats, stats_table
 from .verify import Checked, verify
@@ -224,7 +225,7 @@ def repair_log(
     yes: Annotated[bool, typer.Option("--yes", help="Do it. Without this nothing is changed.")] = False,
 ) -> None:
     """Take out what cannot be read, while the server is stopped; the files as they were are kept beside."""
-    disk, partitions = Disk(), choose(data, log, partition)
+    disk, partitions = disk_like(data), choose(data, log, partition)
     with repair.stopped_server(data, disk):
         lost = [damage for one in partitions for damage in lost_ends(one, disk)]
         mends = [mend for one in progress(partitions, False) for mend in repair.find_mends(one, disk)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ..embed.coordinator import Coordinator, End
 from ..embed.thread import ThreadCoordinator
@@ -46,7 +46,8 @@ class RiggedCoordinator(Coordinator):
     ) -> None:
         self._rig = Rig()
         around = self._rig.around(around or (in_memory() if data is None else Around()))
-        super().__init__(data, listen, advertised=advertised, sync=sync, topics=topics, around=around, **settings)
+        others: Any = settings  # file_mode, too
+        super().__init__(data, listen, advertised=advertised, sync=sync, topics=topics, around=around, **others)
         self.tap = self._rig.tap
         self.clock = VirtualTime(self._rig)
         self.faults: Faults[Awaitable[None]] = self._rig.faults.with_restart(self.restart)
