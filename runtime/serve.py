@@ -25,6 +25,7 @@ from .cli import make_app
 from .config import Address, Options, Settings
 from .descriptors import raise_limit
 from .listening import bind, bind_watch
+from .printing import print_error, print_line
 
 if TYPE_CHECKING:
     from .node import Node
@@ -131,7 +132,7 @@ def run_node(
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(serve_until_signal(node, options, listening_socket, watch_socket))
     if node.log_failure:
-        print(f"callboard: stopped, after its log had failed: {node.log_failure}", file=sys.stderr, flush=True)
+        print_error(f"stopped, after its log had failed: {node.log_failure}", flush=True)
         raise typer.Exit(FAILED_EXIT_CODE)
 
 
@@ -155,7 +156,7 @@ async def serve_on(node: Node, options: Options, listening_socket: socket.socket
     # collections may be rare: at the default of 700 they are a twelfth of the time of a heartbeat.
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD, 20, 50)
-    print(f"callboard ready on {Address(options.listen_host or host, port)}", flush=True)
+    print_line(f"callboard ready on {Address(options.listen_host or host, port)}", flush=True)
     telling = asyncio.get_running_loop().create_task(tell_when_loaded(node))
     await stopping.wait()
     telling.cancel()
@@ -184,13 +185,13 @@ async def tell_when_loaded(node: Node) -> None:
     loaded = await node.wait_until_loaded()
     gc.freeze()
     if loaded.records:
-        print(f"callboard loaded {loaded.records:,} records in {loaded.seconds:.2f} s", flush=True)
+        print_line(f"callboard loaded {loaded.records:,} records in {loaded.seconds:.2f} s", flush=True)
 
 
 def on_signal(number: signal.Signals, stopping: asyncio.Event) -> None:
     """The first signal stops the node cleanly; one more, by an impatient person, ends the process at once."""
     if stopping.is_set():
-        print(f"callboard: a second {number.name}: ended at once", file=sys.stderr, flush=True)
+        print_error(f"a second {number.name}: ended at once", flush=True)
         os._exit(FORCED_EXIT_CODE)
     stopping.set()
 

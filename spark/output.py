@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import csv
 import math
-import sys
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import pyarrow as pa
 import typer
 from pyspark.sql import DataFrame
 
 from ..runtime.errors import StartError
-from ..runtime.groups.show import Cell, Column, Table, counted, print_json, print_table
+from ..runtime.groups.show import Cell, Column, Table, counted, print_table
+from ..runtime.printing import Writable, csv_stream, print_error, print_json, print_line
 
 CSV, PARQUET = ".csv", ".parquet"
 DIGITS = 6  # of a number that is no whole one
@@ -47,15 +47,15 @@ def show_arrow(found: pa.Table, as_json: bool, as_csv: bool, output: Path | None
     """The same for what was collected."""
     if output is not None:
         write(found, output)
-        print(f"{counted(found.num_rows, 'row')} in {output}")
+        print_line(f"{counted(found.num_rows, 'row')} in {output}")
     elif as_json:
         print_json([{name: plain(cell) for name, cell in row.items()} for row in found.to_pylist()])
     elif as_csv:
-        _write_csv(found, sys.stdout)
+        _write_csv(found, csv_stream())
     elif found.num_rows:
         print_table(as_table(found))
     else:
-        print(f"callboard: {nothing}", file=sys.stderr)
+        print_error(nothing)
 
 
 def write(found: pa.Table, path: Path) -> None:
@@ -108,7 +108,7 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
-def _write_csv(found: pa.Table, file: TextIO) -> None:
+def _write_csv(found: pa.Table, file: Writable) -> None:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(found.schema.names)
     writer.writerows([_csv_cell(plain(cell)) for cell in row.values()] for row in found.to_pylist())

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated
 
 import typer
 
@@ -22,6 +22,7 @@ from ..client.errors import ClientError
 from ..config import parse_address
 from ..errors import StartError
 from ..log.disk import Disk
+from ..printing import Writable, csv_stream, print_error, print_lines
 from .kafka_out import give_up, in_words, make_all, prepared, put_in_place
 from .parse import FORMATS
 from .progress import tracked
@@ -31,7 +32,7 @@ from .table import rows_of_folder, rows_of_server, sources
 FAILED_EXIT_CODE = 1
 DAMAGED_EXIT_CODE = 3
 
-WRITERS: dict[str, Callable[[Iterable[Row], TextIO], None]] = {"csv": write_csv, "json": write_json}
+WRITERS: dict[str, Callable[[Iterable[Row], Writable], None]] = {"csv": write_csv, "json": write_json}
 assert tuple(WRITERS) == FORMATS
 
 app = make_app()
@@ -45,7 +46,7 @@ class Complaints:
 
     def __call__(self, what: object) -> None:
         self.count += 1
-        print(f"callboard: {what}", file=sys.stderr)
+        print_error(what)
 
 
 @app.command("export")
@@ -111,7 +112,7 @@ def export_table(
         _write(seen.watch(in_order(rows)), form, output)
     missing = [name for name in groups if name not in seen.groups]
     for name in missing:
-        print(f"callboard: group '{name}' has no offsets", file=sys.stderr)
+        print_error(f"group '{name}' has no offsets")
     if complaints.count:
         raise typer.Exit(DAMAGED_EXIT_CODE)
     if missing:
@@ -136,10 +137,10 @@ def _write(rows: Iterator[Row], form: str, output: Path | None) -> None:
 
 
 @contextmanager
-def _opened(output: Path | None) -> Iterator[TextIO]:
+def _opened(output: Path | None) -> Iterator[Writable]:
     """Standard output; or a file, which is there when it is whole."""
     if output is None:
-        yield sys.stdout
+        yield csv_stream()
         sys.stdout.flush()
         return
     if output.is_dir() or not output.absolute().parent.is_dir():
@@ -172,7 +173,7 @@ def export_log(data: Path | None, kafka_dirs: Sequence[Path], is_replacing: bool
             give_up(plan, disk)
             raise
         kept = put_in_place(plan, disk)
-    print(in_words(plan, made, kept))
+    print_lines(in_words(plan, made, kept))
 
 
 def main(argv: Sequence[str]) -> int:
@@ -184,10 +185,10 @@ def run(command: typer.Typer, argv: Sequence[str], name: str) -> int:
     try:
         command(list(argv), prog_name=name)
     except ClientError as error:
-        print(f"callboard: {error}", file=sys.stderr)
+        print_error(error)
         return FAILED_EXIT_CODE
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        print(f"callboard: {where}{error.strerror or error}; check the disk and the folder's owner", file=sys.stderr)
+        print_error(f"{where}{error.strerror or error}; check the disk and the folder's owner")
         return FAILED_EXIT_CODE
     return 0

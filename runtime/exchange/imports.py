@@ -7,7 +7,6 @@ or something in Kafka's log is damaged.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -19,10 +18,11 @@ from ..client.cluster import Cluster
 from ..client.errors import ClientError
 from ..config import parse_address
 from ..errors import StartError
-from ..groups.show import counted, print_json
+from ..groups.show import counted
 from ..log.disk import Disk
 from ..log.errors import UnsupportedCompression
 from ..log.modes import file_mode_of
+from ..printing import print_error, print_json, print_line
 from .export import Complaints, run
 from .kafka_in import Counts, ReadBackDiffers
 from .kafka_in import import_log as make_folder
@@ -118,9 +118,9 @@ def show(outcomes: Sequence[Outcome], is_dry: bool, as_json: bool) -> None:
     if as_json:
         print_json({"executed": not is_dry, "groups": [outcome._asdict() for outcome in outcomes]})
     else:
-        print(summary([outcome for outcome in outcomes if outcome.written], is_dry))
+        print_line(summary([outcome for outcome in outcomes if outcome.written], is_dry))
     for problem in problems(outcomes):
-        print(f"callboard: {problem}", file=sys.stderr)
+        print_error(problem)
 
 
 def summary(done: Sequence[Outcome], is_dry: bool) -> str:
@@ -141,7 +141,8 @@ def import_log(kafka: Path, data: Path, counts: Counts, as_json: bool) -> None:
     if as_json:
         print_json(found.as_json())
     else:
-        print("\n".join(found.in_words()))
+        for line in found.in_words():
+            print_line(line)
     if complaints.count:
         raise typer.Exit(DIFFERENT_EXIT_CODE)
 
