@@ -29,6 +29,7 @@ from .kafka_in import import_log as make_folder
 from .parse import FORMATS, choose_groups, read_table
 from .progress import tracked
 from .restore import Outcome, problems, write_all
+from .source import BYTES_MAX
 
 DIFFERENT_EXIT_CODE = 3
 HERE = "127.0.0.1:9092"
@@ -61,6 +62,7 @@ def import_(
     form: Annotated[
         str | None, typer.Option("--format", metavar="csv|json", help="[default: as the file looks]")
     ] = None,
+    max_bytes: Annotated[int, typer.Option(min=1, metavar="N", help="Refuse a FILE that has more bytes.")] = BYTES_MAX,
     from_kafka_logs: Annotated[
         Path | None,
         typer.Option(metavar="KDIR", help="Instead of a file: the log folder of a stopped Kafka, or a copy of it."),
@@ -90,17 +92,24 @@ def import_(
         raise StartError("expected a FILE with offsets, or --from-kafka-logs KDIR")
     if data is not None or partitions is not None or transaction_partitions is not None:
         raise StartError("--data and the numbers of partitions are for --from-kafka-logs; a FILE goes to a server")
-    import_table(file, bootstrap_server or HERE, dry_run, groups or [], form, as_json, timeout)
+    import_table(file, bootstrap_server or HERE, dry_run, groups or [], form, as_json, timeout, max_bytes)
 
 
 def import_table(
-    file: Path, bootstrap: str, is_dry: bool, groups: Sequence[str], form: str | None, as_json: bool, timeout_s: float
+    file: Path,
+    bootstrap: str,
+    is_dry: bool,
+    groups: Sequence[str],
+    form: str | None,
+    as_json: bool,
+    timeout_s: float,
+    max_bytes: int,
 ) -> None:
     if form is not None and form not in FORMATS:
         raise StartError(f"bad --format '{form}': expected {' or '.join(FORMATS)}")
     address = parse_address("--bootstrap-server", bootstrap, lowest_port=1)
     of_all = groups[0] if len(groups) == 1 and "," not in groups[0] else None  # A,B are two
-    wanted = choose_groups(read_table(file, Complaints(), form, of_all), groups)
+    wanted = choose_groups(read_table(file, Complaints(), form, of_all, max_bytes), groups)
     outcomes: list[Outcome] = []
     try:
         with Cluster(address, timeout_s) as cluster:
