@@ -12,6 +12,9 @@ import json
 import sys
 from typing import Any, TextIO
 
+_FORMULA = frozenset("=+-@\uff1d\uff0b\uff0d\uff20")  # also the wide ones: OWASP, CSV Injection
+_FORMULA_BEFORE = frozenset("\t\r\n\0'")
+
 
 def printable(text: str) -> str:
     """A text on one line that does nothing to a terminal: a line end becomes ``\\n``.
@@ -60,6 +63,18 @@ def json_text(value: Any, indent: int | None = None) -> str:
 
 def print_json(value: Any, indent: int | None = 2) -> None:
     print(json_text(value, indent))
+
+
+def spreadsheet_cell(text: str) -> str:
+    """A text that no spreadsheet takes for a formula (CSV injection): with an apostrophe before it where one might.
+
+    One that begins with an apostrophe gets a second, so that ``from_spreadsheet_cell`` gives each text back.
+    """
+    return f"'{text}" if text.lstrip()[:1] in _FORMULA or text[:1] in _FORMULA_BEFORE else text
+
+
+def from_spreadsheet_cell(cell: str) -> str:
+    return cell.removeprefix("'")
 
 
 class PrintableStream:

@@ -26,13 +26,15 @@ from ..printing import Writable, csv_stream, print_error, print_lines
 from .kafka_out import give_up, in_words, make_all, prepared, put_in_place
 from .parse import FORMATS
 from .progress import tracked
-from .rows import Row, in_order, write_csv, write_json
+from .rows import Row, in_order, write_csv, write_json, write_safe_csv
 from .table import rows_of_folder, rows_of_server, sources
 
 FAILED_EXIT_CODE = 1
 DAMAGED_EXIT_CODE = 3
 
-WRITERS: dict[str, Callable[[Iterable[Row], Writable], None]] = {"csv": write_csv, "json": write_json}
+Writer = Callable[[Iterable[Row], Writable], None]
+
+WRITERS: dict[str, Writer] = {"csv": write_csv, "json": write_json}
 assert tuple(WRITERS) == FORMATS
 
 app = make_app()
@@ -62,6 +64,13 @@ def export(
         list[str] | None, typer.Option(metavar="G", help="Only this group; may be repeated.  [default: all]")
     ] = None,
     form: Annotated[str, typer.Option("--format", metavar="csv|json", help="How to write them.")] = "csv",
+    safe_csv: Annotated[
+        bool,
+        typer.Option(
+            "--safe-csv",
+            help="CSV for spreadsheets: an apostrophe before what looks like a formula.",
+        ),
+    ] = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Where to.  [default: standard output]")
     ] = None,
@@ -84,32 +93,45 @@ def export(
     """
     if (data is None) == (bootstrap_server is None):
         raise StartError("expected what to export: --data DIR or --bootstrap-server HOST:PORT, and only one")
+    if safe_csv and (kafka_dir or form != "csv"):
+        raise StartError("--safe-csv is for CSV: leave out --format json and --kafka-dir")
     if kafka_dir:
         export_log(data, kafka_dir, replace, bool(group or output))
     elif replace:
         raise StartError("--replace is for --kafka-dir; a FILE is replaced without it")
     else:
-        export_table(data, bootstrap_server, list(dict.fromkeys(group or ())), form, output, timeout)
+        export_table(
+            data, bootstrap_server, list(dict.fromkeys(group or ())), writer_of(form, safe_csv), output, timeout
+        )
+
+
+def writer_of(form: str, is_safe: bool) -> Writer:
+    if form not in WRITERS:
+        raise StartError(f"bad --format '{form}': expected {' or '.join(FORMATS)}")
+    return write_safe_csv if is_safe else WRITERS[form]
 
 
 def export_table(
-    data: Path | None, bootstrap: str | None, groups: Sequence[str], form: str, output: Path | None, timeout_s: float
+    data: Path | None,
+    bootstrap: str | None,
+    groups: Sequence[str],
+    write: Writer,
+    output: Path | None,
+    timeout_s: float,
 ) -> None:
-    if form not in WRITERS:
-        raise StartError(f"bad --format '{form}': expected {' or '.join(FORMATS)}")
     complaints, seen = Complaints(), _Seen()
     is_shown = output is None and sys.stdout.isatty()
     if bootstrap is not None:
         with Cluster(parse_address("--bootstrap-server", bootstrap, lowest_port=1), timeout_s) as cluster:
             names = sorted(groups or (one.group_id for one in cluster.groups()))
             rows = rows_of_server(cluster, tracked(names, "groups", to_terminal=is_shown))
-            _write(seen.watch(rows), form, output)
+            _write(seen.watch(rows), write, output)
     else:
         assert data is not None
         disk = Disk()
         partitions = tracked(sources(data, disk, complaints), "partitions", to_terminal=is_shown)
         rows = rows_of_folder(partitions, frozenset(groups), disk, complaints)
-        _write(seen.watch(in_order(rows)), form, output)
+        _write(seen.watch(in_order(rows)), write, output)
     missing = [name for name in groups if name not in seen.groups]
     for name in missing:
         print_error(f"group '{name}' has no offsets")
@@ -131,9 +153,9 @@ class _Seen:
             yield row
 
 
-def _write(rows: Iterator[Row], form: str, output: Path | None) -> None:
+def _write(rows: Iterator[Row], write: Writer, output: Path | None) -> None:
     with _opened(output) as out:
-        WRITERS[form](rows, out)
+        write(rows, out)
 
 
 @contextmanager

@@ -18,8 +18,9 @@ from ..client.cluster import Offset
 from ..config import nearest
 from ..errors import StartError
 from ..groups.show import counted
+from ..printing import from_spreadsheet_cell
 from .offsets_file import WantedOffsets
-from .rows import Row
+from .rows import ESCAPED, IS_ESCAPED, Row
 from .source import BYTES_MAX, RECORD_CHARS_MAX, RecordLines, Source, TooLong, opened
 
 BAD_MAX = 1000
@@ -123,7 +124,17 @@ def _csv_lines(source: Source) -> Iterator[Line | BadLine]:
         if len(row) != len(columns):
             yield BadLine(number, f"found {counted(len(row), 'field')}, expected {len(columns)}: {','.join(columns)}")
         else:
-            yield Line(number, dict(zip(columns, row, strict=True)))
+            yield _csv_line(number, dict(zip(columns, row, strict=True)))
+
+
+def _csv_line(number: int, fields: dict[str, str]) -> Line | BadLine:
+    """A row as it was before ``export --safe-csv`` escaped it."""
+    escaped = fields.pop(ESCAPED, "")
+    if escaped not in ("", IS_ESCAPED):
+        return BadLine(number, f"{ESCAPED} is {_shown(escaped)}, expected {IS_ESCAPED}, or nothing")
+    if escaped:
+        fields = {name: from_spreadsheet_cell(cell) for name, cell in fields.items()}
+    return Line(number, fields)
 
 
 def _columns(first: Sequence[str]) -> Sequence[str]:

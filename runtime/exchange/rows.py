@@ -14,10 +14,13 @@ from collections.abc import Iterable, Iterator
 from tempfile import TemporaryFile
 from typing import IO, NamedTuple
 
-from ..printing import Writable, json_text
+from ..printing import Writable, json_text, spreadsheet_cell
 
 SORTED_ROWS = 200_000
 """So many are sorted in memory at once: some 100 MB."""
+
+ESCAPED, IS_ESCAPED = "escaped", "yes"
+"""A column of CSV for spreadsheets, and what it holds: an apostrophe may stand before each text of the row."""
 
 _BLOCK_ROWS = 1000
 
@@ -58,6 +61,14 @@ def write_csv(rows: Iterable[Row], out: Writable) -> None:
     plain.writerow(Row._fields)
     for row in rows:
         (quoted if "\r" in row.group + row.topic + row.metadata else plain).writerow(row)
+
+
+def write_safe_csv(rows: Iterable[Row], out: Writable) -> None:
+    """The same for spreadsheets: no text is a formula, and a last column says so to whoever reads it back."""
+    writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    writer.writerow((*Row._fields, ESCAPED))
+    for row in rows:
+        writer.writerow((*(spreadsheet_cell(cell) if isinstance(cell, str) else cell for cell in row), IS_ESCAPED))
 
 
 def write_json(rows: Iterable[Row], out: Writable) -> None:

@@ -30,7 +30,7 @@ from ...runtime.log.disk import Disk
 from ...runtime.log.manifest import log_files
 from ...runtime.printing import print_error, print_json, print_line, tell_on_terminal
 from ..moments import parse_moment
-from ..output import AsCsv, AsJson, Output, check_output, show
+from ..output import AsCsv, AsJson, Output, SafeCsv, check_output, show
 from ..session import in_short, session
 from .changes import ID_CHARS, RESTORE, UNDO, Change, who_am_i
 from .changes import read as read_changes
@@ -129,16 +129,17 @@ def show_as_of(
     data: Fresh = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
+    safe_csv: SafeCsv = False,
     output: Output = None,
     master: Master = None,
 ) -> None:
     """Show all offsets of a group, or of all, as they were at a time, and who owned their partitions."""
-    check_output(output, as_json, as_csv)
+    check_output(output, as_json, as_csv, safe_csv)
     moment, made = parse_moment("--at", at, datetime.now(UTC)), HistoryTable.open(table)
     warn_of_limits(made, moment, data)
     with session("callboard history as-of", master) as spark, telling_of_damage(spark, made, data, group):
         frame = as_of(spark, made, moment, groups=group, data=data).orderBy("group", "topic", "partition")
-        show(frame, as_json, as_csv, output, f"nothing was committed at {moment.isoformat()}")
+        show(frame, as_json, as_csv, output, f"nothing was committed at {moment.isoformat()}", safe_csv)
 
 
 @app.command("diff")
@@ -150,17 +151,18 @@ def show_diff(
     data: Fresh = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
+    safe_csv: SafeCsv = False,
     output: Output = None,
     master: Master = None,
 ) -> None:
     """Show which offsets are different at a second time."""
-    check_output(output, as_json, as_csv)
+    check_output(output, as_json, as_csv, safe_csv)
     now, made = datetime.now(UTC), HistoryTable.open(table)
     before, after = parse_moment("--from", since, now), parse_moment("--to", until, now)
     warn_of_limits(made, before, data)
     with session("callboard history diff", master) as spark, telling_of_damage(spark, made, data, group):
         frame = diff(spark, made, before, after, groups=group, data=data)
-        show(frame, as_json, as_csv, output, "nothing is different")
+        show(frame, as_json, as_csv, output, "nothing is different", safe_csv)
 
 
 @app.command("restore", short_help="Write a group's offsets back as they were.")
