@@ -16,6 +16,7 @@ import pytest
 from callboard.runtime.client.cluster import Offset
 from callboard.runtime.errors import StartError
 from callboard.runtime.exchange import parse
+from callboard.runtime.exchange.offsets_file import WantedOffsets
 from callboard.runtime.exchange.parse import BAD_MAX, read_table
 from callboard.runtime.exchange.source import BYTES_MAX, RECORD_CHARS_MAX, Source, opened
 from callboard.runtime.groups.reset import read_offsets
@@ -199,7 +200,7 @@ def test_bytes_that_are_not_utf8_are_named(monkeypatch: pytest.MonkeyPatch, data
 def test_full_disk_for_temporary_files_is_an_oserror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "offsets"
     path.write_bytes(b"".join(rows_of_csv(700)))
-    made = parse.WantedOffsets
+    made = WantedOffsets
 
     class Full(made):  # type: ignore[misc, valid-type]
         def __init__(self) -> None:
