@@ -13,6 +13,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from .errors import StartError
+from .printing import print_error, print_line
 
 REFUSED_EXIT_CODE = 2  # as for a wrong option: nothing was started, nothing was changed
 EXTRA_IS_MISSING = "pip install 'callboard["
@@ -61,7 +62,7 @@ def show_version(asked: bool) -> None:
     if asked:
         from callboard import __version__
 
-        print(f"callboard {__version__}")
+        print_line(f"callboard {__version__}")
         raise typer.Exit
 
 
@@ -98,5 +99,5 @@ def main() -> None:
     try:
         app()
     except StartError as error:
-        print(f"callboard: {error}", file=sys.stderr)
+        print_error(error)
         sys.exit(REFUSED_EXIT_CODE)

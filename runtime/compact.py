@@ -22,7 +22,7 @@ import typer
 
 from .cli import make_app
 from .errors import StartError
-from .groups.show import Column, Table, counted, grouped, print_json, print_table
+from .groups.show import Column, Table, counted, grouped, print_table
 from .log.compaction.job import Job, Report, end_with_parent, is_due, run
 from .log.compaction.plan import MIN_CLEANABLE_DIRTY_RATIO, make_plan
 from .log.compaction.publish import GRACE_MS
@@ -32,6 +32,7 @@ from .log.disk import Disk, file_size, read_file
 from .log.folder import FORMAT, INFO_NAME, parse_info
 from .log.manifest import log_files
 from .log.partition import TOPIC, TRANSACTIONS_TOPIC
+from .printing import print_error, print_json, print_lines
 
 FAILED_EXIT_CODE = 1
 DAMAGED_EXIT_CODE = 3
@@ -256,10 +257,10 @@ def _run(jobs: Sequence[Job], runner: Runner, as_json: bool) -> int:
     if as_json:
         print_json({"seconds": round(seconds, 3), "partitions": [report._asdict() for report in reports]})
     else:
-        print(in_words(reports, seconds))
+        print_lines(in_words(reports, seconds))
     for report in reports:
         if report.reason:
-            print(f"callboard: {report.reason}", file=sys.stderr)
+            print_error(f"{report.reason}")
     statuses = {report.status for report in reports}
     return DAMAGED_EXIT_CODE if "damaged" in statuses else FAILED_EXIT_CODE if "failed" in statuses else 0
 

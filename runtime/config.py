@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 from .errors import StartError
+from .log.disk import FILE_MODE
+from .log.modes import parse_file_mode
 
 INT_MAX = 2**31 - 1  # Kafka's INT settings
 LONG_MAX = 2**63 - 1  # Kafka's LONG settings
@@ -304,6 +306,8 @@ class Options:
     ``dynamic_settings``: who may change settings of the broker. ``unsafe_settings``: dynamic changes may go below a
     safe minimum. ``ignore_saved_settings``: start without the changes that the data folder keeps. ``given``: the
     settings that the server was started with, by name, and where each was given ("--set").
+    ``file_mode``: permissions of the files that are made in the data folder; its folders may be searched by whoever may
+    read the files.
     """
 
     listen_host: str = DEFAULT_LISTEN.host
@@ -317,6 +321,7 @@ class Options:
     unsafe_settings: bool = False
     ignore_saved_settings: bool = False
     given: Mapping[str, str] = field(default_factory=dict, compare=False)
+    file_mode: int = FILE_MODE
 
 
 ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+(?:%[\w.-]+)?)\]|(?P<host>[^\s:\[\]]*)):(?P<port>[0-9]{1,5})")
@@ -409,6 +414,7 @@ class File(NamedTuple):
     sync: str | None = None
     metrics: str | None = None
     dynamic_settings: str | None = None
+    file_mode: str | None = None
     topics: Mapping[str, object] = {}
     settings: Mapping[str, object] = {}
 
@@ -447,6 +453,7 @@ def load(
     dynamic_settings: str | None = None,
     unsafe_settings: bool = False,
     ignore_saved_settings: bool = False,
+    file_mode: str | None = None,
 ) -> tuple[Settings, Options]:
     """Everything that ``serve`` is told, checked. An option of the command line wins over the file's, a topic or a
     setting by its name. Raises StartError for the first thing that is wrong.
@@ -456,6 +463,7 @@ def load(
     advertised = file.advertised if advertised is None else advertised
     sync = file.sync if sync is None else sync
     metrics = file.metrics if metrics is None else metrics
+    file_mode = file.file_mode if file_mode is None else file_mode
     data = file.data if data is None else data
     dynamic_settings = file.dynamic_settings if dynamic_settings is None else dynamic_settings
     if data == "":
@@ -473,6 +481,7 @@ def load(
         unsafe_settings=unsafe_settings,
         ignore_saved_settings=ignore_saved_settings,
         given=given_by(file.settings, overrides, config),
+        file_mode=FILE_MODE if file_mode is None else parse_file_mode(file_mode),
     )
     settings = load_settings(file.settings, overrides)
     if not unsafe_settings:

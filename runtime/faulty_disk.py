@@ -214,6 +214,10 @@ class FaultyDisk(Disk):
             self._begin("open_folder", path, counts=False)
             return self._new_fd(_Open(self._names.folder(path), str(path), os.O_RDONLY))
 
+    def set_mode(self, fd: int) -> None:
+        """Files in memory have no permissions."""
+        self._opened(fd)
+
     def duplicate(self, fd: int) -> int:
         with self._guard:
             self._begin("duplicate", self._opened(fd).path, counts=False)

@@ -12,9 +12,12 @@ from __future__ import annotations
 import importlib
 import logging
 import sys
-from collections.abc import Mapping
+import traceback
+from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO
+
+from .printing import printable, printable_lines
 
 if TYPE_CHECKING:
     from structlog.typing import Processor
@@ -85,6 +88,20 @@ class Lossy:
             self._stream.flush()
 
 
+def _make_printable(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Values that do nothing to a terminal: many are names that clients have chosen. JSON escapes them anyway."""
+    for name, value in event.items():
+        if isinstance(value, str):
+            event[name] = printable(value)
+        elif name != "exc_info" and not isinstance(value, int | float | None):
+            event[name] = printable(repr(value))
+    return event
+
+
+def _print_traceback(stream: TextIO, exc_info: Any) -> None:
+    stream.write("\n" + printable_lines("".join(traceback.format_exception(*exc_info)).rstrip("\n")))
+
+
 def configure(stream: TextIO, level: int = logging.INFO) -> None:
     """Send everything of ours from ``level`` on, and warnings of the libraries, to ``stream``."""
     structlog = import_structlog()
@@ -93,7 +110,7 @@ def configure(stream: TextIO, level: int = logging.INFO) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     last: list[Processor] = (
-        [structlog.dev.ConsoleRenderer()]
+        [_make_printable, structlog.dev.ConsoleRenderer(exception_formatter=_print_traceback)]
         if stream.isatty()
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     )

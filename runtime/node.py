@@ -36,6 +36,7 @@ from .kafka.idle import IdleWatch
 from .kafka.topics.catalogue import TopicCatalogue
 from .load_pieces import Job, Report
 from .loading import AT_ONCE_BYTES, load_at_once, load_beside, make_jobs
+from .log.disk import Disk
 from .log.folder import DataFolder, random_cluster_id
 from .log.journal import random_salt
 from .log.offsets_log import OffsetsLog
@@ -68,7 +69,7 @@ class Node:
     node_id = NODE_ID
 
     def __init__(self, settings: Settings, options: Options, around: Around | None = None) -> None:
-        self.around = around or Around()
+        self.around = around or Around(disk=Disk(options.file_mode))
         self.tap: Tap | None = None
         self.configs = DynamicSettings(settings, options.given, allows_unsafe=options.unsafe_settings)
         self.settings: Settings = self.configs.settings

@@ -25,6 +25,7 @@ from .cli import make_app
 from .config import Address, Options, Settings
 from .descriptors import raise_limit
 from .listening import bind, bind_watch
+from .printing import print_error, print_line
 
 if TYPE_CHECKING:
     from .node import Node
@@ -93,13 +94,21 @@ def serve(
             metavar="HOST:PORT", help="Where to serve /metrics, /healthz and /readyz over HTTP; not at all without it."
         ),
     ] = None,
+    file_mode: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODE",
+            help="Octal permissions of new files in the data folder; 0640 lets the group read them, as Spark may need."
+            "  [default: 0600]",
+        ),
+    ] = None,
     config_file: Annotated[
         Path | None,
         typer.Option(
             "--config",
             metavar="FILE.toml",
-            help="A file with the same: listen, advertised, data, sync, metrics, dynamic_settings, [topics], "
-            "[settings]. Options win over it.",
+            help="A file with the same: listen, advertised, data, sync, metrics, dynamic_settings, file_mode, "
+            "[topics], [settings]. Options win over it.",
         ),
     ] = None,
     dynamic_settings: DynamicSettingsOption = None,
@@ -117,6 +126,7 @@ def serve(
         dynamic_settings=dynamic_settings,
         unsafe_settings=unsafe_settings,
         ignore_saved_settings=ignore_saved_settings,
+        file_mode=file_mode,
     )
     with ExitStack() as sockets:
         listening_socket = sockets.enter_context(bind(options))
@@ -148,7 +158,7 @@ def run_node(
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(serve_until_signal(node, options, listening_socket, watch_socket))
     if node.log_failure:
-        print(f"callboard: stopped, after its log had failed: {node.log_failure}", file=sys.stderr, flush=True)
+        print_error(f"stopped, after its log had failed: {node.log_failure}", flush=True)
         raise typer.Exit(FAILED_EXIT_CODE)
 
 
@@ -176,7 +186,7 @@ async def serve_on(node: Node, options: Options, listening_socket: socket.socket
     # collections may be rare: at the default of 700 they are a twelfth of the time of a heartbeat.
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD, 20, 50)
-    print(f"callboard ready on {Address(options.listen_host or host, port)}", flush=True)
+    print_line(f"callboard ready on {Address(options.listen_host or host, port)}", flush=True)
     telling = asyncio.get_running_loop().create_task(tell_when_loaded(node, stopping))
     await stopping.wait()
     telling.cancel()
@@ -211,13 +221,13 @@ async def tell_when_loaded(node: Node, stopping: asyncio.Event) -> None:
         return
     gc.freeze()
     if loaded.records:
-        print(f"callboard loaded {loaded.records:,} records in {loaded.seconds:.2f} s", flush=True)
+        print_line(f"callboard loaded {loaded.records:,} records in {loaded.seconds:.2f} s", flush=True)
 
 
 def on_signal(number: signal.Signals, stopping: asyncio.Event) -> None:
     """The first signal stops the node cleanly; one more, by an impatient person, ends the process at once."""
     if stopping.is_set():
-        print(f"callboard: a second {number.name}: ended at once", file=sys.stderr, flush=True)
+        print_error(f"a second {number.name}: ended at once", flush=True)
         os._exit(FORCED_EXIT_CODE)
     stopping.set()
 

@@ -21,6 +21,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from .printing import printable
+
 if TYPE_CHECKING:
     from .stats import Stats
     from .system import System
@@ -49,7 +51,7 @@ def table(stats: Stats, previous: Stats | None = None, seconds: float = 0.0) -> 
     before = None if previous is None else _handled(previous)
     for one in stats.classes:
         rate = "-" if before is None or seconds <= 0 else _number((one.handled - before[one.name]) / seconds)
-        drawn.add_row(Text(one.name), *map(_number, one[1:4]), rate, _number(one.handled))
+        drawn.add_row(Text(printable(one.name)), *map(_number, one[1:4]), rate, _number(one.handled))
     if len(stats.classes) > 1:
         _add_sum(drawn, stats, previous, seconds)
     return drawn
@@ -76,7 +78,9 @@ def _header(stats: Stats) -> Text:
 def _footer(stats: Stats) -> Text:
     if not stats.deepest:
         return Text("no message waits")
-    return Text("\n".join(["waiting most:", *(f"  {one.waiting:,} for {one.actor}" for one in stats.deepest)]))
+    return Text(
+        "\n".join(["waiting most:", *(f"  {one.waiting:,} for {printable(one.actor)}" for one in stats.deepest)])
+    )
 
 
 def _number(value: float) -> str:

@@ -4,32 +4,37 @@ from __future__ import annotations
 
 import csv
 import math
-import sys
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import pyarrow as pa
 import typer
 from pyspark.sql import DataFrame
 
 from ..runtime.errors import StartError
-from ..runtime.groups.show import Cell, Column, Table, counted, print_json, print_table
+from ..runtime.groups.show import Cell, Column, Table, counted, print_table
+from ..runtime.printing import Writable, csv_stream, print_error, print_json, print_line, spreadsheet_cell
 
 CSV, PARQUET = ".csv", ".parquet"
 DIGITS = 6  # of a number that is no whole one
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 AsCsv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
+SafeCsv = Annotated[
+    bool, typer.Option("--safe-csv", help="CSV for spreadsheets: what looks like a formula gets an apostrophe.")
+]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write a file instead: .csv or .parquet.")
 ]
 
 
-def check_output(output: Path | None, as_json: bool, as_csv: bool) -> None:
+def check_output(output: Path | None, as_json: bool, as_csv: bool, is_safe: bool) -> None:
     """Raise StartError where it is not clear what is wanted: before Spark starts, which takes seconds."""
     if sum((output is not None, as_json, as_csv)) > 1:
         raise StartError("expected at most one of --json, --csv and --output FILE")
+    if is_safe and (as_json or (output is not None and output.suffix.lower() != CSV)):
+        raise StartError(f"--safe-csv is for CSV: leave out --json, or give an --output that ends in {CSV}")
     if output is not None and output.suffix.lower() not in (CSV, PARQUET):
         raise StartError(f"bad --output '{output}': expected a name that ends in {CSV} or {PARQUET}")
     if output is not None and not output.absolute().parent.is_dir():
@@ -38,27 +43,31 @@ def check_output(output: Path | None, as_json: bool, as_csv: bool) -> None:
         raise StartError(f"bad --output '{output}': found a folder, expected the name of a file")
 
 
-def show(frame: DataFrame, as_json: bool, as_csv: bool, output: Path | None, nothing: str) -> None:
+def show(
+    frame: DataFrame, as_json: bool, as_csv: bool, output: Path | None, nothing: str, is_safe: bool = False
+) -> None:
     """Print a frame, or write it to a file. ``nothing``: what to say to a person when it has no rows. OSError."""
-    show_arrow(frame.toArrow(), as_json, as_csv, output, nothing)
+    show_arrow(frame.toArrow(), as_json, as_csv, output, nothing, is_safe)
 
 
-def show_arrow(found: pa.Table, as_json: bool, as_csv: bool, output: Path | None, nothing: str) -> None:
+def show_arrow(
+    found: pa.Table, as_json: bool, as_csv: bool, output: Path | None, nothing: str, is_safe: bool = False
+) -> None:
     """The same for what was collected."""
     if output is not None:
-        write(found, output)
-        print(f"{counted(found.num_rows, 'row')} in {output}")
+        write(found, output, is_safe)
+        print_line(f"{counted(found.num_rows, 'row')} in {output}")
     elif as_json:
         print_json([{name: plain(cell) for name, cell in row.items()} for row in found.to_pylist()])
-    elif as_csv:
-        _write_csv(found, sys.stdout)
+    elif as_csv or is_safe:
+        _write_csv(found, csv_stream(), is_safe)
     elif found.num_rows:
         print_table(as_table(found))
     else:
-        print(f"callboard: {nothing}", file=sys.stderr)
+        print_error(nothing)
 
 
-def write(found: pa.Table, path: Path) -> None:
+def write(found: pa.Table, path: Path, is_safe: bool = False) -> None:
     """A file of CSV or of Parquet, by its name. OSError."""
     if path.suffix.lower() == PARQUET:
         from pyarrow.parquet import write_table
@@ -66,7 +75,7 @@ def write(found: pa.Table, path: Path) -> None:
         write_table(found, str(path))
         return
     with path.open("w", encoding="utf-8", newline="") as file:
-        _write_csv(found, file)
+        _write_csv(found, file, is_safe)
 
 
 def as_table(found: pa.Table) -> Table:
@@ -108,11 +117,12 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
-def _write_csv(found: pa.Table, file: TextIO) -> None:
-    writer = csv.writer(file, lineterminator="\n")
+def _write_csv(found: pa.Table, file: Writable, is_safe: bool) -> None:
+    writer = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC if is_safe else csv.QUOTE_MINIMAL)
     writer.writerow(found.schema.names)
-    writer.writerows([_csv_cell(plain(cell)) for cell in row.values()] for row in found.to_pylist())
+    writer.writerows([_csv_cell(plain(cell), is_safe) for cell in row.values()] for row in found.to_pylist())
 
 
-def _csv_cell(value: Any) -> Any:
-    return " ".join(map(str, value)) if isinstance(value, list) else value
+def _csv_cell(value: Any, is_safe: bool) -> Any:
+    cell = " ".join(map(str, value)) if isinstance(value, list) else value
+    return spreadsheet_cell(cell) if is_safe and isinstance(cell, str) else cell

@@ -306,6 +306,18 @@ def test_names_cannot_break_the_page() -> None:
     assert drawn is not None and plots.svg("x", *drawn).startswith("<svg")
 
 
+def test_control_characters_of_a_name_reach_neither_page_nor_plot() -> None:
+    """An SVG with most of them is no XML; others turn round what stands beside them."""
+    name = "a\x00\x1b[31m\x9b\u202e$"
+    cells = page.table(Table((Column("group", "group"),), [(name,)]), "")
+    rows: Any = [{"group": name, "commits": 3, "idle_share": None}]
+    drawn = plots.commits(rows)
+    assert drawn is not None
+    for text in (cells, plots.svg("x", *drawn)):
+        assert sorted({one for one in text if not (one.isprintable() or one == "\n")}) == []
+    assert r"a\x00\x1b[31m\x9b\u202e$" in cells
+
+
 def test_without_matplotlib_it_is_said_before_spark_starts(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plots, "find_spec", lambda name: None)
     with pytest.raises(StartError, match="need matplotlib"):

@@ -8,6 +8,7 @@ import pty
 import re
 import signal
 import socket
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -178,6 +179,8 @@ def test_settings_are_listed_for_programs(tmp_path: Path) -> None:
         (["--listen", "0:0"], "give it with --advertised HOST:PORT"),
         (["--advertised", "host"], "bad advertised 'host': expected HOST:PORT"),
         (["--sync", "sometimes"], "bad sync 'sometimes': expected one of always, interval, none"),
+        (["--file-mode", "0755"], "bad file mode '0755': expected octal permissions"),
+        (["--file-mode", "private"], "bad file mode 'private': expected octal permissions"),
         (["--topic", "orders"], "bad topic 'orders': expected NAME:PARTITIONS"),
         (["--set", "group_min_sesion_timeout_ms=1"], "did you mean 'group_min_session_timeout_ms'?"),
         (["--set", "group_max_size=many"], "expected a whole number from 1 to 2147483647"),
@@ -334,6 +337,18 @@ def test_logs_are_json_lines_where_nobody_watches(tmp_path: Path) -> None:
     assert (failed["event"], failed["level"]) == ("failed", "error")
     assert "ValueError: shown" in failed["exception"]
     assert all(line["timestamp"].endswith("Z") for line in (spoken, heard, failed))
+
+
+def test_file_mode_of_a_server(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        with serving(tmp_path, "--file-mode", "0640", program=PROGRAM) as server:
+            server.end(signal.SIGTERM)
+    finally:
+        os.umask(before)
+    data = tmp_path / "data"
+    modes = {path.is_dir(): stat.S_IMODE(path.stat().st_mode) for path in (data, *data.iterdir())}
+    assert modes == {True: 0o750, False: 0o640}
 
 
 def test_logs_are_for_people_on_a_terminal(tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -143,6 +145,31 @@ def test_what_kafka_had_is_kept(data: Path, kafka: Path, out: Command) -> None:
     assert f"what {kafka} had is kept in {kept}" in said.out
     assert content(kept) == {name: data for name, data in before.items() if name.startswith(("__con", "__tran"))}
     assert content(kafka / folder_name(2)).keys() == {METADATA}
+
+
+def test_export_to_kafka_keeps_owners_and_modes(data: Path, kafka: Path, out: Command) -> None:
+    """Kafka runs as another user than whoever exports; as root the owners can be kept, too."""
+    (kafka / ".lock").unlink()
+    for path in (kafka, *kafka.rglob("*")):
+        path.chmod(0o2755 if path.is_dir() else 0o664)
+        if os.geteuid() == 0:
+            os.chown(path, 1234, 2345)
+    expected = kafka.stat().st_uid, kafka.stat().st_gid
+    assert out("--data", data, "--kafka-dir", kafka).code == 0
+    assert (kafka / folder_name(1) / segment_name(2)).exists() and (kafka / ".lock").exists()
+    for path in (kafka, *kafka.rglob("*")):
+        found = path.stat()
+        assert (found.st_uid, found.st_gid) == expected, path
+        assert stat.S_IMODE(found.st_mode) == (0o2755 if path.is_dir() else 0o664), path
+
+
+def test_import_into_an_empty_folder_keeps_its_mode(full: Path, into: Command, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    made.mkdir()
+    made.chmod(0o750)
+    assert into("--from-kafka-logs", full, "--data", made).code == 0
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in made.rglob("*") if path.is_file()}
+    assert (modes, stat.S_IMODE(made.stat().st_mode)) == ({0o640}, 0o750)
 
 
 def test_epochs_of_another_kafka_become_ours(data: Path, kafka: Path, out: Command) -> None:

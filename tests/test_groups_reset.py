@@ -121,7 +121,7 @@ def test_a_group_is_made_only_where_that_is_meant(callboard: Program) -> None:
         (["--topic", "orders:", "--to-latest"], "bad topic 'orders:': expected TOPIC or TOPIC:PARTITION"),
         (["--topic", "orders:x", "--to-latest"], "bad topic 'orders:x'"),
         (["--topic", "orders", "--to-datetime", "yesterday"], "bad --to-datetime 'yesterday': expected ISO 8601"),
-        (["--from-file", "/nowhere/at.all"], "cannot read '/nowhere/at.all': No such file"),
+        (["--from-file", "/nowhere/at.all"], "/nowhere/at.all: cannot be read: No such file"),
     ],
     ids=lambda one: " ".join(one) if isinstance(one, list) else "",
 )

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 NAME = "callboard"
 FOLDERS = ("actors", "runtime", "spark", "bench")
 # What a command looks like, and how it refuses.
-COMMANDS_NEED = ("runtime/cli", "runtime/config", "runtime/errors", "runtime/groups/show")
+COMMANDS_NEED = ("runtime/cli", "runtime/config", "runtime/errors", "runtime/groups/show", "runtime/printing")
 # What a folder may import of ours besides itself: folders, or one package of a folder.
 OURS = {
     "actors": (),

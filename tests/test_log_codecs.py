@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import gzip
 import importlib
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 from log_helpers import with_attributes
 
-from callboard.runtime.log.batch import CODECS, encode_batch, frame_record, read_batches
+from callboard.runtime.log import codecs
+from callboard.runtime.log.batch import CODECS, encode_batch, frame_record, read_batches, with_records
 from callboard.runtime.log.codecs import inflate, inflate_buffer
 from callboard.runtime.log.errors import DamagedBatch, UnsupportedCompression
 
@@ -112,3 +114,41 @@ def test_without_its_package_a_codec_is_refused_with_what_to_install(monkeypatch
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(UnsupportedCompression, match=r"pip install 'callboard\[compression\]'"):
         list(batch.records())
+
+
+def xerial(*blocks: bytes) -> bytes:
+    return b"\x82SNAPPY\0" + bytes([0, 0, 0, 1]) * 2 + b"".join(len(one).to_bytes(4, "big") + one for one in blocks)
+
+
+def bombs(size: int) -> dict[str, tuple[int, bytes]]:
+    """So many zero bytes, by each codec and in each framing."""
+    cramjam, half = importlib.import_module("cramjam"), bytes(size // 2)
+    raw = bytes(cramjam.snappy.compress_raw(half))
+    return {
+        "gzip": (1, gzip.compress(half + half)),
+        "gzip, two members": (1, gzip.compress(half) + gzip.compress(half)),
+        "snappy": (2, bytes(cramjam.snappy.compress_raw(half + half))),
+        "snappy of Java, two blocks": (2, xerial(raw, raw)),
+        "lz4": (3, bytes(cramjam.lz4.compress(half + half))),
+        "zstd": (4, bytes(cramjam.zstd.compress(half + half))),
+    }
+
+
+@pytest.mark.parametrize("kind", bombs(2))
+def test_records_that_become_too_large_are_damage(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """A batch of some kilobytes may claim gigabytes; memory is taken for no more than the limit."""
+    size = 3_000_000
+    codec, data = bombs(size)[kind]
+    monkeypatch.setattr(codecs, "INFLATED_MAX", size)
+    assert codecs._DECOMPRESS[codec](data) == bytes(size)
+    monkeypatch.setattr(codecs, "INFLATED_MAX", size - 1)
+    (batch,) = read_batches(compressed(0))
+    (bomb,) = read_batches(with_records(batch, codec, data))
+    with pytest.raises(DamagedBatch, match=f"its records are no {CODECS[codec]}: "):
+        inflate(bomb)
+
+
+def test_snappy_that_claims_gigabytes_takes_no_memory() -> None:
+    """The length stands first, and nothing behind it needs to be true."""
+    with pytest.raises(ValueError, match="more than 268435456 bytes"):
+        codecs._unsnap(b"\xff\xff\xff\xff\x0f" + b"\0" * 8)

@@ -23,6 +23,8 @@ from .. import config
 from ..config import Address, Options, Settings
 from ..dynamic import OURSELVES
 from ..errors import StartError
+from ..log.disk import FILE_MODE, Disk
+from ..log.modes import parse_file_mode
 from ..surround import MEMORY, Around, in_memory
 from .admin import Admin
 from .forked import leave_behind
@@ -50,9 +52,10 @@ class Coordinator(Admin):
     ``data``: its folder, made if missing; None keeps everything in memory, and nothing outlives the object, which is
     meant for tests: such a log is never compacted. ``listen``: "host:port" for Kafka's clients, port 0 takes a free
     one; None for nobody. ``advertised``: where clients find it if not there. ``sync``: as ``--sync``. ``topics``:
-    partitions by name, made where missing. ``around``: what a test gives instead of the machine.
-    ``unsafe_settings``: changes while it runs may go below a safe minimum. Everything else is a setting
-    (``callboard settings`` lists them; ``DEFAULTS`` are its own). Raises StartError for what makes no sense.
+    partitions by name, made where missing. ``file_mode``: permissions of new files, as in 0o640. ``around``: what a
+    test gives instead of the machine. ``unsafe_settings``: changes while it runs may go below a safe minimum.
+    Everything else is a setting (``callboard settings`` lists them; ``DEFAULTS`` are its own). Raises StartError for
+    what makes no sense.
     """
 
     DEFAULTS: ClassVar[Mapping[str, float | bool]] = {
@@ -70,18 +73,19 @@ class Coordinator(Admin):
         advertised: str | None = None,
         sync: str = "always",
         topics: Mapping[str, int] | None = None,
+        file_mode: int = FILE_MODE,
         around: Around | None = None,
         unsafe_settings: bool = False,
         **settings: float | bool,
     ) -> None:
         self._settings: Settings = config.load_settings({**self.DEFAULTS, **settings})
         self._options = replace(
-            _options(data, listen, advertised, sync, topics or {}),
+            _options(data, listen, advertised, sync, topics or {}, file_mode),
             unsafe_settings=unsafe_settings,
             given=dict.fromkeys(settings, OURSELVES),
         )
         self._listens = listen is not None
-        self._around = around or (in_memory() if data is None else Around())
+        self._around = around or (in_memory() if data is None else Around(disk=Disk(self._options.file_mode)))
         self._tap: Tap | None = None
         self._node: Node | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -96,6 +100,7 @@ class Coordinator(Admin):
         advertised: str | None = None,
         sync: str = "always",
         topics: Mapping[str, int] | None = None,
+        file_mode: int = FILE_MODE,
         around: Around | None = None,
         unsafe_settings: bool = False,
         **settings: float | bool,
@@ -105,6 +110,7 @@ class Coordinator(Admin):
 
         options: dict[str, Any] = {"advertised": advertised, "sync": sync, "topics": topics, "around": around}
         options["unsafe_settings"] = unsafe_settings
+        options["file_mode"] = file_mode
         return ThreadCoordinator(Coordinator(data, listen, **options | settings))
 
     # Start and stop --------------------------------------------------------------------------------------------------
@@ -289,7 +295,12 @@ class Coordinator(Admin):
 
 
 def _options(
-    data: str | Path | None, listen: str | None, advertised: str | None, sync: str, topics: Mapping[str, int]
+    data: str | Path | None,
+    listen: str | None,
+    advertised: str | None,
+    sync: str,
+    topics: Mapping[str, int],
+    file_mode: int,
 ) -> Options:
     """As ``config.load`` makes them of a command line. Raises StartError."""
     if data == "":
@@ -310,6 +321,7 @@ def _options(
         data=MEMORY if data is None else Path(data),
         sync=config.parse_sync(sync),
         topics=tuple(config.check_topic(name, partitions) for name, partitions in topics.items()),
+        file_mode=parse_file_mode(file_mode),
     )
 
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated
 
 import typer
 
@@ -22,16 +22,19 @@ from ..client.errors import ClientError
 from ..config import parse_address
 from ..errors import StartError
 from ..log.disk import Disk
+from ..printing import Writable, csv_stream, print_error, print_lines
 from .kafka_out import give_up, in_words, make_all, prepared, put_in_place
 from .parse import FORMATS
 from .progress import tracked
-from .rows import Row, in_order, write_csv, write_json
+from .rows import Row, in_order, write_csv, write_json, write_safe_csv
 from .table import rows_of_folder, rows_of_server, sources
 
 FAILED_EXIT_CODE = 1
 DAMAGED_EXIT_CODE = 3
 
-WRITERS: dict[str, Callable[[Iterable[Row], TextIO], None]] = {"csv": write_csv, "json": write_json}
+Writer = Callable[[Iterable[Row], Writable], None]
+
+WRITERS: dict[str, Writer] = {"csv": write_csv, "json": write_json}
 assert tuple(WRITERS) == FORMATS
 
 app = make_app()
@@ -45,7 +48,7 @@ class Complaints:
 
     def __call__(self, what: object) -> None:
         self.count += 1
-        print(f"callboard: {what}", file=sys.stderr)
+        print_error(what)
 
 
 @app.command("export")
@@ -61,6 +64,13 @@ def export(
         list[str] | None, typer.Option(metavar="G", help="Only this group; may be repeated.  [default: all]")
     ] = None,
     form: Annotated[str, typer.Option("--format", metavar="csv|json", help="How to write them.")] = "csv",
+    safe_csv: Annotated[
+        bool,
+        typer.Option(
+            "--safe-csv",
+            help="CSV for spreadsheets: an apostrophe before what looks like a formula.",
+        ),
+    ] = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Where to.  [default: standard output]")
     ] = None,
@@ -83,35 +93,48 @@ def export(
     """
     if (data is None) == (bootstrap_server is None):
         raise StartError("expected what to export: --data DIR or --bootstrap-server HOST:PORT, and only one")
+    if safe_csv and (kafka_dir or form != "csv"):
+        raise StartError("--safe-csv is for CSV: leave out --format json and --kafka-dir")
     if kafka_dir:
         export_log(data, kafka_dir, replace, bool(group or output))
     elif replace:
         raise StartError("--replace is for --kafka-dir; a FILE is replaced without it")
     else:
-        export_table(data, bootstrap_server, list(dict.fromkeys(group or ())), form, output, timeout)
+        export_table(
+            data, bootstrap_server, list(dict.fromkeys(group or ())), writer_of(form, safe_csv), output, timeout
+        )
+
+
+def writer_of(form: str, is_safe: bool) -> Writer:
+    if form not in WRITERS:
+        raise StartError(f"bad --format '{form}': expected {' or '.join(FORMATS)}")
+    return write_safe_csv if is_safe else WRITERS[form]
 
 
 def export_table(
-    data: Path | None, bootstrap: str | None, groups: Sequence[str], form: str, output: Path | None, timeout_s: float
+    data: Path | None,
+    bootstrap: str | None,
+    groups: Sequence[str],
+    write: Writer,
+    output: Path | None,
+    timeout_s: float,
 ) -> None:
-    if form not in WRITERS:
-        raise StartError(f"bad --format '{form}': expected {' or '.join(FORMATS)}")
     complaints, seen = Complaints(), _Seen()
     is_shown = output is None and sys.stdout.isatty()
     if bootstrap is not None:
         with Cluster(parse_address("--bootstrap-server", bootstrap, lowest_port=1), timeout_s) as cluster:
             names = sorted(groups or (one.group_id for one in cluster.groups()))
             rows = rows_of_server(cluster, tracked(names, "groups", to_terminal=is_shown))
-            _write(seen.watch(rows), form, output)
+            _write(seen.watch(rows), write, output)
     else:
         assert data is not None
         disk = Disk()
         partitions = tracked(sources(data, disk, complaints), "partitions", to_terminal=is_shown)
         rows = rows_of_folder(partitions, frozenset(groups), disk, complaints)
-        _write(seen.watch(in_order(rows)), form, output)
+        _write(seen.watch(in_order(rows)), write, output)
     missing = [name for name in groups if name not in seen.groups]
     for name in missing:
-        print(f"callboard: group '{name}' has no offsets", file=sys.stderr)
+        print_error(f"group '{name}' has no offsets")
     if complaints.count:
         raise typer.Exit(DAMAGED_EXIT_CODE)
     if missing:
@@ -130,16 +153,16 @@ class _Seen:
             yield row
 
 
-def _write(rows: Iterator[Row], form: str, output: Path | None) -> None:
+def _write(rows: Iterator[Row], write: Writer, output: Path | None) -> None:
     with _opened(output) as out:
-        WRITERS[form](rows, out)
+        write(rows, out)
 
 
 @contextmanager
-def _opened(output: Path | None) -> Iterator[TextIO]:
+def _opened(output: Path | None) -> Iterator[Writable]:
     """Standard output; or a file, which is there when it is whole."""
     if output is None:
-        yield sys.stdout
+        yield csv_stream()
         sys.stdout.flush()
         return
     if output.is_dir() or not output.absolute().parent.is_dir():
@@ -147,7 +170,8 @@ def _opened(output: Path | None) -> Iterator[TextIO]:
         raise StartError(f"bad --output '{output}': found {what}, expected a file in a folder that is there")
     side = output.with_name(output.name + ".new")
     try:
-        with side.open("w", encoding="utf-8", newline="") as out:
+        side.unlink(missing_ok=True)  # what an interrupted run has left
+        with side.open("x", encoding="utf-8", newline="") as out:
             yield out
             out.flush()
             os.fsync(out.fileno())
@@ -171,7 +195,7 @@ def export_log(data: Path | None, kafka_dirs: Sequence[Path], is_replacing: bool
             give_up(plan, disk)
             raise
         kept = put_in_place(plan, disk)
-    print(in_words(plan, made, kept))
+    print_lines(in_words(plan, made, kept))
 
 
 def main(argv: Sequence[str]) -> int:
@@ -183,10 +207,10 @@ def run(command: typer.Typer, argv: Sequence[str], name: str) -> int:
     try:
         command(list(argv), prog_name=name)
     except ClientError as error:
-        print(f"callboard: {error}", file=sys.stderr)
+        print_error(error)
         return FAILED_EXIT_CODE
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        print(f"callboard: {where}{error.strerror or error}; check the disk and the folder's owner", file=sys.stderr)
+        print_error(f"{where}{error.strerror or error}; check the disk and the folder's owner")
         return FAILED_EXIT_CODE
     return 0

@@ -7,7 +7,6 @@ or something in Kafka's log is damaged.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -19,15 +18,18 @@ from ..client.cluster import Cluster
 from ..client.errors import ClientError
 from ..config import parse_address
 from ..errors import StartError
-from ..groups.show import counted, print_json
+from ..groups.show import counted
 from ..log.disk import Disk
 from ..log.errors import UnsupportedCompression
+from ..log.modes import file_mode_of
+from ..printing import print_error, print_json, print_line
 from .export import Complaints, run
 from .kafka_in import Counts, ReadBackDiffers
 from .kafka_in import import_log as make_folder
 from .parse import FORMATS, choose_groups, read_table
 from .progress import tracked
 from .restore import Outcome, problems, write_all
+from .source import BYTES_MAX
 
 DIFFERENT_EXIT_CODE = 3
 HERE = "127.0.0.1:9092"
@@ -60,6 +62,7 @@ def import_(
     form: Annotated[
         str | None, typer.Option("--format", metavar="csv|json", help="[default: as the file looks]")
     ] = None,
+    max_bytes: Annotated[int, typer.Option(min=1, metavar="N", help="Refuse a FILE that has more bytes.")] = BYTES_MAX,
     from_kafka_logs: Annotated[
         Path | None,
         typer.Option(metavar="KDIR", help="Instead of a file: the log folder of a stopped Kafka, or a copy of it."),
@@ -89,17 +92,24 @@ def import_(
         raise StartError("expected a FILE with offsets, or --from-kafka-logs KDIR")
     if data is not None or partitions is not None or transaction_partitions is not None:
         raise StartError("--data and the numbers of partitions are for --from-kafka-logs; a FILE goes to a server")
-    import_table(file, bootstrap_server or HERE, dry_run, groups or [], form, as_json, timeout)
+    import_table(file, bootstrap_server or HERE, dry_run, groups or [], form, as_json, timeout, max_bytes)
 
 
 def import_table(
-    file: Path, bootstrap: str, is_dry: bool, groups: Sequence[str], form: str | None, as_json: bool, timeout_s: float
+    file: Path,
+    bootstrap: str,
+    is_dry: bool,
+    groups: Sequence[str],
+    form: str | None,
+    as_json: bool,
+    timeout_s: float,
+    max_bytes: int,
 ) -> None:
     if form is not None and form not in FORMATS:
         raise StartError(f"bad --format '{form}': expected {' or '.join(FORMATS)}")
     address = parse_address("--bootstrap-server", bootstrap, lowest_port=1)
     of_all = groups[0] if len(groups) == 1 and "," not in groups[0] else None  # A,B are two
-    wanted = choose_groups(read_table(file, Complaints(), form, of_all), groups)
+    wanted = choose_groups(read_table(file, Complaints(), form, of_all, max_bytes), groups)
     outcomes: list[Outcome] = []
     try:
         with Cluster(address, timeout_s) as cluster:
@@ -117,9 +127,9 @@ def show(outcomes: Sequence[Outcome], is_dry: bool, as_json: bool) -> None:
     if as_json:
         print_json({"executed": not is_dry, "groups": [outcome._asdict() for outcome in outcomes]})
     else:
-        print(summary([outcome for outcome in outcomes if outcome.written], is_dry))
+        print_line(summary([outcome for outcome in outcomes if outcome.written], is_dry))
     for problem in problems(outcomes):
-        print(f"callboard: {problem}", file=sys.stderr)
+        print_error(problem)
 
 
 def summary(done: Sequence[Outcome], is_dry: bool) -> str:
@@ -129,16 +139,19 @@ def summary(done: Sequence[Outcome], is_dry: bool) -> str:
 
 
 def import_log(kafka: Path, data: Path, counts: Counts, as_json: bool) -> None:
-    complaints = Complaints()
+    complaints, data = Complaints(), data.resolve()
     try:
-        found = make_folder(kafka, data.resolve(), counts, Disk(), complaints, lambda all: tracked(all, "partitions"))
+        found = make_folder(
+            kafka, data, counts, Disk(file_mode_of(data)), complaints, lambda all: tracked(all, "partitions")
+        )
     except (ReadBackDiffers, UnsupportedCompression) as error:
         complaints(error)
         raise typer.Exit(DIFFERENT_EXIT_CODE) from None
     if as_json:
         print_json(found.as_json())
     else:
-        print("\n".join(found.in_words()))
+        for line in found.in_words():
+            print_line(line)
     if complaints.count:
         raise typer.Exit(DIFFERENT_EXIT_CODE)
 

@@ -14,7 +14,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from ..errors import StartError
+from ..log.disk import Disk
 from ..log.folder import LOCK_NAME
+from ..log.modes import copy_owner_and_mode
 from ..log.partition import TOPIC, TRANSACTIONS_TOPIC
 
 META = "meta.properties"
@@ -47,8 +49,11 @@ def _locked(path: Path, is_written: bool) -> Iterator[None]:
         yield
         return
     flags, kind = (os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX) if is_written else (os.O_RDONLY, fcntl.LOCK_SH)
-    fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+    is_new = not path.exists()
+    fd = Disk().open(path, flags)
     try:
+        if is_new:
+            copy_owner_and_mode(path.with_name(META), path)  # Kafka opens it to write, as its own user
         try:
             fcntl.lockf(fd, kind | fcntl.LOCK_NB)
         except BlockingIOError:

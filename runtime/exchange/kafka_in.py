@@ -32,6 +32,7 @@ from ..log.errors import Damage
 from ..log.folder import DEFAULT_PARTITIONS, INFO_NAME, DataFolder
 from ..log.manifest import log_files
 from ..log.misplaced import MisplacedError, find_misplaced
+from ..log.modes import copy_owner_and_mode
 from ..log.newest import load_partition
 from ..log.newest_transactions import load_transactions_partition
 from ..log.partition import TOPIC, TRANSACTIONS_TOPIC
@@ -116,7 +117,7 @@ def import_log(kafka: Path, data: Path, counts: Counts, disk: Disk, complain: Co
     with stopped([kafka], is_written=False):
         partitions, numbers = choose(kafka, counts, disk)
         try:
-            found = _make(partitions, numbers, side, disk, complain, tracked)
+            found = _make(partitions, numbers, data, side, disk, complain, tracked)
         except BaseException:
             shutil.rmtree(side, ignore_errors=True)
             raise
@@ -226,11 +227,15 @@ class _Tally:
 def _make(
     partitions: Sequence[LogPartition],
     numbers: tuple[int, int],
+    data: Path,
     side: Path,
     disk: Disk,
     complain: Complain,
     tracked: Tracked,
 ) -> Imported:
+    disk.make_folder(side)
+    if data.exists():
+        copy_owner_and_mode(data, side)  # which takes its place
     DataFolder(side, *numbers, disk=disk).close()
     for partition in partitions:
         _copy(partition, side, disk)

@@ -26,7 +26,8 @@ from ..log.batch import LEADER_EPOCH
 from ..log.disk import Disk, file_size, read_file, replace_file, write_all
 from ..log.errors import Damage
 from ..log.folder import INFO_NAME, FolderInfo, parse_info
-from ..log.manifest import log_files
+from ..log.manifest import log_files, write_file
+from ..log.modes import copy_owner_and_mode
 from ..log.partition import TOPIC, TRANSACTIONS_TOPIC
 from ..log.segment import segment_name
 from ..log.survey import Run, survey_runs
@@ -184,8 +185,20 @@ def _make(place: Place, disk: Disk, complain: Complain) -> Made:
             complain(damage)
         sizes = _write_log(place.source, place.new, disk, complain)
         _compare(place, disk, complain)
+    _keep_modes(place, disk)
     disk.sync_folder(place.new)
     return Made(1, len(sizes), sum(sizes))
+
+
+def _keep_modes(place: Place, disk: Disk) -> None:
+    """Give the new folder and its files the owners and modes of those that they replace, for Kafka's user."""
+    old = [name for name in disk.names(place.target) if name.endswith(".log")] or [METADATA]
+    for name in disk.names(place.new):
+        models = [place.target / each for each in (name, old[-1])]
+        model = next((each for each in models if each.exists()), None)
+        if model is not None:
+            copy_owner_and_mode(model, place.new / name)
+    copy_owner_and_mode(place.target, place.new)
 
 
 def _write_log(source: LogPartition, folder: Path, disk: Disk, complain: Complain) -> list[int]:
@@ -296,11 +309,14 @@ def _keep(folders: Sequence[Path], kept: Path, disk: Disk) -> None:
     """All that Kafka had, durably: by another name for the same bytes, or by a copy where the disk is another one."""
     for folder in folders:
         disk.make_folder(kept / folder.name)
+        copy_owner_and_mode(folder.parent, kept)
+        copy_owner_and_mode(folder, kept / folder.name)
         for name in disk.names(folder):
             try:
                 disk.link(folder / name, kept / folder.name / name)
             except OSError:
                 replace_file(disk, kept / folder.name / name, read_file(disk, folder / name))
+                copy_owner_and_mode(folder / name, kept / folder.name / name)
         disk.sync_folder(kept / folder.name)
     disk.sync_folder(kept)
     disk.sync_folder(kept.absolute().parent)
@@ -313,7 +329,17 @@ def _forget_offsets(kafka: Path, disk: Disk) -> None:
             version, *lines = read_file(disk, kafka / name).decode().splitlines() or [""]
             kept = [line for line in lines[1:] if line.split(" ")[0] not in COUNT_SETTINGS]
             if len(kept) < len(lines) - 1:
-                replace_file(disk, kafka / name, "\n".join([version, str(len(kept)), *kept, ""]).encode())
+                _replace(disk, kafka / name, "\n".join([version, str(len(kept)), *kept, ""]).encode())
+
+
+def _replace(disk: Disk, path: Path, data: bytes) -> None:
+    """As ``replace_file``; the new file has the owner and the mode of the old one from the first moment."""
+    side = path.with_name(f"{path.name}.new")
+    side.unlink(missing_ok=True)
+    write_file(disk, side, data)
+    copy_owner_and_mode(path, side)
+    disk.rename(side, path)
+    disk.sync_folder(path.parent)
 
 
 def in_words(plan: Plan, made: Made, kept: Mapping[Path, Path]) -> str:

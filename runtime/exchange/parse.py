@@ -8,25 +8,28 @@ names: group,topic,partition,offset, or without the group where it was exported 
 from __future__ import annotations
 
 import csv
-import io
 import json
 import re
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..client.cluster import Offset, Place
+from ..client.cluster import Offset
 from ..config import nearest
 from ..errors import StartError
 from ..groups.show import counted
-from .rows import Row
+from ..printing import from_spreadsheet_cell
+from .offsets_file import WantedOffsets
+from .rows import ESCAPED, IS_ESCAPED, Row
+from .source import BYTES_MAX, RECORD_CHARS_MAX, RecordLines, Source, TooLong, opened
+
+BAD_MAX = 1000
+"""After so many bad lines the rest is not read."""
 
 TOLD = 10
 """So many bad lines are told; somebody who has more wants to see that it is the wrong file."""
 
 FORMATS = ("csv", "json")
-STDIN = Path("-")
 KAFKA_WITH_GROUP = ("group", "topic", "partition", "offset")
 KAFKA = KAFKA_WITH_GROUP[1:]
 NEEDED = frozenset(KAFKA)
@@ -37,10 +40,8 @@ INT64_MAX = 2**63 - 1
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 _BETWEEN = re.compile(r"[\s,]*")
+_SPACE = re.compile(r"\s*")
 _SHOWN = 60
-
-Wanted = dict[str, dict[Place, Offset]]
-"""By group, then by topic and partition."""
 
 
 class Line(NamedTuple):
@@ -59,30 +60,34 @@ class BadLine(Exception):
 
 
 def read_table(
-    path: Path, complain: Callable[[str], None], form: str | None = None, group: str | None = None
-) -> Wanted:
+    path: Path,
+    complain: Callable[[str], None],
+    form: str | None = None,
+    group: str | None = None,
+    max_bytes: int = BYTES_MAX,
+) -> WantedOffsets:
     """What a file says. ``form``: csv or json, None: as it looks. ``group``: whose lines are that name none.
 
-    StartError when it cannot be read or something in it is bad, after ``complain`` has heard of the first such lines.
+    Memory does not grow with the file. StartError when it cannot be read or something in it is bad, after ``complain``
+    has heard of the first such lines. OSError when there is no room for temporary files.
     """
-    text = _text(path)
-    if (form or _form(text)) == "json":
-        found = _Table(path, group).take(_json_lines(text))
-    else:
-        found = _Table(path, group).take(_csv_lines(text))
+    with opened(path, max_bytes) as source:
+        is_json = source.skip_blank() in ("[", "{") if form is None else form == "json"
+        found = _Table(path, group).take(_json_lines(source) if is_json else _csv_lines(source))
     for bad in found.bad[:TOLD]:
         complain(f"{path}, line {bad.number}: {bad}")
     if found.bad:
         more = f" ({len(found.bad) - TOLD} more are not shown)" if len(found.bad) > TOLD else ""
+        ended = "; the rest was not read" if len(found.bad) == BAD_MAX else ""
         raise StartError(
-            f"{path}: {counted(len(found.bad), 'bad line')}{more}; nothing was written, mend them and try again"
+            f"{path}: {counted(len(found.bad), 'bad line')}{more}{ended}; nothing was written, mend them and try again"
         )
     if not found.wanted:
         raise StartError(f"{path}: found no offsets, expected lines of {','.join(KAFKA_WITH_GROUP)} or JSON of them")
     return found.wanted
 
 
-def choose_groups(wanted: Wanted, names: Sequence[str]) -> Wanted:
+def choose_groups(wanted: WantedOffsets, names: Sequence[str]) -> WantedOffsets:
     """Only those groups; a name may be several behind commas. StartError for one that the file does not have."""
     chosen: list[str] = []
     for name in names:
@@ -90,36 +95,22 @@ def choose_groups(wanted: Wanted, names: Sequence[str]) -> Wanted:
     for name in chosen:
         if name not in wanted:
             raise StartError(f"--groups '{name}': the file has no such group;{nearest(name, wanted)} leave it out")
-    return {name: wanted[name] for name in dict.fromkeys(chosen)} if names else wanted
+    return wanted.only(chosen) if names else wanted
 
 
 # Text ----------------------------------------------------------------------------------------------------------------
 
 
-def _text(path: Path) -> str:
-    try:
-        data = sys.stdin.buffer.read() if path == STDIN else path.read_bytes()
-    except OSError as error:
-        raise StartError(f"{path}: cannot be read: {error.strerror or error}; check the path") from error
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise StartError(f"{path}, line {line}: found bytes that are not UTF-8, expected text in UTF-8") from None
-
-
-def _form(text: str) -> str:
-    return "json" if text.lstrip()[:1] in ("[", "{") else "csv"
-
-
-def _csv_lines(text: str) -> Iterator[Line | BadLine]:
-    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+def _csv_lines(source: Source) -> Iterator[Line | BadLine]:
+    lines = RecordLines(source)
+    rows = csv.reader(lines, strict=True)
     columns: Sequence[str] | None = None
     while True:
-        number = rows.line_num + 1
+        number = source.lines_read + rows.line_num + 1
+        lines.begin_record()
         try:
             row = next(rows, None)
-        except csv.Error as error:
+        except (csv.Error, TooLong) as error:
             yield BadLine(number, f'found no CSV ({error}), expected fields between commas, quoted with "')
             return
         if row is None:
@@ -133,7 +124,17 @@ def _csv_lines(text: str) -> Iterator[Line | BadLine]:
         if len(row) != len(columns):
             yield BadLine(number, f"found {counted(len(row), 'field')}, expected {len(columns)}: {','.join(columns)}")
         else:
-            yield Line(number, dict(zip(columns, row, strict=True)))
+            yield _csv_line(number, dict(zip(columns, row, strict=True)))
+
+
+def _csv_line(number: int, fields: dict[str, str]) -> Line | BadLine:
+    """A row as it was before ``export --safe-csv`` escaped it."""
+    escaped = fields.pop(ESCAPED, "")
+    if escaped not in ("", IS_ESCAPED):
+        return BadLine(number, f"{ESCAPED} is {_shown(escaped)}, expected {IS_ESCAPED}, or nothing")
+    if escaped:
+        fields = {name: from_spreadsheet_cell(cell) for name, cell in fields.items()}
+    return Line(number, fields)
 
 
 def _columns(first: Sequence[str]) -> Sequence[str]:
@@ -143,38 +144,85 @@ def _columns(first: Sequence[str]) -> Sequence[str]:
     return KAFKA if len(first) == len(KAFKA) else KAFKA_WITH_GROUP
 
 
-def _json_lines(text: str) -> Iterator[Line | BadLine]:
-    """The objects of an array, or one after the other. What is behind one that is no JSON cannot be read."""
-    decoder = json.JSONDecoder()
-    at = _skip(text, 0)
-    is_array = text.startswith("[", at)
-    at = _skip(text, at + 1) if is_array else at
-    counted, number = 0, 1
-    while at < len(text) and text[at] != "]":
-        number, counted = number + text.count("\n", counted, at), at
-        try:
-            value, at = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError) as error:
-            where = number + text.count("\n", counted, error.pos) if isinstance(error, json.JSONDecodeError) else number
+class _Json:
+    """Text of which a part is in memory: from ``at`` on what was not read yet, of which ``number`` is the line."""
+
+    def __init__(self, source: Source) -> None:
+        self.text = ""
+        self.at = 0
+        self.number = source.lines_read + 1
+        self._source = source
+        self._decoder = json.JSONDecoder()
+        self._is_whole = False
+
+    def peek(self, between: re.Pattern[str] = _BETWEEN) -> str:
+        """The next character behind what may be between values; empty at the end."""
+        while True:
+            match = between.match(self.text, self.at)
+            assert match is not None
+            self._move_to(match.end())
+            if self.at < len(self.text) or not self._read():
+                return self.text[self.at : self.at + 1]
+
+    def skip(self) -> None:
+        self._move_to(self.at + 1)
+
+    def value(self) -> Any:
+        """The next value. BadLine for what is no JSON, or does not end."""
+        while True:
+            try:
+                value, end = self._decoder.raw_decode(self.text, self.at)
+            except (ValueError, RecursionError) as error:
+                self._read_on_after(error)
+            else:
+                self._move_to(end)
+                return value
+
+    def _read_on_after(self, error: Exception) -> None:
+        if len(self.text) - self.at > RECORD_CHARS_MAX:
+            raise BadLine(self.number, f"found no JSON ({TooLong()}), expected an object like {{{_example()}}}")
+        at = error.pos if isinstance(error, json.JSONDecodeError) else self.at
+        where = self.number + self.text.count("\n", self.at, at)
+        if isinstance(error, RecursionError) or not self._read():
             reason = getattr(error, "msg", str(error))
-            yield BadLine(where, f"found no JSON ({reason}), expected an object like {{{_example()}}}")
+            raise BadLine(where, f"found no JSON ({reason}), expected an object like {{{_example()}}}")
+
+    def _move_to(self, at: int) -> None:
+        self.number += self.text.count("\n", self.at, at)
+        self.at = at
+
+    def _read(self) -> bool:
+        """Read more, and forget what was read; False at the end."""
+        more = "" if self._is_whole else self._source.read()
+        self._is_whole = not more
+        self.text, self.at = self.text[self.at :] + more, 0
+        return bool(more)
+
+
+def _json_lines(source: Source) -> Iterator[Line | BadLine]:
+    """The objects of an array, or one after the other. What is behind one that is no JSON cannot be read."""
+    text = _Json(source)
+    is_array = text.peek() == "["
+    if is_array:
+        text.skip()
+    while (first := text.peek()) and first != "]":
+        number = text.number
+        try:
+            value = text.value()
+        except BadLine as bad:
+            yield bad
             return
         if isinstance(value, dict):
             yield Line(number, value)
         else:
             yield BadLine(number, f"found {_shown(value)}, expected an object like {{{_example()}}}")
-        at = _skip(text, at)
-    number += text.count("\n", counted, at)
-    if (at == len(text)) == is_array:
+    number = text.number
+    if (not first) == is_array:
         yield BadLine(number, "found no end of the array, expected a ] there: the file is cut off, or has one too many")
-    elif text[at + 1 :].strip():
-        yield BadLine(number, "found more behind the end of the array, expected nothing")
-
-
-def _skip(text: str, at: int) -> int:
-    match = _BETWEEN.match(text, at)
-    assert match is not None
-    return match.end()
+    elif first:
+        text.skip()
+        if text.peek(_SPACE):
+            yield BadLine(number, "found more behind the end of the array, expected nothing")
 
 
 def _example() -> str:
@@ -188,11 +236,10 @@ class _Table:
     """Gathers rows, and what is bad."""
 
     def __init__(self, path: Path, group: str | None) -> None:
-        self.wanted: Wanted = {}
+        self.wanted = WantedOffsets()
         self.bad: list[BadLine] = []
         self._path = path
         self._group = group
-        self._lines: dict[tuple[str, Place], int] = {}
 
     def take(self, lines: Iterator[Line | BadLine]) -> _Table:
         for line in lines:
@@ -202,6 +249,8 @@ class _Table:
                 self._add(line)
             except BadLine as bad:
                 self.bad.append(bad)
+            if len(self.bad) == BAD_MAX:
+                break
         return self
 
     def _add(self, line: Line) -> None:
@@ -217,11 +266,10 @@ class _Table:
             _integer(line, "leader_epoch", -1, INT32_MAX, -1),
             _string(line, "metadata", ""),
         )
-        before = self._lines.setdefault((group, place), number)
-        if before != number:
+        before = self.wanted.add(group, place, offset, number)
+        if before is not None:
             what = f"'{group}' {place[0]}:{place[1]}"
             raise BadLine(number, f"found {what} a second time, expected each once; line {before} has it too")
-        self.wanted.setdefault(group, {})[place] = offset
 
     def _whose(self, line: Line) -> str:
         if "group" in line.fields:

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import csv
 import heapq
-import json
 import marshal
 from collections.abc import Iterable, Iterator
 from tempfile import TemporaryFile
-from typing import IO, NamedTuple, TextIO
+from typing import IO, NamedTuple
+
+from ..printing import Writable, json_text, spreadsheet_cell
 
 SORTED_ROWS = 200_000
 """So many are sorted in memory at once: some 100 MB."""
+
+ESCAPED, IS_ESCAPED = "escaped", "yes"
+"""A column of CSV for spreadsheets, and what it holds: an apostrophe may stand before each text of the row."""
 
 _BLOCK_ROWS = 1000
 
@@ -49,7 +53,7 @@ def in_order(rows: Iterable[Row], sorted_rows: int = SORTED_ROWS) -> Iterator[Ro
     yield from heapq.merge(*pieces, sorted(piece, key=_place), key=_place)
 
 
-def write_csv(rows: Iterable[Row], out: TextIO) -> None:
+def write_csv(rows: Iterable[Row], out: Writable) -> None:
     """A line with the names of the columns, then a line for each row. What is not known is empty."""
     # A lone carriage return would end the line for whoever reads it, and some versions of csv do not quote it.
     plain = csv.writer(out, lineterminator="\n")
@@ -59,11 +63,19 @@ def write_csv(rows: Iterable[Row], out: TextIO) -> None:
         (quoted if "\r" in row.group + row.topic + row.metadata else plain).writerow(row)
 
 
-def write_json(rows: Iterable[Row], out: TextIO) -> None:
+def write_safe_csv(rows: Iterable[Row], out: Writable) -> None:
+    """The same for spreadsheets: no text is a formula, and a last column says so to whoever reads it back."""
+    writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    writer.writerow((*Row._fields, ESCAPED))
+    for row in rows:
+        writer.writerow((*(spreadsheet_cell(cell) if isinstance(cell, str) else cell for cell in row), IS_ESCAPED))
+
+
+def write_json(rows: Iterable[Row], out: Writable) -> None:
     """One array with an object on each line. What is not known is null."""
     before = "["
     for row in rows:
-        out.write(f"{before}\n{json.dumps(row._asdict(), ensure_ascii=False)}")
+        out.write(f"{before}\n{json_text(row._asdict())}")
         before = ","
     out.write("[]\n" if before == "[" else "\n]\n")
 

@@ -71,12 +71,14 @@ def rows_of_folder(sources: Iterable[Source], groups: Collection[str], disk: Dis
             continue
         with TemporaryDirectory(prefix="callboard-") as scratch:
             partition = _with_journal(source, Path(scratch), disk)
+            is_picture = partition is not source.partition  # a picture has links to closed segments
+            reading = Disk(follows_links=True) if is_picture else disk
             try:
-                loaded = load_partition(partition.folder, disk)
+                loaded = load_partition(partition.folder, reading)
             except UnsupportedCompression as error:
                 complain(error)
                 continue
-            _tell(loaded, partition, source.partition.folder, disk, complain)
+            _tell(loaded, partition, source.partition.folder, reading, complain)
         yield from _rows(loaded, groups)
 
 

@@ -7,7 +7,6 @@ and nothing was asked.
 from __future__ import annotations
 
 import csv
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -20,9 +19,10 @@ from ..client.cluster import EARLIEST, LATEST, Cluster, Description, Offset, Pla
 from ..client.errors import ClientError, Refused, meaning
 from ..config import nearest, parse_address
 from ..errors import StartError
+from ..printing import csv_stream, print_error, print_json, print_line
 from .report import Line, group_json, look_at_offsets, member_table, offset_table, total_lag
 from .reset import Bounds, Step, Target, Way, choose_target, parse_topic, plan, step_table
-from .show import Column, Table, counted, grouped, print_facts, print_json, print_table
+from .show import Column, Table, counted, grouped, print_facts, print_table
 
 REFUSED_EXIT_CODE = 1
 STATES = ("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Dead", "Assigning", "Reconciling")
@@ -77,7 +77,7 @@ def list_groups(
         print_table(table)
     else:
         such = " in this state" if states and not types else " of this kind" if types else ""
-        print(f"callboard: no groups{such} on {bootstrap_server}", file=sys.stderr)
+        print_error(f"no groups{such} on {bootstrap_server}")
 
 
 def name_of(what: str, text: str, names: Sequence[str]) -> str:
@@ -101,10 +101,10 @@ def describe(
         return
     print_facts(facts_of(description, lines))
     if description.members:
-        print()
+        print_line()
         print_table(member_table(description.members, lines))
     if lines:
-        print()
+        print_line()
         print_table(offset_table(lines, with_members=True))
 
 
@@ -149,13 +149,13 @@ def offsets(
     table = offset_table(lines, with_members=False)
     if as_csv:
         rows = [(*line.place, line.committed.offset) for line in lines if line.committed is not None]
-        csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
+        csv.writer(csv_stream(), lineterminator="\n").writerows(rows)
     elif as_json:
         print_json(table.as_json())
     elif lines:
         print_table(table)
     else:
-        print(f"callboard: group '{group}' has no offsets", file=sys.stderr)
+        print_error(f"group '{group}' has no offsets")
 
 
 @app.command("reset")
@@ -253,7 +253,7 @@ def show_steps(group: str, steps: Sequence[Step], is_written: bool, as_json: boo
     if steps:
         print_table(table)
     what = f"{counted(len(steps), 'offset')} of group '{group}'"
-    print(f"{what} written" if is_written else f"dry run: {what} would be written; --execute writes them")
+    print_line(f"{what} written" if is_written else f"dry run: {what} would be written; --execute writes them")
 
 
 def complain(refused: dict[Place, int], of: int) -> None:
@@ -301,7 +301,7 @@ def delete_offsets(
     if as_json:
         print_json({"group": group, "deleted": [{"topic": topic, "partition": one} for topic, one in gone]})
     else:
-        print(f"{counted(len(gone), 'offset')} of group '{group}' deleted")
+        print_line(f"{counted(len(gone), 'offset')} of group '{group}' deleted")
     complain(refused, len(places))
 
 
@@ -315,11 +315,11 @@ def delete_groups(cluster: Cluster, groups: Sequence[str], as_json: bool) -> Non
             failures.append(refused)
         else:
             if not as_json:
-                print(f"group '{group}' deleted")
+                print_line(f"group '{group}' deleted")
     if as_json:
         print_json({"groups": list(groups), "refused": [str(failure) for failure in failures]})
     for failure in failures[1:]:
-        print(f"callboard: {failure}", file=sys.stderr)
+        print_error(failure)
     if failures:
         raise failures[0]
 
@@ -328,6 +328,6 @@ def main(argv: Sequence[str]) -> int:
     try:
         app(list(argv), prog_name="callboard groups")
     except ClientError as error:
-        print(f"callboard: {error}", file=sys.stderr)
+        print_error(error)
         return REFUSED_EXIT_CODE
     return 0

@@ -14,7 +14,11 @@ from typing import NamedTuple
 
 from ..client.cluster import Offset, Place
 from ..errors import StartError
+from ..exchange.source import RecordLines, TooLong, opened
 from .show import Column, Table
+
+FILE_BYTES_MAX = 100_000_000
+"""Far more than the offsets of one group."""
 
 
 class Way(Enum):
@@ -139,13 +143,13 @@ def read_offsets(path: Path) -> dict[Place, int]:
     """Lines of topic,partition,offset, as ``callboard groups offsets --csv`` and Kafka's tool write them."""
     wanted: dict[Place, int] = {}
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            for number, row in enumerate(csv.reader(file), start=1):
+        with opened(path, FILE_BYTES_MAX) as source:
+            lines = RecordLines(source)
+            for number, row in enumerate(csv.reader(lines), start=1):
+                lines.begin_record()
                 if row and row != ["topic", "partition", "offset"]:
                     wanted.update([_read_row(path, number, row)])
-    except OSError as error:
-        raise StartError(f"cannot read '{path}': {error.strerror}") from error
-    except (UnicodeDecodeError, csv.Error) as error:
+    except (TooLong, csv.Error) as error:
         raise StartError(f"'{path}' is no CSV in UTF-8: {error}") from error
     if not wanted:
         raise StartError(f"'{path}' has no lines of topic,partition,offset")

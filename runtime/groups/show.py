@@ -1,4 +1,4 @@
-"""Tables: for a terminal with lines and colours, for a pipe as plain columns, for programs as JSON.
+"""Tables: for a terminal with lines and colours, for a pipe as plain columns.
 
 A number is right-aligned; on a terminal with thousands separated, elsewhere as it is. What is not known is a dash.
 Names come from clients, who may put anything into them, so line ends and a terminal's commands are shown as escapes.
@@ -6,10 +6,11 @@ Names come from clients, who may put anything into them, so line ends and a term
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
+
+from ..printing import print_line, printable
 
 Cell = str | int | None
 
@@ -36,10 +37,6 @@ class Table(NamedTuple):
         return [{column.key: cell for column, cell in zip(self.columns, row, strict=True)} for row in self.rows]
 
 
-def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False))
-
-
 def print_table(table: Table) -> None:
     if sys.stdout.isatty():
         _print_rich(table)
@@ -52,7 +49,7 @@ def print_facts(facts: Iterable[tuple[str, str]]) -> None:
     facts = list(facts)
     width = max(len(name) for name, _ in facts)
     for name, value in facts:
-        print(f"{name:{width}}  {printable(value)}".rstrip())
+        print_line(f"{name:{width}}  {value}".rstrip())
 
 
 def grouped(number: int) -> str:
@@ -63,13 +60,6 @@ def grouped(number: int) -> str:
 def counted(number: int, unit: str) -> str:
     """A number with its unit: 1 member, 2 members."""
     return f"{grouped(number)} {unit}" + ("" if number == 1 else "s")
-
-
-def printable(text: str) -> str:
-    """A text on one line that does nothing to a terminal: a line end becomes ``\\n``."""
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def _text(cell: Cell) -> str:
@@ -85,7 +75,7 @@ def _print_plain(table: Table) -> None:
             cell.rjust(width) if column.is_number else cell.ljust(width)
             for cell, width, column in zip(line, widths, table.columns, strict=True)
         ]
-        print("  ".join(cells).rstrip())
+        print_line("  ".join(cells).rstrip())
 
 
 def _print_rich(table: Table) -> None:

@@ -17,6 +17,7 @@ from .errors import DamagedBatch, UnsupportedCompression
 INFLATED_MAX = 256 * 1024 * 1024
 """Records of one batch. Kafka's largest is 1 MB unless somebody has raised it; nobody's is this large."""
 
+_BUFFER_BYTES = 256 * 1024
 _XERIAL_MAGIC = b"\x82SNAPPY\0"
 _XERIAL_HEADER_BYTES = 16  # the magic, a version, the oldest version that can read it
 _XERIAL_BLOCK = Struct(">i")
@@ -62,11 +63,12 @@ def _decompressed(codec: int, data: bytes, batch: Batch) -> bytes:
 
 def _gunzip(data: bytes) -> bytes:
     """All members of the stream: Java's may write several."""
-    found = []
+    found, left = [], INFLATED_MAX
     while data:
         one = zlib.decompressobj(_GZIP_WINDOW)
-        found.append(one.decompress(data, INFLATED_MAX))
-        if not one.eof:
+        found.append(one.decompress(data, max(1, left)))
+        left -= len(found[-1])
+        if not one.eof or left < 0:
             raise ValueError(f"it is cut off, or has more than {INFLATED_MAX} bytes")
         data = one.unused_data
     return b"".join(found)
@@ -74,26 +76,47 @@ def _gunzip(data: bytes) -> bytes:
 
 def _unsnap(data: bytes) -> bytes:
     """Kafka's Java client frames snappy as the xerial library does; others may send it as it is."""
-    raw: Callable[[Any], Any] = _cramjam().snappy.decompress_raw
     if not data.startswith(_XERIAL_MAGIC):
-        return bytes(raw(data))
-    found, at = [], _XERIAL_HEADER_BYTES
+        return _unsnap_block(data, INFLATED_MAX)
+    found, at, left = [], _XERIAL_HEADER_BYTES, INFLATED_MAX
     while at < len(data):
         (size,) = _XERIAL_BLOCK.unpack_from(data, at)
         at += _XERIAL_BLOCK.size
         if not 0 < size <= len(data) - at:
             raise ValueError(f"a block of {size} bytes, {len(data) - at} left")
-        found.append(bytes(raw(data[at : at + size])))
+        found.append(_unsnap_block(data[at : at + size], left))
+        left -= len(found[-1])
         at += size
     return b"".join(found)
 
 
+def _unsnap_block(data: bytes, bytes_max: int) -> bytes:
+    """One block, which says first how large it becomes: memory for that is taken before anything is checked."""
+    snappy = _cramjam().snappy
+    if snappy.decompress_raw_len(data) > bytes_max:
+        raise ValueError(f"it has more than {INFLATED_MAX} bytes")
+    return bytes(snappy.decompress_raw(data))
+
+
 def _unlz4(data: bytes) -> bytes:
-    return bytes(_cramjam().lz4.decompress(data))
+    return _into_buffer(_cramjam().lz4.decompress_into, data)
 
 
 def _unzstd(data: bytes) -> bytes:
-    return bytes(_cramjam().zstd.decompress(data))
+    return _into_buffer(_cramjam().zstd.decompress_into, data)
+
+
+def _into_buffer(decompress_into: Callable[[bytes, bytearray], int], data: bytes) -> bytes:
+    """Decompress into buffers that grow up to ``INFLATED_MAX``: a few bytes may become gigabytes."""
+    size = max(_BUFFER_BYTES, 4 * len(data))
+    while True:
+        buffer = bytearray(min(size, INFLATED_MAX))
+        try:
+            return bytes(memoryview(buffer)[: decompress_into(data, buffer)])
+        except Exception:  # of its own; no room and wrong bytes look alike
+            if size >= INFLATED_MAX:
+                raise
+        size *= 8
 
 
 def _cramjam() -> Any:

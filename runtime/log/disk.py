@@ -8,11 +8,14 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-FILE_MODE = 0o644
+FILE_MODE = 0o600
+"""Permissions of new files, unless the user asks for others: they hold what clients commit."""
 
 Kind = Literal["file", "folder", "broken link", "nothing"]
 """What may be found where a path leads."""
@@ -31,18 +34,61 @@ def _sync_data_call() -> Callable[[int], object]:
 _sync_data = _sync_data_call()
 
 
+def folder_mode(file_mode: int) -> int:
+    """The permissions of a folder that holds files of this mode: whoever may read a file may enter its folder."""
+    return file_mode | (file_mode & 0o444) >> 2
+
+
 class Disk:
-    """The real disk."""
+    """The real disk. New files get ``file_mode`` and new folders the same with search permission, whatever the umask.
+
+    A symbolic link under the name of a file is refused with ELOOP, unless ``follows_links``. Folders may be links.
+    """
 
     is_real = True
     """Whether other processes find the files too."""
+
+    file_mode = FILE_MODE
+    follows_links = False
+
+    def __init__(self, file_mode: int = FILE_MODE, *, follows_links: bool = False) -> None:
+        self.file_mode = file_mode
+        self.follows_links = follows_links
 
     ahead_bytes = 1024 * 1024
     """How far ahead of its content the journal is allocated: larger steps are no faster."""
 
     def open(self, path: Path, flags: int) -> int:
         """A file descriptor; ``flags`` are those of ``os.open``."""
-        return os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
+        flags |= os.O_CLOEXEC | (0 if self.follows_links else os.O_NOFOLLOW)
+        try:
+            return self._open_or_create(path, flags) if flags & os.O_CREAT else os.open(path, flags)
+        except OSError as error:
+            if error.errno == errno.ELOOP and path.is_symlink():
+                raise _symlink_error(path) from None
+            raise
+
+    def _open_or_create(self, path: Path, flags: int) -> int:
+        """A new file is created exclusively, so that its mode can be set without touching anybody else's file."""
+        if flags & os.O_EXCL:
+            return self._create_file(path, flags)
+        with suppress(FileNotFoundError):
+            return os.open(path, flags & ~os.O_CREAT)
+        with suppress(FileExistsError):  # another process was first
+            return self._create_file(path, flags)
+        return os.open(path, flags & ~os.O_CREAT)
+
+    def _create_file(self, path: Path, flags: int) -> int:
+        fd = os.open(path, flags | os.O_EXCL, self.file_mode)
+        self.set_mode(fd)
+        return fd
+
+    def set_mode(self, fd: int) -> None:
+        """Give an open file the mode of new files. No error on a file system without permissions, or for a file of
+        another owner."""
+        if stat.S_IMODE(os.fstat(fd).st_mode) != self.file_mode:
+            with suppress(PermissionError):
+                os.fchmod(fd, self.file_mode)
 
     def open_folder(self, path: Path) -> int:
         """A descriptor of a folder, to lock it and to see whether it is still there."""
@@ -83,7 +129,24 @@ class Disk:
 
     def make_folder(self, path: Path) -> None:
         """Make a folder, and those above it, unless it is there."""
-        path.mkdir(parents=True, exist_ok=True)
+        missing = [path] if not path.is_dir() else []
+        while missing and not os.path.lexists(missing[-1].parent):
+            missing.append(missing[-1].parent)
+        for folder in reversed(missing):
+            self._make_one_folder(folder)
+
+    def _make_one_folder(self, path: Path) -> None:
+        mode = folder_mode(self.file_mode)
+        try:
+            os.mkdir(path, mode)
+        except FileExistsError:
+            if not path.is_dir():
+                raise
+            return
+        found = stat.S_IMODE(os.stat(path).st_mode)
+        if found & 0o777 != mode:
+            with suppress(PermissionError):
+                os.chmod(path, mode | found & ~0o777)  # setgid comes from the folder above
 
     def names(self, path: Path) -> list[str]:
         """The names in a folder; none when there is no such folder."""
@@ -165,10 +228,24 @@ def write_all(disk: Disk, fd: int, data: bytes, position: int) -> None:
         written += more
 
 
+def _symlink_error(path: Path) -> OSError:
+    return OSError(errno.ELOOP, f"{path}: found a symbolic link, expected a file; remove the link, then try again")
+
+
+def open_anew(disk: Disk, path: Path, flags: int = os.O_WRONLY) -> int:
+    """A new file; what has the name already, such as what a crash has left, is removed. OSError."""
+    flags |= os.O_CREAT | os.O_EXCL
+    try:
+        return disk.open(path, flags)
+    except FileExistsError:
+        disk.remove(path)
+    return disk.open(path, flags)
+
+
 def replace_file(disk: Disk, path: Path, data: bytes) -> None:
     """Write a small file to the side, sync, rename: whoever reads it finds all of it, or what was there. OSError."""
     side = path.with_name(path.name + ".new")
-    fd = disk.open(side, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    fd = open_anew(disk, side)
     try:
         write_all(disk, fd, data, 0)
         disk.sync(fd)

@@ -112,6 +112,7 @@ class DataFolder:
                 refuse_strangers(self._disk, path)
             self._make()
             self.lock = lock_folder(self._disk, path)
+            self._disk.set_mode(self.lock.file_fd)  # programs beside the server follow it: see modes.py
             asked = FolderInfo(new_cluster_id(), offsets_partitions, transactions_partitions)
             info = self._checked(asked)
         except OSError as error:

@@ -6,7 +6,6 @@ was done; 3 something in the log is damaged, which was named.
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import time
@@ -20,13 +19,15 @@ import typer
 
 from ..cli import make_app
 from ..errors import StartError
-from ..groups.show import counted, grouped, print_facts, print_json, print_table
+from ..groups.show import counted, grouped, print_facts, print_table
 from ..log.counts import Counts
 from ..log.disk import Disk
 from ..log.errors import Damage
 from ..log.folder import INFO_NAME, write_info
 from ..log.journal import FOLDER as JOURNAL
 from ..log.journal import journal_number
+from ..log.modes import disk_like
+from ..printing import print_error, print_json, print_line
 from . import dump, repair
 from .new_info import new_info
 from .stats import PartitionStats, hottest_table, partition_stats, stats_table
@@ -111,10 +112,10 @@ def dump_log(
     wanted = Wanted(frozenset(group or ()), since_ms, until_ms)
     partitions = choose(data, log, partition)
     if not as_json:
-        print(dump.in_columns(*dump.HEADER))
+        print_line(dump.in_columns(*dump.HEADER))
     shown = [_dump(one, wanted, as_json) for one in partitions]
     if not sum(count for count, _ in shown):
-        print("callboard: no such records", file=sys.stderr)
+        print_error("no such records")
     if not all(is_whole for _, is_whole in shown):
         raise typer.Exit(DAMAGED_EXIT_CODE)
 
@@ -126,7 +127,10 @@ def _dump(partition: LogPartition, wanted: Wanted, as_json: bool) -> tuple[int, 
         if isinstance(piece, Found):
             if wanted.takes(piece):
                 count += 1
-                print(json.dumps(dump.as_json(piece), ensure_ascii=False) if as_json else dump.as_line(piece))
+                if as_json:
+                    print_json(dump.as_json(piece), indent=None)
+                else:
+                    print_line(dump.as_line(piece))
         elif isinstance(piece, Unreadable) or not is_torn_tail(piece, partition, disk):
             is_whole = False
             complain(piece)
@@ -134,7 +138,7 @@ def _dump(partition: LogPartition, wanted: Wanted, as_json: bool) -> tuple[int, 
 
 
 def complain(trouble: Damage | Unreadable) -> None:
-    print(f"callboard: {trouble}", file=sys.stderr)
+    print_error(trouble)
 
 
 @app.command("stats")
@@ -158,13 +162,13 @@ def show_stats(
         )
         return
     if not found:
-        print("no records yet")
+        print_line("no records yet")
         return
     print_table(stats_table(found))
-    print()
+    print_line()
     print_facts(facts_of(found))
     if top:
-        print()
+        print_line()
         print_table(hottest_table(found, top))
 
 
@@ -180,7 +184,7 @@ def verify_log(data: Data, log: Log = None, partition: Partitions = None, as_jso
     if as_json:
         print_json([checked_json(one) for one in checked])
     else:
-        print(in_one_line(checked))
+        print_line(in_one_line(checked))
         print_journal_hint(data, disk)
     if not all(one.is_well for one in checked):
         raise typer.Exit(DAMAGED_EXIT_CODE)
@@ -188,11 +192,13 @@ def verify_log(data: Data, log: Log = None, partition: Partitions = None, as_jso
 
 def show_trouble(one: Checked) -> None:
     for trouble in (*one.troubles, *one.differences):
-        print(f"{one.partition.folder.name}: {trouble}")
+        print_line(f"{one.partition.folder.name}: {trouble}")
     if one.misplaced is not None:
-        print(one.misplaced)
+        print_line(one.misplaced)
     if one.torn is not None:
-        print(f"{one.torn} (the end of the newest file: being written, or torn by a crash; the next start cuts it)")
+        print_line(
+            f"{one.torn} (the end of the newest file: being written, or torn by a crash; the next start cuts it)"
+        )
 
 
 def in_one_line(checked: Sequence[Checked]) -> str:
@@ -210,7 +216,7 @@ def in_one_line(checked: Sequence[Checked]) -> str:
 
 def print_journal_hint(data: Path, disk: Disk) -> None:
     if any(journal_number(name) is not None for name in disk.names(data / JOURNAL)):
-        print(
+        print_line(
             "there is a journal: a server runs, or was killed; what it has not laid into the log yet was not looked at"
         )
 
@@ -250,23 +256,23 @@ def repair_log(
     if partitions_ is not None or transaction_partitions is not None:
         _write_info(data, partitions_, transaction_partitions, yes, is_whole=log is None and not partition)
         return
-    disk, partitions = Disk(), choose(data, log, partition)
+    disk, partitions = disk_like(data), choose(data, log, partition)
     with repair.stopped_server(data, disk):
         lost = [damage for one in partitions for damage in lost_ends(one, disk)]
         mends = [mend for one in progress(partitions, False) for mend in repair.find_mends(one, disk)]
         for mend in mends:
             for trouble in mend.troubles:
-                print(trouble)
+                print_line(trouble)
             if yes:
                 kept = repair.mend(mend, disk)
                 before = "the file was missing" if kept is None else f"as it was it is kept in {kept}"
-                print(f"{mend.file.path}: mended; {before}")
+                print_line(f"{mend.file.path}: mended; {before}")
     for damage in lost:
-        print(f"{damage}: {GONE}")
+        print_line(f"{damage}: {GONE}")
     if mends and not yes:
-        print(f"{counted(len(mends), 'file')} would be changed; --yes does it")
+        print_line(f"{counted(len(mends), 'file')} would be changed; --yes does it")
     elif not (mends or lost):
-        print("nothing to repair")
+        print_line("nothing to repair")
     if lost or (mends and not yes):
         raise typer.Exit(DAMAGED_EXIT_CODE)
 
@@ -313,6 +319,6 @@ def main(argv: Sequence[str]) -> int:
         app(list(argv), prog_name="callboard log")
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        print(f"callboard: {where}{error.strerror or error}; check the disk and the folder's owner", file=sys.stderr)
+        print_error(f"{where}{error.strerror or error}; check the disk and the folder's owner")
         return DISK_EXIT_CODE
     return 0

@@ -104,6 +104,9 @@ class SteppedDisk(Disk):
         self.fds.add(fd)
         return fd
 
+    def set_mode(self, fd: int) -> None:
+        self.inner.set_mode(fd)
+
     def duplicate(self, fd: int) -> int:
         copy = self.inner.duplicate(fd)
         self.fds.add(copy)

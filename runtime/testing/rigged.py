@@ -47,6 +47,7 @@ class RiggedCoordinator(Coordinator):
     ) -> None:
         self._rig = Rig()
         around = self._rig.around(around or (in_memory() if data is None else Around()))
+        others: Any = settings  # file_mode, too
         super().__init__(
             data,
             listen,
@@ -55,7 +56,7 @@ class RiggedCoordinator(Coordinator):
             topics=topics,
             around=around,
             unsafe_settings=unsafe_settings,
-            **settings,
+            **others,
         )
         self.tap = self._rig.tap
         self.clock = VirtualTime(self._rig)

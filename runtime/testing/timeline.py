@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ..embed.admin import ORIGIN
+from ..printing import printable
 from .facts import Facts
 
 TESTS_OWN = ORIGIN.client_id
@@ -113,7 +114,7 @@ class Timeline:
         dropped = len(rows) - lines
         body = _aligned([("seconds", "group", "client", "what"), *rows[-lines:]])
         head = [f"(the first {dropped} lines are left out)"] if dropped > 0 else []
-        legend = [f"{short} is {member_id}" for short, member_id in self.members.items()]
+        legend = [f"{short} is {printable(member_id)}" for short, member_id in self.members.items()]
         return "\n".join((*head, *body, *legend))
 
     def json(self) -> str:
@@ -153,7 +154,7 @@ def _rows(events: Sequence[Event], everything: bool) -> Iterator[Row]:
             merged = True
         elif event.kind not in ("request", "answer"):
             what = f"{event.kind}: {what}"
-        yield f"{event.at_ms / 1000:.3f}", event.group, event.who, what
+        yield f"{event.at_ms / 1000:.3f}", printable(event.group), printable(event.who), printable(what)
 
 
 def _aligned(rows: Sequence[Row]) -> Iterable[str]:

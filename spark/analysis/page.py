@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from ...runtime.groups.show import Table, grouped
+from ...runtime.printing import printable
 
 CSS = """
 :root { color-scheme: light; }
@@ -61,4 +62,4 @@ def page(title: str, facts: Iterable[str], contents: Sequence[tuple[str, str]], 
 def _cell(cell: str | int | None) -> str:
     if cell is None or cell == "":
         return "-"
-    return grouped(cell) if isinstance(cell, int) else escape(cell)
+    return grouped(cell) if isinstance(cell, int) else escape(printable(cell))

@@ -13,6 +13,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from ...runtime.errors import StartError
+from ...runtime.printing import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -226,8 +227,8 @@ def _lines(axes: Axes, names: Sequence[str]) -> None:
 
 def _short(name: str, chars: int = 30) -> str:
     """A name that fits; what matplotlib would take for mathematics is plain text."""
-    plain = name.replace("$", r"\$")
-    return plain if len(name) <= chars else plain[: chars - 3] + "..."
+    shown = printable(name)  # an SVG with control characters is no XML
+    return (shown if len(shown) <= chars else shown[: chars - 3] + "...").replace("$", r"\$")
 
 
 def _dates(axes: Axes) -> None:

@@ -21,7 +21,7 @@ from ...runtime.log.manifest import log_files
 from ..history.commands import Master, call
 from ..history.table import HistoryTable
 from ..moments import parse_moment
-from ..output import AsCsv, AsJson, Output, check_output, show
+from ..output import AsCsv, AsJson, Output, SafeCsv, check_output, show
 from ..session import session
 from .commits import GAP_MINUTES, frequent_commits, gaps, rewinds, skew
 from .expiring import RETENTION_MINUTES, WITHIN_DAYS, expiring
@@ -44,6 +44,7 @@ COMMON: dict[str, tuple[Any, Any]] = {
     "now": (NowOption, None),
     "as_json": (AsJson, False),
     "as_csv": (AsCsv, False),
+    "safe_csv": (SafeCsv, False),
     "output": (Output, None),
     "master": (Master, None),
 }
@@ -176,12 +177,12 @@ def add(question: Question) -> None:
     options = {**question.options, **COMMON}
 
     def command(**given: Any) -> None:
-        check_output(given["output"], given["as_json"], given["as_csv"])
+        check_output(given["output"], given["as_json"], given["as_csv"], given["safe_csv"])
         wanted = asked(given["data"], given["history"], given["since"], given["now"])
         own = {name: given[name] for name in question.options} | ({"now": wanted.now} if question.needs_now else {})
         with session(f"callboard analyse {question.name}", given["master"]) as spark:
             frame = question.ask(wanted.records(spark), **own)
-            show(frame, given["as_json"], given["as_csv"], given["output"], question.nothing)
+            show(frame, given["as_json"], given["as_csv"], given["output"], question.nothing, given["safe_csv"])
 
     parameters = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)

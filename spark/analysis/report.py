@@ -18,7 +18,8 @@ from pyspark.sql import functions as F
 from ...runtime.cli import make_app
 from ...runtime.errors import StartError
 from ...runtime.groups.show import Table, counted, grouped
-from ..history.commands import Master, call, tell_on_terminal
+from ...runtime.printing import print_line, tell_on_terminal
+from ..history.commands import Master, call
 from ..output import as_table
 from ..session import session
 from . import page, plots
@@ -116,7 +117,7 @@ def report(
     wanted = asked(data, history, since, now)
     with session("callboard report", master) as spark:
         output.write_text(make(spark, wanted, pictures), encoding="utf-8")
-    print(f"{output}: {grouped(output.stat().st_size)} bytes")
+    print_line(f"{output}: {grouped(output.stat().st_size)} bytes")
 
 
 def make(

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 from ...runtime.client.cluster import Offset, Place
 from ...runtime.errors import StartError
-from ...runtime.log.disk import Disk, write_all
+from ...runtime.log.disk import write_all
+from ...runtime.log.modes import disk_like
 from .table import FOLDER, HistoryTable
 
 FILE_NAME = "changes.jsonl"
@@ -114,7 +115,7 @@ def _offset(fields: dict[str, Any] | None) -> Offset | None:
 
 def _append(path: Path, fields: Mapping[str, Any]) -> None:
     """One line, durable. What a crash has left of the last one is ended first."""
-    disk, line = Disk(), json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+    disk, line = disk_like(path.parent), json.dumps(fields, ensure_ascii=False).encode() + b"\n"
     fd = disk.open(path, os.O_RDWR | os.O_CREAT)
     try:
         end = disk.size(fd)

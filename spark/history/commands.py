@@ -24,12 +24,13 @@ from ...runtime.cli import make_app
 from ...runtime.client.cluster import Cluster, Offset
 from ...runtime.client.errors import ClientError
 from ...runtime.config import parse_address
-from ...runtime.groups.show import Column, Table, counted, grouped, print_facts, print_json, print_table
+from ...runtime.groups.show import Column, Table, counted, grouped, print_facts, print_table
 from ...runtime.log.compaction.history import read_mark, remove_mark
 from ...runtime.log.disk import Disk
 from ...runtime.log.manifest import log_files
+from ...runtime.printing import print_error, print_json, print_line, tell_on_terminal
 from ..moments import parse_moment
-from ..output import AsCsv, AsJson, Output, check_output, show
+from ..output import AsCsv, AsJson, Output, SafeCsv, check_output, show
 from ..session import in_short, session
 from .changes import ID_CHARS, RESTORE, UNDO, Change, who_am_i
 from .changes import read as read_changes
@@ -80,20 +81,15 @@ def keep_history(
         print_json(kept._asdict())
     else:
         what = f"{counted(kept.records, 'record')} of {counted(kept.partitions, 'log partition')}"
-        print(
+        print_line(
             f"{what} taken into {to} in {kept.seconds:.1f} s" if kept.partitions else "nothing new in closed segments"
         )
         if kept.missing:
-            print(f"{counted(kept.missing, 'older record')} had been dropped by compaction before")
+            print_line(f"{counted(kept.missing, 'older record')} had been dropped by compaction before")
     for trouble in kept.troubles:
-        print(f"callboard: {trouble}", file=sys.stderr)
+        print_error(trouble)
     if kept.troubles:
         raise typer.Exit(DAMAGED_EXIT_CODE)
-
-
-def tell_on_terminal(words: str) -> None:
-    if sys.stderr.isatty():
-        print(words, file=sys.stderr)
 
 
 @app.command("off")
@@ -101,7 +97,7 @@ def turn_off(data: Data) -> None:
     """Let compaction go on without a history. The table stays as it is, and may be gone on with later."""
     folders_of(data.absolute())
     was_on = remove_mark(Disk(), data)
-    print(f"{data}: compacted without a history from now on" if was_on else f"{data}: there was no history")
+    print_line(f"{data}: compacted without a history from now on" if was_on else f"{data}: there was no history")
 
 
 @app.command("status", short_help="Show how far history has gone.")
@@ -121,7 +117,7 @@ def show_status(data: Data, as_json: AsJson = False) -> None:
         return
     print_facts([("history", mark.table if mark else "off"), ("log partitions", grouped(len(rows)))])
     if rows:
-        print()
+        print_line()
         print_table(table)
 
 
@@ -133,16 +129,17 @@ def show_as_of(
     data: Fresh = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
+    safe_csv: SafeCsv = False,
     output: Output = None,
     master: Master = None,
 ) -> None:
     """Show all offsets of a group, or of all, as they were at a time, and who owned their partitions."""
-    check_output(output, as_json, as_csv)
+    check_output(output, as_json, as_csv, safe_csv)
     moment, made = parse_moment("--at", at, datetime.now(UTC)), HistoryTable.open(table)
     warn_of_limits(made, moment, data)
     with session("callboard history as-of", master) as spark, telling_of_damage(spark, made, data, group):
         frame = as_of(spark, made, moment, groups=group, data=data).orderBy("group", "topic", "partition")
-        show(frame, as_json, as_csv, output, f"nothing was committed at {moment.isoformat()}")
+        show(frame, as_json, as_csv, output, f"nothing was committed at {moment.isoformat()}", safe_csv)
 
 
 @app.command("diff")
@@ -154,17 +151,18 @@ def show_diff(
     data: Fresh = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
+    safe_csv: SafeCsv = False,
     output: Output = None,
     master: Master = None,
 ) -> None:
     """Show which offsets are different at a second time."""
-    check_output(output, as_json, as_csv)
+    check_output(output, as_json, as_csv, safe_csv)
     now, made = datetime.now(UTC), HistoryTable.open(table)
     before, after = parse_moment("--from", since, now), parse_moment("--to", until, now)
     warn_of_limits(made, before, data)
     with session("callboard history diff", master) as spark, telling_of_damage(spark, made, data, group):
         frame = diff(spark, made, before, after, groups=group, data=data)
-        show(frame, as_json, as_csv, output, "nothing is different")
+        show(frame, as_json, as_csv, output, "nothing is different", safe_csv)
 
 
 @app.command("restore", short_help="Write a group's offsets back as they were.")
@@ -255,7 +253,7 @@ def change_offsets(
         print_json({"id": change.change_id if is_made else None, "group": change.group, "offsets": shown.as_json()})
         return
     print_table(shown)
-    print(in_words(table, change, is_made))
+    print_line(in_words(table, change, is_made))
 
 
 def in_words(table: HistoryTable, change: Change, is_made: bool) -> str:
@@ -279,7 +277,7 @@ def telling_of_damage(
     yield
     files = damaged_files(spark, table, data, groups) if data is not None else []
     for file in files:
-        print(f"callboard: {file}: damaged, so what it had may be missing{end}; see callboard log", file=sys.stderr)
+        print_error(f"{file}: damaged, so what it had may be missing{end}; see callboard log")
     if files:
         raise typer.Exit(DAMAGED_EXIT_CODE)
 
@@ -292,16 +290,12 @@ def warn_of_limits(table: HistoryTable, moment: datetime, data: Path | None) -> 
     progress, at_ms = table.progress(), moment.timestamp() * 1000
     if at_ms < progress.complete_since_ms:
         complete = datetime.fromtimestamp(progress.complete_since_ms / 1000, UTC).isoformat(timespec="seconds")
-        print(
-            f"callboard: history is whole from {complete} on; of what was superseded before, compaction has left"
-            " nothing, so offsets may be missing in the answer",
-            file=sys.stderr,
+        print_error(
+            f"history is whole from {complete} on; of what was superseded before, compaction has left"
+            " nothing, so offsets may be missing in the answer"
         )
     if data is None and at_ms >= progress.at_ms:
-        print(
-            "callboard: the answer is from the table alone, which has nothing of open segments; --data DIR adds them",
-            file=sys.stderr,
-        )
+        print_error("the answer is from the table alone, which has nothing of open segments; --data DIR adds them")
 
 
 def call(app: Any, argv: Sequence[str], name: str) -> int:
@@ -309,9 +303,9 @@ def call(app: Any, argv: Sequence[str], name: str) -> int:
     try:
         app(list(argv), prog_name=name)
     except (ClientError, OSError) as error:
-        print(f"callboard: {error}", file=sys.stderr)
+        print_error(error)
     except (PySparkException, Py4JError) as error:
-        print(f"callboard: Spark: {in_short(error)}", file=sys.stderr)
+        print_error(f"Spark: {in_short(error)}")
     else:
         return 0
     return FAILED_EXIT_CODE

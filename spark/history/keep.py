@@ -29,6 +29,7 @@ from ...runtime.log.folder import INFO_NAME as DATA_INFO_NAME
 from ...runtime.log.folder import parse_info
 from ...runtime.log.manifest import LogFile, log_files
 from ...runtime.log.missing import missing_files
+from ...runtime.log.modes import disk_like
 from ...runtime.log.reading import partition_folders
 from ...runtime.log.survey import survey
 from ..columns import ALL, ddl
@@ -106,7 +107,8 @@ def keep(
     From then on compaction goes no further than the history has gone. StartError when the folder or the table is not
     what it should be; OSError when the disk fails; an error of Spark's when the format cannot be written.
     """
-    began, disk, data = time.perf_counter(), disk or Disk(), Path(data).absolute()
+    began, data = time.perf_counter(), Path(data).absolute()
+    disk = disk or disk_like(data)
     folders = folders_of(data)
     refuse_table(data, Path(table), disk)
     if format not in PLAIN_FORMATS and not (Path(table) / FOLDER / INFO_NAME).exists():

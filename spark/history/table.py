@@ -28,6 +28,7 @@ from pyspark.sql import functions as F
 
 from ...runtime.errors import StartError
 from ...runtime.log.disk import Disk, read_file, replace_file
+from ...runtime.log.modes import disk_like
 from ..columns import ALL, ddl
 
 FOLDER = "_callboard"
@@ -82,7 +83,8 @@ class HistoryTable:
     @classmethod
     def open(cls, path: str | Path, disk: Disk | None = None) -> HistoryTable:
         """StartError when there is none, or when it is of a newer version."""
-        disk, path = disk or Disk(), Path(path).absolute()
+        path = Path(path).absolute()
+        disk = disk or disk_like(path)
         file = path / FOLDER / INFO_NAME
         try:
             fields = _read(disk, file)

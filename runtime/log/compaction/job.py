@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 from ..disk import Disk
 from ..errors import DamagedBatch, UnsupportedCompression
 from ..manifest import ManifestError
+from ..modes import disk_like
 from .garbage import tidy
 from .history import taken_to
 from .kernel import Progress
@@ -56,7 +57,7 @@ def run(
     job: Job, disk: Disk | None = None, clock: Callable[[], int] = wall_clock_ms, progress: Progress = ignore
 ) -> Report:
     """Compact, publish, collect. Nothing is raised but bugs."""
-    disk, name, began = disk or Disk(), job.folder.name, time.perf_counter()
+    disk, name, began = disk or disk_like(job.folder.parent), job.folder.name, time.perf_counter()
     try:
         draft = compact(disk, job.folder, job.settings, clock, progress=progress)
         waits_for = _what_waits_for(disk, job) if draft is None else ""

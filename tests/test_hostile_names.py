@@ -1,0 +1,294 @@
+"""Names and texts that clients choose, in all that is printed: none does anything to a terminal or makes a line."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import io
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from log_helpers import offset
+from peers.wire import Wire
+from test_logtools import SUBSCRIPTION, TIME_MS, plain, transactional, write
+
+from callboard import Coordinator
+from callboard.actors.records import (
+    GroupRecord,
+    GroupValue,
+    MemberValue,
+    PendingOffsetRecord,
+    TransactionRecord,
+    TransactionValue,
+    UnknownRecord,
+)
+from callboard.runtime import cli, printing
+from callboard.runtime.log.batch import encode_batch, frame_record
+from callboard.runtime.log.folder import DataFolder
+from callboard.runtime.log.partition import TRANSACTIONS_TOPIC
+from callboard.runtime.log.transaction_records import encode_transaction
+from callboard.runtime.testing.facts import Facts
+from callboard.runtime.testing.timeline import Timeline
+
+ROOT = Path(__file__).resolve().parent.parent
+MARK = "INJECTED"
+# Line ends, escape sequences of both kinds, DEL, bidirectional overrides, a separator, a tag that nobody sees.
+EVIL = f"evil\n{MARK}\r{MARK}\x1b[31m\x9b2J\x07\x7f\x85\u2028\u202e\u2066\U000e0041=cmd"
+ESCAPED = r"evil\nINJECTED\rINJECTED\x1b[31m\x9b2J\x07\x7f\x85\u2028\u202e\u2066\U000e0041=cmd"
+
+
+def refuse_what_is_not_printable(text: str) -> None:
+    assert sorted({one for one in text if not (one.isprintable() or one == "\n")}) == []
+    assert not [line for line in text.split("\n") if line.startswith(MARK)]
+
+
+class Said:
+    """What a command printed, checked."""
+
+    def __init__(self, code: int, out: str, err: str, is_checked: bool = True) -> None:
+        self.code, self.out, self.err = code, out, err
+        if is_checked:
+            refuse_what_is_not_printable(out)
+        refuse_what_is_not_printable(err)
+
+
+Callboard = Callable[..., Said]
+
+
+@pytest.fixture
+def callboard(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callboard:
+    def run(*arguments: object, is_checked: bool = True) -> Said:
+        monkeypatch.setattr(sys, "argv", ["callboard", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        out, err = capsys.readouterr()
+        code: Any = end.value.code
+        return Said(code or 0, out, err, is_checked)
+
+    return run
+
+
+def join_group(wire: Wire, group: str, instance: str | None = None) -> str:
+    """A member alone in its group, stable."""
+    offered = [{"name": "range", "metadata": SUBSCRIPTION}]
+    values: dict[str, Any] = {"session_timeout": 60_000, "rebalance_timeout": 60_000, "member_id": ""}
+    joined = wire.ask(
+        "join_group",
+        5,
+        group_id=group,
+        group_instance_id=instance,
+        protocol_type="consumer",
+        protocols=offered,
+        **values,
+    )
+    member: str = joined["member_id"]
+    given = [{"member_id": member, "assignment": b""}]
+    values = {
+        "group_id": group,
+        "generation_id": joined["generation_id"],
+        "member_id": member,
+        "group_instance_id": instance,
+    }
+    assert wire.ask("sync_group", 3, **values, assignments=given)["error_code"] == "NONE"
+    return member
+
+
+def commit(wire: Wire, group: str) -> None:
+    place = {"partition_index": 0, "committed_offset": 5, "committed_leader_epoch": -1, "committed_metadata": EVIL}
+    values = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
+    topics = [{"name": "orders", "partitions": [place]}]
+    answer = wire.ask("offset_commit", 8, **values, topics=topics)
+    assert answer["topics"][0]["partitions"][0]["error_code"] == "NONE"
+
+
+FULL, EMPTY = f"full {EVIL}", f"empty {EVIL}"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Any]:
+    """A group with a member and one with an offset, named by an enemy."""
+    with Coordinator.in_thread(tmp_path / "served", "127.0.0.1:0", topics={"orders": 2}) as server:
+        host, port = server.bootstrap.rsplit(":", 1)
+        with Wire(host, int(port)) as wire:
+            join_group(wire, FULL, instance=EVIL)
+            commit(wire, EMPTY)
+            yield server
+
+
+def test_groups_of_a_server(server: Any, callboard: Callboard) -> None:
+    at = ("--bootstrap-server", server.bootstrap)
+    assert ESCAPED in callboard("groups", "list", *at).out
+    assert {one["group"] for one in json.loads(callboard("groups", "list", "--json", *at).out)} == {FULL, EMPTY}
+    for group in (FULL, EMPTY, EVIL):
+        for arguments in (["describe", group], ["describe", group, "--json"], ["offsets", group]):
+            callboard("groups", *arguments, *at)
+    found = json.loads(callboard("groups", "describe", FULL, "--json", *at).out)
+    assert (found["group"], found["members"][0]["instance"]) == (FULL, EVIL)
+    assert json.loads(callboard("groups", "offsets", EMPTY, "--json", *at).out)[0]["metadata"] == EVIL
+
+
+def test_reset_and_delete_of_a_server(server: Any, callboard: Callboard) -> None:
+    at = ("--bootstrap-server", server.bootstrap)
+    to = ("--all-topics", "--to-latest")
+    assert ESCAPED in callboard("groups", "reset", EMPTY, *to, *at).out
+    assert json.loads(callboard("groups", "reset", EMPTY, *to, "--json", *at).out)["group"] == EMPTY
+    assert ESCAPED in callboard("groups", "reset", EMPTY, *to, "--execute", *at).out
+    assert ESCAPED in callboard("groups", "reset", FULL, *to, *at).err
+    assert callboard("groups", "reset", EVIL, *to, *at).code == 1
+    assert callboard("groups", "reset", EMPTY, "--topic", EVIL, "--to-latest", *at).code != 0
+    assert ESCAPED in callboard("groups", "delete", EMPTY, "--offsets", EVIL, *at).err
+    assert ESCAPED in callboard("groups", "delete", FULL, EVIL, *at).err
+    callboard("groups", "delete", FULL, EVIL, "--json", *at)
+    with Coordinator.in_thread(None, "127.0.0.1:0", topics={"orders": 1}) as other:
+        host, port = other.bootstrap.rsplit(":", 1)
+        with Wire(host, int(port)) as wire:
+            commit(wire, EVIL)
+        assert ESCAPED in callboard("groups", "delete", EVIL, "--offsets", "orders", "-b", other.bootstrap).out
+        with Wire(host, int(port)) as wire:
+            commit(wire, EVIL)
+        assert ESCAPED in callboard("groups", "delete", EVIL, "-b", other.bootstrap).out
+
+
+def test_export_and_import(server: Any, callboard: Callboard, tmp_path: Path) -> None:
+    at, file = ("--bootstrap-server", server.bootstrap), tmp_path / "offsets"
+    exact = callboard("export", *at, is_checked=False).out
+    assert [row[0] for row in csv.reader(io.StringIO(exact, newline=""))][1:] == [EMPTY]
+    assert json.loads(callboard("export", "--format", "json", *at).out)[0]["metadata"] == EVIL
+    assert ESCAPED in callboard("export", "--group", EVIL, *at).err
+    wanted = [{"group": group, "topic": "orders", "partition": 1, "offset": 3} for group in (FULL, EMPTY)]
+    file.write_text(json.dumps(wanted))
+    assert ESCAPED in callboard("import", file, *at).err
+    callboard("import", file, "--json", *at)
+    assert ESCAPED in callboard("import", file, "--groups", EVIL, *at).err
+    for bad in ({**wanted[0], "topic": EVIL}, {**wanted[0], EVIL: 1}, {**wanted[0], "offset": EVIL}):
+        file.write_text(json.dumps([bad, wanted[0], wanted[0]]))
+        assert callboard("import", file, *at).code == 2
+
+
+def test_csv_to_a_terminal(server: Any, callboard: Callboard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A person sees escapes, and lines that are quoted; a pipe has each byte."""
+    at = ("--bootstrap-server", server.bootstrap)
+
+    def export(*arguments: str) -> str:
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+        return callboard(*arguments, *at, is_checked=False).out
+
+    for arguments in (["export"], ["groups", "offsets", EMPTY, "--csv"]):
+        found = export(*arguments)
+        assert found and sorted({one for one in found if not (one.isprintable() or one == "\n")}) == []
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Logs that say what no server of ours would have taken, as an import may have brought it."""
+    folder = tmp_path / "data"
+    DataFolder(folder).close()
+    member = MemberValue(EVIL, EVIL, EVIL, EVIL, 60_000, 10_000, SUBSCRIPTION, b"")
+    group = GroupValue(EVIL, 3, EVIL, EVIL, TIME_MS, (member,))
+    pending = PendingOffsetRecord(EVIL, EVIL, 1, offset(EVIL, 7, EVIL).value, 9, 1)
+    strange = UnknownRecord(30, b"\0\x1e" + EVIL.encode(), EVIL.encode())
+    not_text = frame_record(0, 0, b"\0\1\0\2\xff\x9b\0\1t\0\0\0\0", b"\0\3")
+    batches = [
+        plain(0, GroupRecord(EVIL, group), offset(EVIL, 42, EVIL, EVIL), GroupRecord(f"gone {EVIL}", None), strange),
+        transactional(4, pending),
+        encode_batch(5, TIME_MS, TIME_MS, [not_text]),
+    ]
+    write(folder, 3, batches, [plain(6, offset(EVIL, 43, EVIL, EVIL))])
+    value = TransactionValue(9, 1, 60_000, 1, frozenset({(EVIL, 0)}), TIME_MS, TIME_MS)
+    record = frame_record(0, 0, *encode_transaction(TransactionRecord(EVIL, value)))
+    write(folder, 7, [encode_batch(0, TIME_MS, TIME_MS, [record])], topic=TRANSACTIONS_TOPIC)
+    return folder
+
+
+def test_log_tools(data: Path, callboard: Callboard) -> None:
+    dump = callboard("log", "dump", data)
+    assert dump.code == 3 and dump.out.count(ESCAPED) > 8
+    records = [json.loads(line) for line in callboard("log", "dump", data, "--json").out.split("\n") if line]
+    assert records[0]["members"][0]["client_id"] == records[0]["group"] == EVIL
+    assert ESCAPED in callboard("log", "stats", data).out
+    callboard("log", "stats", data, "--json")
+    assert callboard("log", "verify", data).code == 3
+    callboard("log", "verify", data, "--json")
+    callboard("export", "--data", data, is_checked=False)
+    callboard("export", "--data", data, "--format", "json")
+    callboard("log", "repair", data)
+    callboard("log", "repair", data, "--yes")
+    callboard("log", "verify", data)
+    callboard("compact", "--data", data, "--dry-run")
+    callboard("compact", "--data", data, "--force")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("stream", [Terminal(), io.StringIO()])
+def test_log_lines_of_a_server(stream: io.StringIO) -> None:
+    program = f"""
+import io, json, logging, sys
+from callboard.runtime import logs
+class Terminal(io.StringIO):
+    def isatty(self): return {stream.isatty()}
+evil, stream = json.loads(sys.argv[1]), Terminal()
+logs.configure(stream)
+log = logs.get_logger("callboard.test")
+log.warning("a member is gone", group=evil, members=[evil], error=ValueError(evil), many={{evil: evil}}, count=3)
+logging.getLogger("other").warning("about %s", evil)
+try:
+    raise ValueError(evil.replace("\\n", " "))
+except ValueError:
+    log.exception("failed", client_id=evil)
+print(json.dumps(stream.getvalue()))
+"""
+    done = subprocess.run([sys.executable, "-c", program, json.dumps(EVIL)], capture_output=True, text=True, check=True)
+    text = json.loads(done.stdout)
+    if stream.isatty():  # its colours are ours
+        text = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    refuse_what_is_not_printable(text)
+    assert text.count(MARK) >= 10
+
+
+def test_timeline_of_a_test() -> None:
+    timeline = Timeline(lambda: 0)
+    facts = Facts(api="JoinGroup", version=5, client_id=EVIL, groups=(EVIL,), members=(EVIL,), instances=(EVIL,))
+    timeline.answer(timeline.request(facts, EVIL), facts, [EVIL], EVIL)
+    refuse_what_is_not_printable(timeline.text())
+    assert ESCAPED in timeline.text()
+
+
+def test_printable_escapes_lone_surrogates_and_leaves_text_alone() -> None:
+    assert printing.printable("\udc9b \ud800") == r"\udc9b \ud800"
+    assert printing.printable(r"Grüße, 世界 \n 🎉") == r"Grüße, 世界 \n 🎉"
+    assert printing.printable_lines("a\nb\x1b") == "a\nb\\x1b"
+
+
+def test_json_text_is_the_value_and_prints() -> None:
+    value = {"a": [EVIL, "ü世🎉", "\udc9b"], EVIL: None}
+    for indent in (None, 2):
+        text = printing.json_text(value, indent)
+        assert json.loads(text) == value
+        assert "ü世🎉" in text
+        refuse_what_is_not_printable(text)
+
+
+PRINTING = sorted(
+    path
+    for folder in ("runtime", "spark")
+    for path in (ROOT / folder).rglob("*.py")
+    if path.name not in ("printing.py", "settings.py") and "testing" not in path.parts
+)
+
+
+@pytest.mark.parametrize("path", PRINTING, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_module_prints_by_itself(path: Path) -> None:
+    """What is new prints through printing.py, too."""
+    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    lines = [node.lineno for node in calls if isinstance(node.func, ast.Name) and node.func.id == "print"]
+    assert lines == []

@@ -1,0 +1,222 @@
+"""``callboard import`` of input that has no end, or is no table: a clear error, and bounded memory."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callboard.runtime.client.cluster import Offset
+from callboard.runtime.errors import StartError
+from callboard.runtime.exchange import parse
+from callboard.runtime.exchange.offsets_file import WantedOffsets
+from callboard.runtime.exchange.parse import BAD_MAX, read_table
+from callboard.runtime.exchange.source import BYTES_MAX, RECORD_CHARS_MAX, Source, opened
+from callboard.runtime.groups.reset import read_offsets
+
+MEBIBYTE = 1024 * 1024
+MEMORY_MAX = 400 * MEBIBYTE
+"""Of address space, for a process that needs 200 MiB to begin with."""
+
+INPUT_BYTES = 600 * MEBIBYTE
+
+PROGRAM = """
+import resource, sys
+from callboard.runtime.exchange import imports
+from callboard.runtime.errors import StartError
+resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]), int(sys.argv[1])))
+try:
+    imports.main(sys.argv[2:])
+except StartError as error:
+    print(error, file=sys.stderr)
+    sys.exit(2)
+"""
+
+
+def limited_import(*arguments: str, stdin: Any = subprocess.DEVNULL) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", PROGRAM, str(MEMORY_MAX), *arguments]
+    return subprocess.run(command, stdin=stdin, capture_output=True, text=True, check=False)
+
+
+def endless(piece: bytes, before: bytes) -> Iterator[bytes]:
+    yield before
+    for _ in range(INPUT_BYTES // len(piece)):
+        yield piece
+
+
+ENDLESS = {
+    "line": (b"x" * 65536, b"group,topic,partition,offset\n", "line 2: found no CSV (found no end of it"),
+    "quoted field": (b'\n"" x' * 9999, b'g,t,0,"', "line 1: found no CSV (field larger than field limit"),
+    "record": (b'"a\n",' * 9999, b"g,t,0,1\n", "line 2: found no CSV (found no end of it"),
+    "json string": (b"y" * 65536, b'[\n{"group": "', "line 2: found no JSON (found no end of it"),
+    "json value": (b'"a": [1, 2],\n' * 5000, b"\n\n{", "line 3: found no JSON (found no end of it"),
+    "nested json": (b"[" * 65536, b'{"group": ', "line 1: found no JSON"),
+    "bad lines": (b"a,b\n" * 9999, b"", f"{BAD_MAX:,} bad lines (990 more are not shown); the rest was not read"),
+    "garbage": (bytes(range(256)) * 256, b"", "line 2: found bytes that are not UTF-8, at byte 128"),
+}
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_input_without_end_is_refused_in_bounded_memory(tmp_path: Path, kind: str) -> None:
+    """Through a FIFO, whose size nobody can know. Whoever writes to it is not waited for."""
+    piece, before, expected = ENDLESS[kind]
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+
+    def write() -> None:
+        try:
+            with fifo.open("wb", buffering=0) as out:
+                for data in endless(piece, before):
+                    out.write(data)
+        except BrokenPipeError:
+            pass
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    done = limited_import(str(fifo))
+    writer.join()
+    assert done.returncode == 2, done.stderr
+    assert expected in done.stderr and "Traceback" not in done.stderr
+
+
+def test_dev_zero_is_refused() -> None:
+    done = limited_import("/dev/zero")
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert f"/dev/zero, line 1: found no CSV (found no end of it within {RECORD_CHARS_MAX} characters" in done.stderr
+
+
+def test_blank_input_without_end_is_refused_at_max_bytes() -> None:
+    source = Source(Path("name"), io.BytesIO(b" \n" * 2_000_000), max_bytes=3_000_000)
+    with pytest.raises(StartError, match=r"name: found more than 3000000 bytes; .* --max-bytes"):
+        source.skip_blank()
+
+
+def test_file_larger_than_max_bytes_is_refused_unread(tmp_path: Path) -> None:
+    """The file has a hole, which takes no room on the disk."""
+    path = tmp_path / "large"
+    with path.open("wb") as file:
+        file.truncate(BYTES_MAX + 1)
+    with pytest.raises(StartError, match=f"large: found more than {BYTES_MAX} bytes"):
+        read_table(path, pytest.fail)
+    path.write_text("g,t,0,1\n")
+    assert limited_import(str(path), "--max-bytes", "7").stderr.startswith(f"{path}: found more than 7 bytes")
+    assert len(read_table(path, pytest.fail, max_bytes=8)) == 1
+
+
+def rows_of_csv(count: int) -> Iterator[bytes]:
+    yield b"group,topic,partition,offset,metadata\n"
+    for number in range(count):
+        yield b'g%d,t,%d,%d,"%s"\n' % (number % 7, number, number, b"m" * 3000)
+
+
+def rows_of_json(count: int) -> Iterator[bytes]:
+    yield b"["
+    for number in range(count):
+        comma = b"," if number else b""
+        fields = number % 7, number, number, b"m" * 3000
+        yield b'%s\n{"group": "g%d", "topic": "t", "partition": %d, "offset": %d, "metadata": "%s"}' % (comma, *fields)
+    yield b"\n]"
+
+
+@pytest.mark.parametrize("rows", [rows_of_csv, rows_of_json])
+def test_memory_does_not_grow_with_a_valid_file(tmp_path: Path, rows: Callable[[int], Iterator[bytes]]) -> None:
+    """200 MB of metadata; as objects in memory it would be more than the process may have."""
+    path = tmp_path / "offsets"
+    with path.open("wb") as file:
+        file.writelines(rows(70_000))
+    program = PROGRAM.replace(
+        "imports.main(sys.argv[2:])",
+        "from pathlib import Path\n"
+        "    from callboard.runtime.exchange.parse import read_table\n"
+        "    found = read_table(Path(sys.argv[2]), print)\n"
+        "    print(len(found), sum(len(found[group]) for group in found))",
+    )
+    command = [sys.executable, "-c", program, str(MEMORY_MAX), str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("7 70000\n", "")
+
+
+# Pieces --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 2, 3, 7, 65536])
+def test_any_size_of_pieces_reads_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int) -> None:
+    """Characters of several bytes, line ends of two, quoted line ends and values of JSON are cut anywhere."""
+    monkeypatch.setattr("callboard.runtime.exchange.source.CHUNK_BYTES", chunk_bytes)
+    expected = {"grüße 🎉": {("t", 0): Offset(5, -1, 'a\r\nb "q"\r'), ("t", 1): Offset(6, 2, "")}}
+    path = tmp_path / "offsets"
+    texts = (
+        "\ufeffgroup,topic,partition,offset,leader_epoch,metadata\r\n"
+        '"grüße 🎉",t,0,5,,"a\r\nb ""q""\r"\r\ngrüße 🎉,t,1,6,2,\n',
+        '\n \n[{"group": "grüße 🎉", "topic": "t", "partition": 0, "offset": 5, "metadata": "a\\r\\nb \\"q\\"\\r"},\n'
+        '{"group": "gr\\u00fc\\u00dfe 🎉", "topic": "t",\n "partition": 1, "offset": 6, "leader_epoch": 2}\n]\n',
+    )
+    for text in texts:
+        path.write_bytes(text.encode())
+        assert read_table(path, pytest.fail) == expected
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 5, 65536])
+def test_errors_name_the_same_line_for_any_size_of_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int
+) -> None:
+    monkeypatch.setattr("callboard.runtime.exchange.source.CHUNK_BYTES", chunk_bytes)
+    good = '{"group": "g", "topic": "t",\n "partition": 0, "offset": 1}'
+    cases = {
+        f"\n[{good},\n{{]": "line 4: found no JSON",
+        f"[{good}\n\n": "line 4: found no end of the array",
+        f"[{good}]\n, ": "line 2: found more behind the end",
+        f"[{good}\n]\n\n": "",
+        f"{good}\n{good}": "line 3: found 'g' t:0 a second time, expected each once; line 1 has it too",
+        '\n\ng,t,0,1\n\ng,t,"0,2\n': "line 5: found no CSV",
+    }
+    for text, expected in cases.items():
+        path, said = tmp_path / "offsets", list[str]()
+        path.write_text(text)
+        try:
+            read_table(path, said.append)
+        except StartError:
+            assert expected and expected in said[0]
+        else:
+            assert not expected
+
+
+@pytest.mark.parametrize("data", [b"a\n\xff", "grü".encode()[:-1], b"a\n\xf0\x9f\x8e", b"a\n\xed\xa0\x80"])
+@pytest.mark.parametrize("chunk_bytes", [1, 65536])
+def test_bytes_that_are_not_utf8_are_named(monkeypatch: pytest.MonkeyPatch, data: bytes, chunk_bytes: int) -> None:
+    monkeypatch.setattr("callboard.runtime.exchange.source.CHUNK_BYTES", chunk_bytes)
+    source = Source(Path("name"), io.BytesIO(data))
+    with pytest.raises(StartError, match=r"name, line [12]: found bytes that are not UTF-8, at byte 2"):
+        list(source.lines())
+
+
+def test_full_disk_for_temporary_files_is_an_oserror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "offsets"
+    path.write_bytes(b"".join(rows_of_csv(700)))
+    made = WantedOffsets
+
+    class Full(made):  # type: ignore[misc, valid-type]
+        def __init__(self) -> None:
+            super().__init__()
+            self._database.execute("PRAGMA max_page_count = 50")
+
+    monkeypatch.setattr(parse, "WantedOffsets", Full)
+    with pytest.raises(OSError, match=r"a temporary file for the offsets: .*full"):
+        read_table(path, pytest.fail)
+
+
+def test_reset_from_a_file_without_end_is_refused() -> None:
+    with pytest.raises(StartError, match=r"'/dev/zero' is no CSV in UTF-8: found no end of it within"):
+        read_offsets(Path("/dev/zero"))
+
+
+def test_folder_is_no_file_to_import(tmp_path: Path) -> None:
+    with pytest.raises(StartError, match="cannot be read: Is a directory"), opened(tmp_path):
+        pass
