@@ -393,12 +393,17 @@ class Node:
             if self._log is not None:
                 closing.callback(self._log.close)
             if hasattr(self, "topics"):
-                closing.callback(self.topics.close)
+                closing.callback(self.topics.close if self._may_write_folder() else self.topics.halt)
 
     async def _keep_topics(self) -> None:
         while True:
             await asyncio.sleep(TOPICS_SYNC_INTERVAL_S)
-            self.topics.keep_files()
+            if self._may_write_folder():
+                self.topics.keep_files()
+
+    def _may_write_folder(self) -> bool:
+        """Not when the data folder was moved or deleted, or another server may be in it."""
+        return self._log is None or self._log.may_write_folder()
 
     def _write_files_beside(self) -> None:
         """From now on the loop waits for no disk, if there may be threads."""

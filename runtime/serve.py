@@ -45,6 +45,14 @@ DynamicSettingsOption = Annotated[
         "nobody.  [default: local]",
     ),
 ]
+FileModeOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODE",
+        help="Octal permissions of new files in the data folder; 0640 lets the group read them, as Spark may need."
+        "  [default: 0600]",
+    ),
+]
 UnsafeSettingsOption = Annotated[
     bool,
     typer.Option(
@@ -94,14 +102,7 @@ def serve(
             metavar="HOST:PORT", help="Where to serve /metrics, /healthz and /readyz over HTTP; not at all without it."
         ),
     ] = None,
-    file_mode: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODE",
-            help="Octal permissions of new files in the data folder; 0640 lets the group read them, as Spark may need."
-            "  [default: 0600]",
-        ),
-    ] = None,
+    file_mode: FileModeOption = None,
     config_file: Annotated[
         Path | None,
         typer.Option(

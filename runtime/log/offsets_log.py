@@ -165,6 +165,10 @@ class OffsetsLog:
         """What it has done and how it is, from any thread; nothing yet before it is open."""
         return self._work.stats() if self._was_opened else LogStats()
 
+    def may_write_folder(self) -> bool:
+        """Whether the data folder is still there, and no other process can be writing to it."""
+        return not self._was_opened or self._watch.is_writable()
+
     def note_damage(self, damage: Damage) -> None:
         """Somebody who read the log's files beside it has found this."""
         self._partitions.quarantine.add(damage)

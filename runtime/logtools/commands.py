@@ -284,9 +284,9 @@ def _write_info(data: Path, offsets: int | None, transactions: int | None, yes: 
     with new_info(disk, data, Counts(offsets, transactions)) as new:
         if yes:
             write_info(disk, data, new.info)
-            print(f"{data}: wrote {new.in_words()}")
+            print_line(f"{data}: wrote {new.in_words()}")
             return
-    print(f"{data}: would write {new.in_words()}; --yes does it")
+    print_line(f"{data}: would write {new.in_words()}; --yes does it")
     raise typer.Exit(DAMAGED_EXIT_CODE)
 
 
