@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
 import pykka
 from pykka import messages
-from pykka._envelope import Envelope
+from pykka._envelope import Envelope as Envelope  # private: all others take it from here
 
 if TYPE_CHECKING:
-    from .ports import ReplyTo
+    from .engine_ports import ReplyTo
 
 log = logging.getLogger("pykka")  # whoever listens to pykka's actors hears of ours
 

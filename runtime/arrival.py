@@ -14,7 +14,7 @@ from .loading import newest_producer_id, open_transactions
 from .logs import get_logger
 
 if TYPE_CHECKING:
-    from ..actors.ports import Clock
+    from ..actors.engine_ports import Clock
     from .kafka.topics.catalogue import TopicCatalogue
     from .log.offsets_log import OffsetsLog
 

@@ -16,12 +16,12 @@ from asyncio import AbstractEventLoop, CancelledError, _get_running_loop
 from collections import deque
 from contextlib import suppress
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pykka
-from pykka._envelope import Envelope
 
-from ..actors.base import MailboxFull, belong_to
+from ..actors.base import Actor, Envelope, MailboxFull, belong_to
+from ..actors.engine_ports import Clock
 from .alarm import Alarm, LoopAlarm
 from .dead_letters import DeadLetters
 from .mailbox import Mailbox
@@ -29,10 +29,6 @@ from .registry import Registry
 from .reply import ASK_TIMEOUT_S, Reply, WouldDeadlock, wait_blocking
 from .stats import Tally
 from .trace import Tracer
-
-if TYPE_CHECKING:
-    from ..actors.base import Actor
-    from ..actors.ports import Clock
 
 log = logging.getLogger("callboard.runtime")
 

@@ -20,9 +20,9 @@ import pykka
 
 from ..actors.base import ActorRef
 from ..actors.coordinator import CoordinatorActor, Directory
+from ..actors.engine_ports import ReplyTo
 from ..actors.errors import CoordinatorError
 from ..actors.messages import Drain, GroupRequest, Shutdown, TxnOffsetCommit
-from ..actors.ports import ReplyTo
 from ..actors.transaction_coordinator import TransactionsActor, TransactionSurroundings
 from ..actors.transactions import Transaction
 from ..actors.writer import OffsetWriterActor

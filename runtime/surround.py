@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..actors.ports import Clock, Random
+from ..actors.engine_ports import Clock
+from ..actors.ports import Random
 from .clock import SystemClock, SystemRandom
 from .dispatcher import Dispatcher, LoopDispatcher
 from .log.disk import Disk

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from ..actors.engine_ports import ReplyTo
     from ..actors.messages import GroupRequest
-    from ..actors.ports import ReplyTo
     from .kafka.call import Call
     from .kafka.connection import Connection
     from .kafka.schemas import Schema

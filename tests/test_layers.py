@@ -124,7 +124,7 @@ def test_an_example_needs_the_installed_package_and_no_more(path: Path) -> None:
         ("from .embed_actors import Quota", ["examples/embed_actors"]),
         ("from callboard.bench import harness", ["bench"]),
         ("from callboard.runtime import System", []),
-        ("from callboard.actors.ports import Clock", []),
+        ("from callboard.actors.ports import Entry", []),
         ("from callboard.testing import BlockingTime", []),
         ("import fastapi", ["fastapi"]),
         ("import asyncio", []),
@@ -210,3 +210,19 @@ def test_a_server_starts_without_what_only_an_extra_brings() -> None:
     code = "import sys, callboard.runtime.node; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     assert not OPTIONAL.keys() & set(done.stdout.split())
+
+
+def test_importing_the_whole_engine_loads_nothing_of_kafka() -> None:
+    """All that ``callboard.actors`` and ``callboard.runtime`` export."""
+    code = """
+import sys, callboard.actors, callboard.runtime
+for package in callboard.actors, callboard.runtime:
+    for name in package.__all__:
+        getattr(package, name)
+print(*sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
+    modules = set(done.stdout.split())
+    assert modules > {"callboard.actors.base", "callboard.runtime.system"}
+    assert not modules & {"callboard.actors.messages", "callboard.actors.records", "kio", "crc32c"}
+    assert not [name for name in modules if re.match(r"callboard\.runtime\.(?:kafka|log|node)\b", name)]

@@ -32,7 +32,7 @@ from stage.players import (
 from stage.ports import Place
 
 from callboard.actors.base import Actor, ActorRef, MailboxFull, Overflow, Supervision
-from callboard.actors.messages import Expired
+from callboard.actors.timer_messages import Expired
 from callboard.runtime.dispatcher import MESSAGES_A_TURN, tell_if_alive
 from callboard.runtime.reply import Reply
 from callboard.runtime.stats import Tally

@@ -30,8 +30,7 @@ class Call:
     """A request that an ``api`` module handles. It must be answered exactly once, now or later.
 
     ``request`` is kio's entity of ``schema.version``. Answers leave the connection in the order of its requests. It is
-    a place for an actor's answer too (``actors.ports.ReplyTo``): ``ask`` sends a message and says how to encode what
-    comes back.
+    an ``actors.engine_ports.ReplyTo`` too: ``ask`` sends a message to an actor and says how to encode the answer.
     """
 
     __slots__ = ("_encode", "_message", "connection", "correlation_id", "payload", "request", "schema")

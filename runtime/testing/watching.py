@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from ...actors.classic import ClassicGroup
 from ...actors.group import IDLE, GroupActor
-from ...actors.messages import Append, Expired
+from ...actors.messages import Append
 from ...actors.records import GroupRecord, OffsetRecord, TransactionRecord, TransactionValue
+from ...actors.timer_messages import Expired
 from ...actors.transactions import TransactionState
 from ..mailbox import Mailbox
 from ..node import Node

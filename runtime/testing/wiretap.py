@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ...actors.engine_ports import ReplyTo
 from ...actors.errors import ErrorCode
 from ...actors.messages import GroupRequest
-from ...actors.ports import ReplyTo
 from ...actors.refusal import refusal
 from ..kafka.call import Call
 from ..member.channel import ChannelLost
