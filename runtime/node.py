@@ -34,6 +34,7 @@ from .dynamic import DynamicSettings
 from .errors import StartError
 from .kafka.connection import Connection
 from .kafka.idle import IdleWatch
+from .kafka.services import Origin
 from .kafka.topics.catalogue import TopicCatalogue
 from .load_pieces import Job, Report
 from .loading import AT_ONCE_BYTES, load_at_once, load_beside, make_job
@@ -41,15 +42,14 @@ from .log.folder import DataFolder, random_cluster_id
 from .log.offsets_log import OffsetsLog
 from .log.partition import TRANSACTIONS_TOPIC, folder_name
 from .logs import get_logger
-from .surround import Around, Origin
+from .surround import Around, LocalChannel
 from .system import System
+from .tap import Tap
 
 if TYPE_CHECKING:
     from .cleaner import Cleaner
     from .config import Options, Settings
-    from .member.channel import Channel
     from .reply import Reply
-    from .tap import Tap
 
 log = get_logger("callboard.runtime")
 
@@ -85,7 +85,7 @@ class Node:
         self.backlog = Backlog(self._soon)
         self._takes_requests = True
         self._asked: set[Reply] = set()  # in this process, and not answered yet
-        self.channels: dict[Channel, None] = {}  # of members in this process: they are closed at the end
+        self.channels: dict[LocalChannel, None] = {}  # of members in this process: they are closed at the end
         self._loop: asyncio.AbstractEventLoop
         self.groups = Directory(self.settings)
         self.advertised_host = ""

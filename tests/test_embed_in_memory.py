@@ -21,12 +21,13 @@ from callboard.actors.messages import Commit, Fetched, JoinGroup, OffsetCommit, 
 from callboard.runtime.config import Options, Settings
 from callboard.runtime.dispatcher import LoopDispatcher
 from callboard.runtime.faulty_disk import FaultyDisk
+from callboard.runtime.kafka.services import Origin
 from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.journal import SyncPolicy
 from callboard.runtime.log.slots import SLOT_BYTES
 from callboard.runtime.log.threads import Inline, OwnThreads, Threads
 from callboard.runtime.node import Node
-from callboard.runtime.surround import MEMORY, Around, Origin, in_memory
+from callboard.runtime.surround import MEMORY, Around, in_memory
 
 HERE = Origin("test", "/127.0.0.1", 1)
 SETTINGS = Settings(group_initial_rebalance_delay_ms=0, offsets_topic_num_partitions=4)

@@ -11,13 +11,13 @@ from member_helpers import GROUP, a_node, background, held, in_virtual_time, res
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import DescribeGroup
+from callboard.runtime.kafka.services import Origin
 from callboard.runtime.member.assignors.base import Assignor
 from callboard.runtime.member.assignors.table import ASSIGNORS
 from callboard.runtime.member.errors import Fenced, MemberError, WorkLost
 from callboard.runtime.member.local import LocalDoor
 from callboard.runtime.member.member import Member
 from callboard.runtime.member.work import Share
-from callboard.runtime.surround import Origin
 
 EAGER = ("range", "roundrobin", "sticky")
 JOBS = {"jobs": 6}

@@ -39,8 +39,8 @@ from ..client.assignment import read_assignment
 from ..config import check_range, find_setting
 from ..dynamic import BadValue
 from ..errors import StartError
+from ..kafka.services import Origin
 from ..member.named import share_name
-from ..surround import Origin
 from .results import (
     CommittedOffset,
     GroupDescription,
