@@ -483,13 +483,9 @@ class ClassicGroup(Rebalance):
         if self.state is State.DEAD:
             return Described(ErrorCode.NONE, self.group_id, State.DEAD.value)
         protocol = self.protocol_name if self.state is State.STABLE else None
+        members = tuple(member.described(protocol) for member in self.members)
         return Described(
-            ErrorCode.NONE,
-            self.group_id,
-            self.state.value,
-            self.protocol_type or "",
-            protocol or "",
-            tuple(member.described(protocol) for member in self.members),
+            ErrorCode.NONE, self.group_id, self.state.value, self.protocol_type or "", protocol or "", members
         )
 
 
