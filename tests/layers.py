@@ -132,15 +132,10 @@ EVERYWHERE = "runtime/front/__init__"
 
 CIRCLES_ALLOWED: tuple[tuple[str, ...], ...] = (
     ("runtime/embed/coordinator", "runtime/embed/thread"),
+    ("spark/source", "spark/stream"),
     ("runtime/log/batch", "runtime/log/codecs"),
     ("runtime/log/spans", "runtime/log/spans_fast"),
-    (
-        *("runtime/member/assignors/balance", "runtime/member/assignors/base", "runtime/member/assignors/claims"),
-        *("runtime/member/assignors/cooperative", "runtime/member/assignors/custom", "runtime/member/assignors/order"),
-        *("runtime/member/assignors/sharing", "runtime/member/assignors/user_data", "runtime/member/assignors/wire"),
-    ),
     ("runtime/member/membership", "runtime/member/positions"),
-    ("spark/source", "spark/stream"),
 )
 """Sets of files that import each other although none should, each sorted. A set that is gone must go from here too."""
 
