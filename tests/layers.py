@@ -131,7 +131,6 @@ EVERYWHERE = "runtime/front/__init__"
 """Any file may import this one, and so read ``callboard.__version__``."""
 
 CIRCLES_ALLOWED: tuple[tuple[str, ...], ...] = (
-    ("spark/source", "spark/stream"),
     ("runtime/log/batch", "runtime/log/codecs"),
     ("runtime/log/spans", "runtime/log/spans_fast"),
     ("runtime/member/membership", "runtime/member/positions"),

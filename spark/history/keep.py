@@ -34,7 +34,7 @@ from ..columns import ALL, ddl
 from ..options import Options
 from ..scan import Scan
 from ..session import in_short
-from ..source import TASK_BYTES, freeze_once, spread
+from ..tasks import TASK_BYTES, freeze_once, spread
 from .table import DAY, FOLDER, FROM_OFFSET, INFO_NAME, LAYOUT, PLAIN_FORMATS, HistoryTable, Progress, TableInfo
 
 KINDS = frozenset({"offset", "group", "marker", "unknown", "damage"})
