@@ -44,13 +44,14 @@ PACKAGES: dict[str, Package] = {
         (
             *("runtime/log/disk", "runtime/log/slots", "runtime/log/threads"),
             *("runtime/page_cache", "runtime/faulty_disk"),
-        )
+        ),
+        ("runtime/clock.py",),
     ),
     "runtime/settings": Package(
         ("runtime/config", "runtime/dynamic", "runtime/errors", "runtime/logs"), ("runtime/disk",)
     ),
     "runtime/log": Package(("runtime/log",), ("actors", "runtime/disk", "runtime/settings")),
-    "runtime/log/compaction": Package(("runtime/log/compaction",), ("runtime/disk", "runtime/log")),
+    "runtime/log/compaction": Package(("runtime/log/compaction",), ("runtime/clock.py", "runtime/disk", "runtime/log")),
     "runtime/topics": Package(("runtime/kafka/topics",), ("actors", "runtime/disk", "runtime/log", "runtime/settings")),
     "runtime/kafka/codec": Package(
         (
@@ -119,7 +120,7 @@ PACKAGES: dict[str, Package] = {
     "spark": Package(
         ("spark",),
         (
-            *("runtime/disk", "runtime/log", "runtime/log/compaction", "runtime/client"),
+            *("runtime/clock.py", "runtime/disk", "runtime/log", "runtime/log/compaction", "runtime/client"),
             # What a command looks like, and how it refuses.
             *("runtime/cli.py", "runtime/config.py", "runtime/errors.py", "runtime/groups/show.py"),
         ),

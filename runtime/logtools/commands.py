@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from ..cli import make_app
+from ..clock import wall_clock_ms
 from ..errors import StartError
 from ..groups.show import counted, grouped, print_facts, print_json, print_table
 from ..log.disk import Disk
@@ -96,7 +96,7 @@ def dump_log(
     as_json: Annotated[bool, typer.Option("--json", help="A JSON object a line, for programs.")] = False,
 ) -> None:
     """Print the records, oldest first within each partition; what is damaged is named on standard error."""
-    now_ms = int(time.time() * 1000)
+    now_ms = wall_clock_ms()
     since_ms, until_ms = (
         None if text is None else parse_moment(option, text, now_ms)
         for option, text in (("--since", since), ("--until", until))
