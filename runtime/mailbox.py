@@ -13,12 +13,22 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import pykka
 from pykka import messages
 
-from ..actors.base import Actor, ActorFailed, ActorRef, ChildAsleep, ChildFailed, Envelope, MailboxFull, Overflow
+from ..actors.base import (
+    Actor,
+    ActorFailed,
+    ActorRef,
+    ChildAsleep,
+    ChildFailed,
+    Dispatcher,
+    Envelope,
+    MailboxFull,
+    Overflow,
+)
 from ..actors.timer_messages import Expired
 from .flag import Flag
 from .life import Life
@@ -34,8 +44,8 @@ ALWAYS_TAKEN = (messages._ActorStop, ChildFailed, ChildAsleep, Expired)
 _making = threading.Lock()  # held while a mailbox makes what it has not needed before
 
 
-class MailboxHost(Protocol):
-    """What a mailbox needs of the dispatcher that runs it."""
+class MailboxHost(Dispatcher, Protocol):
+    """What a mailbox needs of the dispatcher that runs it, besides what its actor needs."""
 
     tracer: Tracer | None
     restarts: int
@@ -53,9 +63,6 @@ class MailboxHost(Protocol):
 
     def door_of(self, actor_class: type[Actor]) -> int:
         """The number of unread messages from which on a mailbox takes a second look at the next."""
-
-    def forget(self, ref: ActorRef) -> None:
-        """The actor has stopped."""
 
     def dead_letter(self, mailbox: Mailbox, envelope: Envelope[Any]) -> None:
         """Nobody will read this message."""
@@ -344,6 +351,11 @@ class Mailbox:
             except IndexError:  # another thread was here for the last
                 return
             room.set()
+
+
+def mailbox_of(ref: ActorRef) -> Mailbox:
+    """The mailbox of an actor that one of our dispatchers runs."""
+    return cast("Mailbox", ref.actor_inbox)
 
 
 class SharedMailbox(Mailbox):
