@@ -8,6 +8,7 @@
 - ``TimerActor`` (timer.py) owns the timing wheel and delivers what is due.
 
 The words they share are in messages.py, records.py and errors.py; what the outside supplies is in ports.py.
+base.py, the timer, timer_messages.py and engine_ports.py import nothing of Kafka, and so may be used without it.
 
 The names below are for programs that bring their own actors: ``from callboard.actors import Actor``. They are loaded
 when they are asked for, because importing any module of this folder runs this file first.
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
         SteadfastActor,
         Supervision,
     )
-    from .messages import Cancel, Expired, Schedule
+    from .timer_messages import Cancel, Expired, Schedule
 
 __all__ = [
     "DEFERRED",
@@ -53,9 +54,9 @@ __all__ = [
 
 _ELSEWHERE = {
     "ActorDeadError": "pykka",
-    "Cancel": ".messages",
-    "Expired": ".messages",
-    "Schedule": ".messages",
+    "Cancel": ".timer_messages",
+    "Expired": ".timer_messages",
+    "Schedule": ".timer_messages",
     "Timeout": "pykka",
 }
 

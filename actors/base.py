@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -27,10 +28,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
 import pykka
 from pykka import messages
-from pykka._envelope import Envelope
+from pykka._actor import ActorInbox
+from pykka._envelope import Envelope as Envelope  # private: all others take it from here
 
 if TYPE_CHECKING:
-    from .ports import ReplyTo
+    from .engine_ports import ReplyTo
 
 log = logging.getLogger("pykka")  # whoever listens to pykka's actors hears of ours
 
@@ -38,13 +40,55 @@ DEFERRED: Final = object()
 """Returned by a handler that has kept ``self.reply_to`` and will answer later."""
 
 
+class Inbox(ActorInbox, Protocol):
+    """What an actor and its reference need of their mailbox: ``runtime/mailbox.py`` has the real ones."""
+
+    actor: Any  # Actor; None before the start, after the end and while it sleeps
+    queue: deque[Envelope[Any]]
+    stopped: Any  # as threading.Event
+
+    @property
+    def dispatcher(self) -> Dispatcher: ...
+
+    @property
+    def urn(self) -> str: ...
+
+    @property
+    def label(self) -> str: ...
+
+    def remember(self, args: tuple[Any, ...], kwargs: dict[str, Any], parent: ActorRef | None) -> None:
+        """How to make another instance of the actor, and who hears when that fails."""
+
+    def bind(self, actor: Actor) -> None:
+        """Begin to deliver to ``actor``."""
+
+    def has_bug(self, error: Exception) -> None:
+        """Put another instance in the place of a supervised actor."""
+
+    def has_stopped(self, ref: ActorRef) -> None:
+        """Deliver nothing more."""
+
+    def fall_asleep(self) -> None:
+        """Let the instance leave memory after its turn, if no message waits."""
+
+    def retire(self) -> Any: ...
+
+    def room(self) -> Any: ...
+
+    def death(self) -> pykka.ActorDeadError:
+        """Why the actor takes no messages."""
+
+
 class Dispatcher(Protocol):
     """What runs actors: ``runtime/dispatcher.py`` has the real ones."""
 
-    def new_mailbox(self) -> Any: ...
+    def new_mailbox(self) -> Inbox: ...
 
     def new_reply(self) -> Any:
         """A future whose answer an actor of this dispatcher will set."""
+
+    def check_wait(self) -> None:
+        """Raises WouldDeadlock where a blocking wait would keep the answer from coming."""
 
     def after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
         """Tell ``ref`` when all actors and sockets that are ready now have had their turn."""
@@ -135,7 +179,7 @@ def current_dispatcher() -> Dispatcher:
 class ActorRef(pykka.ActorRef[Any]):
     """Pykka's reference, whose futures know who will answer them."""
 
-    actor_inbox: Any
+    actor_inbox: Inbox
 
     def __init__(self, actor: Actor) -> None:
         self.actor_class = actor.__class__
@@ -144,8 +188,7 @@ class ActorRef(pykka.ActorRef[Any]):
 
     @property
     def actor_urn(self) -> str:  # type: ignore[override]
-        urn: str = self.actor_inbox.urn
-        return urn
+        return self.actor_inbox.urn
 
     @property
     def _actor_weakref(self) -> Callable[[], Actor | None]:  # type: ignore[override]
@@ -229,7 +272,7 @@ class Actor(pykka.Actor):
     Without ``handlers`` it is pykka's actor: implement ``on_receive``, or call methods through a proxy.
     """
 
-    actor_inbox: Any
+    actor_inbox: Inbox
     _actor_ref: ActorRef
 
     reply_to: ReplyTo | None = None
@@ -267,8 +310,7 @@ class Actor(pykka.Actor):
 
     @property
     def actor_urn(self) -> str:  # type: ignore[override]
-        urn: str = self.actor_inbox.urn
-        return urn
+        return self.actor_inbox.urn
 
     @property
     def actor_ref(self) -> ActorRef:
@@ -415,7 +457,7 @@ class Actor(pykka.Actor):
             log.exception("an error of %s could not be delivered", self)
 
     @staticmethod
-    def _create_actor_inbox() -> Any:
+    def _create_actor_inbox() -> Inbox:
         return current_dispatcher().new_mailbox()
 
     @staticmethod

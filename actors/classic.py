@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .effects import Deadline, Effects
+from .engine_ports import Clock, ReplyTo
 from .errors import NO_ERROR, ErrorCode
 from .members import Member, Members
 from .messages import (
@@ -26,7 +27,7 @@ from .messages import (
     SyncGroup,
     TxnOffsetCommit,
 )
-from .ports import Clock, GroupSettings, Random, ReplyTo
+from .ports import GroupSettings, Random
 from .rebalance import NEW_MEMBER_JOIN_TIMEOUT_MS, Rebalance
 from .records import GroupRecord, GroupValue
 from .states import COMMIT, HEARTBEAT, Action, Request, State
@@ -482,13 +483,9 @@ class ClassicGroup(Rebalance):
         if self.state is State.DEAD:
             return Described(ErrorCode.NONE, self.group_id, State.DEAD.value)
         protocol = self.protocol_name if self.state is State.STABLE else None
+        members = tuple(member.described(protocol) for member in self.members)
         return Described(
-            ErrorCode.NONE,
-            self.group_id,
-            self.state.value,
-            self.protocol_type or "",
-            protocol or "",
-            tuple(member.described(protocol) for member in self.members),
+            ErrorCode.NONE, self.group_id, self.state.value, self.protocol_type or "", protocol or "", members
         )
 
 

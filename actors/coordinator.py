@@ -12,10 +12,9 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from pykka._envelope import Envelope
-
-from .base import DEFERRED, ActorRef, ChildAsleep, ChildFailed, SteadfastActor
+from .base import DEFERRED, ActorRef, ChildAsleep, ChildFailed, Envelope, SteadfastActor
 from .effects import Counts, Expiry
+from .engine_ports import Clock, ReplyTo
 from .errors import ErrorCode
 from .group import GroupActor
 from .javahash import offsets_partition
@@ -24,7 +23,6 @@ from .messages import (
     DeleteGroup,
     Described,
     DescribeGroup,
-    Expired,
     ExpireOffsets,
     ForgetTopics,
     GroupChanged,
@@ -51,13 +49,14 @@ from .messages import (
     WalkOn,
 )
 from .offsets import GroupData, Offsets, packed_protocol_type
-from .ports import Clock, GroupSettings, Random, ReplyTo
+from .ports import GroupSettings, Random
 from .purge import Purge
 from .refusal import refusal
 from .states import ABSENT, Action, Request, State
 from .strings import fits_a_string, too_long_string
 from .surroundings import Surroundings
 from .sweep import Sweep
+from .timer_messages import Expired
 from .underway import Kept
 from .unserved import Unserved
 from .walk import Walk

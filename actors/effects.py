@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, NamedTuple
 
-from .ports import ReplyTo
+from .engine_ports import ReplyTo
 from .records import Record
 
 

@@ -12,17 +12,11 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from .base import SteadfastActor
 from .errors import ErrorCode
-from .messages import (
-    Expired,
-    ExpireOffsets,
-    ForgetTopics,
-    GroupRequest,
-    Shutdown,
-    Written,
-)
+from .messages import ExpireOffsets, ForgetTopics, GroupRequest, Shutdown, Written
 from .offsets import GroupData
 from .records import MarkerRecord
 from .refusal import refusal
+from .timer_messages import Expired
 from .underway import Kept
 
 if TYPE_CHECKING:

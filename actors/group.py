@@ -12,17 +12,16 @@ from typing import Any
 from .base import DEFERRED, Actor, Overflow, Supervision
 from .classic import ClassicGroup
 from .effects import Deadline, Effects
+from .engine_ports import ReplyTo
 from .errors import NO_ERROR, ErrorCode
 from .expiry import MINUTE_MS, OldOffsets, expired
 from .failed_group import FailedGroup
 from .messages import (
     Append,
-    Cancel,
     Committed,
     DeleteGroup,
     Described,
     DescribeGroup,
-    Expired,
     ExpireOffsets,
     Fetched,
     ForgetTopics,
@@ -36,18 +35,18 @@ from .messages import (
     OffsetDelete,
     OffsetFetch,
     OffsetsDeleted,
-    Schedule,
     Shutdown,
     SyncGroup,
     TxnOffsetCommit,
     Written,
 )
 from .offsets import GroupData, commit_records, txn_commit_records
-from .ports import Entry, ReplyTo
+from .ports import Entry
 from .records import GroupRecord, MarkerRecord, OffsetRecord, Record
 from .states import Action, Request, State
 from .subscription import CONSUMER
 from .surroundings import Surroundings
+from .timer_messages import Cancel, Expired, Schedule
 from .underway import (
     APPEND_ERRORS,
     CommitContext,

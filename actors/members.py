@@ -6,9 +6,9 @@ from collections import OrderedDict
 from collections.abc import Iterator
 
 from .effects import Deadline
+from .engine_ports import ReplyTo
 from .javahash import first_in_hash_map
 from .messages import DescribedMember, JoinedMember, JoinGroup, Protocol
-from .ports import ReplyTo
 from .records import MemberValue
 
 SIZE_MAX = 2**28

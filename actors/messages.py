@@ -6,7 +6,7 @@ into the version that was asked in.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .errors import ErrorCode
@@ -321,30 +321,7 @@ class Shutdown(NamedTuple):
     """The end is near: a group answers who is parked. Answered when all that came before has been handled."""
 
 
-# Between group, timer and writer -------------------------------------------------------------------------------------
-
-
-class Schedule(NamedTuple):
-    """File an alarm for ``owner`` under ``name``; it replaces an earlier one of the same name."""
-
-    owner: Any  # ActorRef
-    name: Hashable
-    due_ms: int
-
-
-class Cancel(NamedTuple):
-    owner: Any  # ActorRef
-    name: Hashable
-
-
-class Expired(NamedTuple):
-    """From the TimerActor to an owner: all its alarms that are due, in one message."""
-
-    names: tuple[Hashable, ...]
-
-
-class Wake(NamedTuple):
-    """From the Alarm port to the TimerActor."""
+# Between group and writer --------------------------------------------------------------------------------------------
 
 
 class Append(NamedTuple):

@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from .errors import ErrorCode
 from .records import MarkerRecord, Record
-
-
-class Clock(Protocol):
-    """The only two times there are: ticks for deadlines, the wall for timestamps in records."""
-
-    def monotonic_ms(self) -> int: ...
-
-    def wall_ms(self) -> int: ...
 
 
 class Random(Protocol):
@@ -22,23 +14,6 @@ class Random(Protocol):
 
     def uuid(self) -> str:
         """A random UUID as 36 lower-case characters."""
-
-
-class ReplyTo(Protocol):
-    """Where an answer goes. A pykka future is one; so is the place that a connection keeps for a response."""
-
-    def set(self, value: Any = None) -> None: ...
-
-    def set_exception(self, exc_info: Any = None) -> None: ...
-
-
-class Alarm(Protocol):
-    """One wake-up for the TimerActor. Setting it again replaces the one before."""
-
-    def set(self, due_ms: int) -> None:
-        """Send ``Wake`` to the actor at ``due_ms`` on the monotonic clock, or soon after; never before."""
-
-    def clear(self) -> None: ...
 
 
 class Entry(NamedTuple):

@@ -9,10 +9,11 @@ Source of the rules: Kafka's GroupMetadataManager (4.x), ClassicGroup.
 from __future__ import annotations
 
 from .effects import Deadline, Effects
+from .engine_ports import Clock
 from .errors import ErrorCode, IllegalTransition
 from .members import Member, Members
 from .messages import Joined, Synced
-from .ports import Clock, GroupSettings
+from .ports import GroupSettings
 from .records import GroupRecord, GroupValue
 from .states import ANSWERS, CAME_FROM, State
 from .subscription import CONSUMER, subscribed_topics

@@ -1,4 +1,4 @@
-"""The states of a classic group, as tables. Everything that depends on the state stands here, and only here.
+"""The states of a classic group, as tables.
 
 Two tables:
 
@@ -50,11 +50,17 @@ class Request(IntEnum):
     LEAVE = auto()
     COMMIT = auto()
     TXN_COMMIT = auto()  # in a transaction
-    FETCH = auto()
     DELETE_OFFSETS = auto()
-    DESCRIBE = auto()
     DELETE = auto()
+    FETCH = auto()
+    DESCRIBE = auto()
 
+
+ALWAYS_SERVED = frozenset({Request.FETCH, Request.DESCRIBE})
+"""What no state refuses, so that only ``ABSENT`` has a column for it.
+
+Dead included: a group that was closed still has its offsets, and one that was deleted is absent.
+"""
 
 HEARTBEAT, COMMIT = Request.HEARTBEAT, Request.COMMIT  # for the hot paths, see ``NO_ERROR``
 
@@ -73,7 +79,6 @@ class Action(Enum):
     REMOVE = auto()
     NOBODY_LEAVES = auto()  # each identity is unknown
     ACCEPT = auto()
-    READ = auto()
     READ_NOTHING = auto()
     DELETE_OFFSETS = auto()
     DELETE_OFFSETS_OF_CONSUMERS = auto()  # with members only where their subscriptions can be read
@@ -100,9 +105,7 @@ ANSWERS: Mapping[State, Row] = {
         Request.LEAVE: Action.REMOVE,
         Request.COMMIT: Action.ACCEPT,
         Request.TXN_COMMIT: Action.ACCEPT,
-        Request.FETCH: Action.READ,
         Request.DELETE_OFFSETS: Action.DELETE_OFFSETS,
-        Request.DESCRIBE: Action.DESCRIBE,
         Request.DELETE: Action.DELETE,
     },
     State.PREPARING_REBALANCE: {
@@ -113,9 +116,7 @@ ANSWERS: Mapping[State, Row] = {
         Request.LEAVE: Action.REMOVE,
         Request.COMMIT: Action.ACCEPT,  # of the old generation: members commit before they rejoin
         Request.TXN_COMMIT: Action.ACCEPT,
-        Request.FETCH: Action.READ,
         Request.DELETE_OFFSETS: Action.DELETE_OFFSETS_OF_CONSUMERS,
-        Request.DESCRIBE: Action.DESCRIBE,
         Request.DELETE: ErrorCode.NON_EMPTY_GROUP,
     },
     State.COMPLETING_REBALANCE: {
@@ -126,9 +127,7 @@ ANSWERS: Mapping[State, Row] = {
         Request.LEAVE: Action.REMOVE,
         Request.COMMIT: ErrorCode.REBALANCE_IN_PROGRESS,
         Request.TXN_COMMIT: Action.ACCEPT,
-        Request.FETCH: Action.READ,
         Request.DELETE_OFFSETS: Action.DELETE_OFFSETS_OF_CONSUMERS,
-        Request.DESCRIBE: Action.DESCRIBE,
         Request.DELETE: ErrorCode.NON_EMPTY_GROUP,
     },
     State.STABLE: {
@@ -139,9 +138,7 @@ ANSWERS: Mapping[State, Row] = {
         Request.LEAVE: Action.REMOVE,
         Request.COMMIT: Action.ACCEPT,
         Request.TXN_COMMIT: Action.ACCEPT,
-        Request.FETCH: Action.READ,
         Request.DELETE_OFFSETS: Action.DELETE_OFFSETS_OF_CONSUMERS,
-        Request.DESCRIBE: Action.DESCRIBE,
         Request.DELETE: ErrorCode.NON_EMPTY_GROUP,
     },
     State.DEAD: {
@@ -152,9 +149,7 @@ ANSWERS: Mapping[State, Row] = {
         Request.LEAVE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
         Request.COMMIT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
         Request.TXN_COMMIT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        Request.FETCH: Action.READ,  # a group that was deleted is absent; of one that is closed "none" would be a lie
         Request.DELETE_OFFSETS: ErrorCode.GROUP_ID_NOT_FOUND,
-        Request.DESCRIBE: Action.DESCRIBE,
         Request.DELETE: ErrorCode.GROUP_ID_NOT_FOUND,
     },
 }

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from .base import ActorRef
 from .effects import Counts
-from .ports import Clock, GroupSettings, Random
+from .engine_ports import Clock
+from .ports import GroupSettings, Random
 
 
 class Surroundings(NamedTuple):

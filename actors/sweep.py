@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 from .base import ActorRef
 from .effects import Counts, Expiry
+from .engine_ports import Clock
 from .expiry import MINUTE_MS
-from .messages import Schedule
 from .offsets import packed_is_due
-from .ports import Clock, GroupSettings
+from .ports import GroupSettings
+from .timer_messages import Schedule
 from .walk import Walk
 
 SWEEP = ("sweep",)

@@ -14,8 +14,8 @@ from __future__ import annotations
 import pykka
 
 from .base import SteadfastActor
-from .messages import Cancel, Expired, Schedule, Wake
-from .ports import Alarm, Clock
+from .engine_ports import Alarm, Clock
+from .timer_messages import Cancel, Expired, Schedule, Wake
 from .timers import Timers
 
 # Deadlines a turn; what is left over is the next turn's, after everybody else's. Fewer than the messages that a mailbox

@@ -20,12 +20,14 @@ import pykka
 
 from .base import DEFERRED, ActorRef, SteadfastActor
 from .coordinator import Directory
+from .engine_ports import Clock, ReplyTo
 from .errors import CoordinatorError, ErrorCode
 from .javahash import offsets_partition
-from .messages import Append, Expired, Schedule, Shutdown, TxnOffsetCommit, Written
-from .ports import Clock, Entry, ReplyTo, TransactionSettings, TransactionTopics
+from .messages import Append, Shutdown, TxnOffsetCommit, Written
+from .ports import Entry, TransactionSettings, TransactionTopics
 from .records import MarkerRecord, TransactionRecord, TransactionValue
 from .refusal import refusal
+from .timer_messages import Expired, Schedule
 from .transaction_messages import (
     AddOffsets,
     AddPartitions,

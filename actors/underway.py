@@ -6,6 +6,7 @@ import logging
 from itertools import islice
 from typing import Any, NamedTuple
 
+from .engine_ports import ReplyTo
 from .errors import NO_ERROR, ErrorCode
 from .expiry import BATCH, OldOffsets
 from .messages import (
@@ -19,7 +20,6 @@ from .messages import (
     OffsetsDeleted,
 )
 from .offsets import GroupData
-from .ports import ReplyTo
 from .refusal import refusal
 
 log = logging.getLogger("callboard.actors")

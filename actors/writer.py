@@ -18,9 +18,10 @@ from contextlib import suppress
 import pykka
 
 from .base import DEFERRED, SteadfastActor
+from .engine_ports import Clock, ReplyTo
 from .errors import ErrorCode
 from .messages import Append, Drain, Flush, RoundDone, Written
-from .ports import Appended, Clock, Log, ReplyTo
+from .ports import Appended, Log
 
 log = logging.getLogger("callboard.actors")
 

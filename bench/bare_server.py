@@ -14,6 +14,8 @@ from datetime import timedelta
 from importlib import import_module
 from typing import Any, cast
 
+import uvloop
+
 from callboard.bench.harness import parse_address
 from callboard.bench.wire import CORRELATION_AT_ANSWER, CORRELATION_AT_REQUEST, api, no_error, skip_hypothesis
 
@@ -118,17 +120,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--wrong-at", type=int, default=0, help="give answer N a wrong correlation id (0: none)")
     options = parser.parse_args(argv)
     skip_hypothesis()
-    _run(serve(*parse_address(options.listen), options.wrong_at))
+    uvloop.run(serve(*parse_address(options.listen), options.wrong_at))
     return 0
-
-
-def _run(program: Any) -> None:
-    """Run on uvloop where there is one, as ``callboard serve`` does."""
-    try:
-        runner = import_module("uvloop").run
-    except ImportError:
-        runner = asyncio.run
-    runner(program)
 
 
 if __name__ == "__main__":

@@ -25,9 +25,10 @@ from typing import NamedTuple
 from callboard.bench.harness import BenchError, machine, print_table, ratios, summarise, write_json
 from callboard.bench.loggen import Shape, write_log
 from callboard.bench.tree import Watch, descendants
+from callboard.runtime.clock import wall_clock_ms
 from callboard.runtime.errors import StartError
 from callboard.runtime.log.compaction.job import Job, Report, run
-from callboard.runtime.log.compaction.swap import Settings, wall_clock_ms
+from callboard.runtime.log.compaction.swap import Settings
 from callboard.runtime.log.manifest import FOLDER
 from callboard.runtime.log.segment import CHUNK_BYTES
 from callboard.runtime.log.spans import has_numpy

@@ -14,7 +14,7 @@ import sys
 from typing import NamedTuple
 
 from callboard.actors import Actor, ActorRef, Expired, Schedule, Supervision
-from callboard.actors.ports import Clock
+from callboard.actors.engine_ports import Clock
 from callboard.runtime import System
 
 FULL = 10

@@ -9,13 +9,13 @@ from contextlib import suppress
 import pykka
 
 from ..actors.base import ActorRef
-from ..actors.messages import Wake
-from ..actors.ports import Clock
+from ..actors.engine_ports import Clock
+from ..actors.timer_messages import Wake
 from .clock import PULSE_MS, SystemClock
 
 
 class Alarm:
-    """``actors.ports.Alarm``. Its actor is set once, after both are made."""
+    """``actors.engine_ports.Alarm``. Its actor is set once, after both are made."""
 
     actor: ActorRef
 

@@ -16,7 +16,7 @@ from .log.misplaced import MisplacedError, advice
 from .logs import get_logger
 
 if TYPE_CHECKING:
-    from ..actors.ports import Clock
+    from ..actors.engine_ports import Clock
     from .kafka.topics.catalogue import TopicCatalogue
     from .log.offsets_log import OffsetsLog
 

@@ -12,7 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
 
-from ..actors.ports import ReplyTo
+from ..actors.engine_ports import ReplyTo
 from ..actors.underway import deliver
 
 ANSWERS_A_TURN = 32

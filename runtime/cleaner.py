@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .clock import wall_clock_ms
 from .config import Settings as NodeSettings
 from .errors import StartError
 from .log.disk import Disk
@@ -32,10 +33,6 @@ RETRY_S = 600.0
 """What was due, and still is after a run, waits so long: a transaction is open, or something is wrong."""
 
 log = get_logger("callboard.runtime")
-
-
-def wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class Tried(NamedTuple):

@@ -17,6 +17,11 @@ STALL_MS = 1500
 """A longer time between two looks means that the process stood still. (The shortest session is 6 s, by default.)"""
 
 
+def wall_clock_ms() -> int:
+    """Milliseconds since 1970, by the machine. For all that needs no monotonic time."""
+    return time_ns() // 1_000_000
+
+
 class SystemClock:
     """Monotonic milliseconds for deadlines; wall-clock milliseconds for timestamps in records.
 
@@ -58,8 +63,7 @@ class SystemClock:
                 self._lost_ms += now_ms - self._seen_ms - PULSE_MS
             self._seen_ms = now_ms
 
-    def wall_ms(self) -> int:
-        return time_ns() // 1_000_000
+    wall_ms = staticmethod(wall_clock_ms)
 
 
 class SystemRandom:

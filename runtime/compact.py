@@ -21,13 +21,14 @@ from typing import Annotated
 import typer
 
 from .cli import make_app
+from .clock import wall_clock_ms
 from .errors import StartError
 from .groups.show import Column, Table, counted, grouped, print_table
 from .log.compaction.job import Job, Report, end_with_parent, is_due, run
 from .log.compaction.plan import MIN_CLEANABLE_DIRTY_RATIO, make_plan
 from .log.compaction.publish import GRACE_MS
 from .log.compaction.seen import KEYS_BYTES_MAX
-from .log.compaction.swap import DELETE_RETENTION_MS, SEGMENT_BYTES, Settings, wall_clock_ms
+from .log.compaction.swap import DELETE_RETENTION_MS, SEGMENT_BYTES, Settings
 from .log.disk import Disk, file_size, read_file
 from .log.folder import FORMAT, INFO_NAME, parse_info
 from .log.manifest import log_files

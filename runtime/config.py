@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 from .errors import StartError
+from .file_mode import parse_file_mode
 from .log.disk import FILE_MODE
-from .log.modes import parse_file_mode
 
 INT_MAX = 2**31 - 1  # Kafka's INT settings
 LONG_MAX = 2**63 - 1  # Kafka's LONG settings

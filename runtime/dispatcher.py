@@ -16,23 +16,19 @@ from asyncio import AbstractEventLoop, CancelledError, _get_running_loop
 from collections import deque
 from contextlib import suppress
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pykka
-from pykka._envelope import Envelope
 
-from ..actors.base import MailboxFull, belong_to
+from ..actors.base import Actor, Envelope, MailboxFull, belong_to
+from ..actors.engine_ports import Clock
 from .alarm import Alarm, LoopAlarm
 from .dead_letters import DeadLetters
-from .mailbox import Mailbox
+from .mailbox import Mailbox, mailbox_of
 from .registry import Registry
 from .reply import ASK_TIMEOUT_S, Reply, WouldDeadlock, wait_blocking
 from .stats import Tally
 from .trace import Tracer
-
-if TYPE_CHECKING:
-    from ..actors.base import Actor
-    from ..actors.ports import Clock
 
 log = logging.getLogger("callboard.runtime")
 
@@ -135,7 +131,7 @@ class Dispatcher:
     def abandon_all(self) -> None:
         """Nobody runs actors here any more: whoever asks them hears so at once."""
         for ref in self.registry.own():
-            ref.actor_inbox.abandon()
+            mailbox_of(ref).abandon()
 
     def cause_now(self) -> Context | None:
         """What a message that is sent later is caused by, if somebody wants to know."""
@@ -151,7 +147,7 @@ class Dispatcher:
         """From now on (or no longer) every message passes the tracer."""
         self.tracer = tracer
         for ref in self.registry.own():
-            ref.actor_inbox.door = self.door_of(ref.actor_class)
+            mailbox_of(ref).door = self.door_of(ref.actor_class)
 
     def door_of(self, actor_class: type[Actor]) -> int:
         """The number of unread messages from which on a mailbox takes a second look at the next."""

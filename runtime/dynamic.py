@@ -15,7 +15,6 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..actors.effects import Expiry
 from .config import (
     BY_NAME,
     LONG_MAX,
@@ -283,19 +282,6 @@ class DynamicSettings:
         if name in self.all_brokers:
             return "changed for all brokers"
         return self._given.get(name, "default")
-
-    def log_expiry(self, expired: Expiry) -> None:
-        """What a sweep has deleted, and the setting that told it to."""
-        name = "offsets_retention_minutes"
-        log.info(
-            "old offsets were deleted",
-            offsets=expired.offsets,
-            groups=expired.groups,
-            deleted_groups=expired.deleted_groups,
-            setting=name,
-            value=getattr(self.settings, name),
-            source=self.origin(name),
-        )
 
     def synonyms(self, setting: Setting) -> list[Synonym]:
         """All values that a setting has, the one that holds first."""

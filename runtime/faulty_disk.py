@@ -18,12 +18,12 @@ import fnmatch
 import os
 import random
 import threading
-import time
 from collections.abc import Callable, Collection
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
+from .clock import wall_clock_ms
 from .log.disk import Disk, Kind
 from .page_cache import CachedFile, CachedFolder, CachedNames, Node, parts_of, system_error
 
@@ -113,7 +113,7 @@ class FaultyDisk(Disk):
         *,
         capacity_bytes: float = inf,
         sector_bytes: int = SECTOR_BYTES,
-        wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        wall_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
         self.capacity_bytes = capacity_bytes
         self.changes = 0

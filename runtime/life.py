@@ -8,17 +8,33 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import pykka
 
-from ..actors.base import ActorFailed, ActorRef, ChildAsleep, ChildFailed, Supervision
-
-if TYPE_CHECKING:
-    from ..actors.base import Actor
-    from .mailbox import Mailbox
+from ..actors.base import Actor, ActorFailed, ActorRef, ChildAsleep, ChildFailed, Supervision
 
 log = logging.getLogger("callboard.runtime")
+
+
+class RestartCounter(Protocol):
+    """What a restart needs of the dispatcher: the time, and a place to count it."""
+
+    restarts: int
+
+    def monotonic_ms(self) -> int: ...
+
+
+class ActorHolder(Protocol):
+    """What a life needs of the mailbox of its actor."""
+
+    actor: Actor | None
+
+    @property
+    def dispatcher(self) -> RestartCounter: ...
+
+    def has_stopped(self, ref: ActorRef) -> None:
+        """The actor will handle no more messages."""
 
 
 class Life:
@@ -37,7 +53,7 @@ class Life:
         self._kept: Any = None
         self._bugs_ms: tuple[int, ...] = ()
 
-    def restart(self, mailbox: Mailbox, actor: Actor) -> Actor | None:
+    def restart(self, mailbox: ActorHolder, actor: Actor) -> Actor | None:
         """After a bug: another instance in the place of this one; None if there were too many."""
         bug, self.bug = self.bug, None
         assert bug is not None
@@ -45,7 +61,7 @@ class Life:
         self._kept = _leave(actor, bug)
         return self._come_back(mailbox, actor._actor_ref, bug, actor)
 
-    def sleep(self, mailbox: Mailbox, actor: Actor) -> None:
+    def sleep(self, mailbox: ActorHolder, actor: Actor) -> None:
         """The instance leaves; its reference stays. A bug on the way out counts as any other."""
         try:
             self._kept = actor.on_leave(None)
@@ -65,7 +81,7 @@ class Life:
     def tell_of_sleep(self, sleeper: ActorRef) -> None:
         self._tell_parent(ChildAsleep, sleeper)
 
-    def wake(self, mailbox: Mailbox) -> Actor | None:
+    def wake(self, mailbox: ActorHolder) -> Actor | None:
         """There is a message for somebody who sleeps; None if he cannot come back."""
         ref, self.sleeper = self.sleeper, None
         return None if ref is None else self._come_back(mailbox, ref, None, None)
@@ -75,7 +91,9 @@ class Life:
         self.sleeper = None
         return self._kept
 
-    def _come_back(self, mailbox: Mailbox, ref: ActorRef, bug: Exception | None, last: Actor | None) -> Actor | None:
+    def _come_back(
+        self, mailbox: ActorHolder, ref: ActorRef, bug: Exception | None, last: Actor | None
+    ) -> Actor | None:
         """Try until an instance stands or there were too many bugs; each counts, those of coming back too."""
         while True:
             if bug is not None and self._is_too_much(mailbox, ref):
@@ -100,7 +118,7 @@ class Life:
             return error
         return actor
 
-    def _is_too_much(self, mailbox: Mailbox, ref: ActorRef) -> bool:
+    def _is_too_much(self, mailbox: ActorHolder, ref: ActorRef) -> bool:
         rule: Supervision | None = ref.actor_class.supervision
         if rule is None:
             return True
@@ -124,7 +142,7 @@ class Life:
         self._tell_parent(ChildFailed, ref, bug)
         return made
 
-    def _fail(self, mailbox: Mailbox, ref: ActorRef, bug: Exception, last: Actor | None) -> None:
+    def _fail(self, mailbox: ActorHolder, ref: ActorRef, bug: Exception, last: Actor | None) -> None:
         count = len(self._bugs_ms)  # of an actor without a rule none are counted
         bugs = f"{count} bugs in a row; the last was {bug!r}" if count > 1 else f"one bug was too much: {bug!r}"
         self.failure = ActorFailed(f"{ref} has failed: {bugs}")

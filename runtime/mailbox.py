@@ -13,21 +13,28 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, cast
 
 import pykka
 from pykka import messages
-from pykka._envelope import Envelope
 
-from ..actors.base import Actor, ActorFailed, ActorRef, ChildAsleep, ChildFailed, MailboxFull, Overflow
-from ..actors.messages import Expired
+from ..actors.base import (
+    Actor,
+    ActorFailed,
+    ActorRef,
+    ChildAsleep,
+    ChildFailed,
+    Dispatcher,
+    Envelope,
+    MailboxFull,
+    Overflow,
+)
+from ..actors.timer_messages import Expired
 from .flag import Flag
 from .life import Life
 from .reply import Reply
-
-if TYPE_CHECKING:
-    from .dispatcher import Dispatcher
-    from .stats import Tally
+from .stats import Tally
+from .trace import Tracer
 
 log = logging.getLogger("callboard.runtime")
 
@@ -35,6 +42,30 @@ ALWAYS_TAKEN = (messages._ActorStop, ChildFailed, ChildAsleep, Expired)
 """What no mailbox is too full for: the runtime says it once, and to nobody else."""
 
 _making = threading.Lock()  # held while a mailbox makes what it has not needed before
+
+
+class MailboxHost(Dispatcher, Protocol):
+    """What a mailbox needs of the dispatcher that runs it, besides what its actor needs."""
+
+    tracer: Tracer | None
+    restarts: int
+
+    def ready(self, mailbox: Mailbox) -> None:
+        """Queue a mailbox that has turned from empty to non-empty. May be called from any thread."""
+
+    def monotonic_ms(self) -> int: ...
+
+    def new_reply(self) -> Reply: ...
+
+    def new_serial(self) -> int: ...
+
+    def new_urn(self) -> str: ...
+
+    def door_of(self, actor_class: type[Actor]) -> int:
+        """The number of unread messages from which on a mailbox takes a second look at the next."""
+
+    def dead_letter(self, mailbox: Mailbox, envelope: Envelope[Any]) -> None:
+        """Nobody will read this message."""
 
 
 class Attention(IntEnum):
@@ -54,7 +85,7 @@ class Mailbox:
         *("serial", "started", "stopped", "_urn"),
     )
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
+    def __init__(self, dispatcher: MailboxHost) -> None:
         self.dispatcher = dispatcher
         self.queue: deque[Envelope[Any]] = deque()
         self.actor: Actor | None = None
@@ -278,7 +309,7 @@ class Mailbox:
         """The slow way in. None if the message was refused to who asked; raises MailboxFull where it was told."""
         tracer = self.dispatcher.tracer
         if tracer is not None:
-            envelope = tracer.sent(self, envelope)
+            envelope = tracer.sent(self.label, envelope)
         kind = self.actor_class
         if self.closed or len(self.queue) < kind.high_water or isinstance(envelope.message, ALWAYS_TAKEN):
             return envelope
@@ -322,12 +353,17 @@ class Mailbox:
             room.set()
 
 
+def mailbox_of(ref: ActorRef) -> Mailbox:
+    """The mailbox of an actor that one of our dispatchers runs."""
+    return cast("Mailbox", ref.actor_inbox)
+
+
 class SharedMailbox(Mailbox):
     """The same for several workers: who gets the gate queues the mailbox. ``scheduled`` is not looked at."""
 
     __slots__ = ("_gate",)
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
+    def __init__(self, dispatcher: MailboxHost) -> None:
         super().__init__(dispatcher)
         self._gate = threading.Lock()
         self._gate.acquire()

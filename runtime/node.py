@@ -13,6 +13,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -20,8 +21,8 @@ import pykka
 
 from ..actors.base import ActorRef
 from ..actors.coordinator import CoordinatorActor, Directory
+from ..actors.engine_ports import ReplyTo
 from ..actors.messages import Drain, GroupRequest, Shutdown, TxnOffsetCommit
-from ..actors.ports import ReplyTo
 from ..actors.transaction_coordinator import TransactionsActor, TransactionSurroundings
 from ..actors.transactions import Transaction
 from ..actors.writer import OffsetWriterActor
@@ -30,9 +31,11 @@ from .backlog import Backlog
 from .config import LISTEN_BACKLOG
 from .descriptors import Places, connections_max
 from .dynamic import DynamicSettings
+from .expiry_log import log_expiry
 from .file_work import FileThread, FileWork, OnCaller
 from .kafka.connection import Connection
 from .kafka.idle import IdleWatch
+from .kafka.services import Origin
 from .kafka.topics.catalogue import TopicCatalogue
 from .load_pieces import Job, Report
 from .loading import AT_ONCE_BYTES, load_at_once, load_beside, make_jobs
@@ -41,15 +44,14 @@ from .log.folder import DataFolder, random_cluster_id
 from .log.journal import random_salt
 from .log.offsets_log import OffsetsLog
 from .logs import get_logger
-from .surround import Around, Origin
+from .surround import Around, LocalChannel
 from .system import System
+from .tap import Tap
 
 if TYPE_CHECKING:
     from .cleaner import Cleaner
     from .config import Options, Settings
-    from .member.channel import Channel
     from .reply import Reply
-    from .tap import Tap
 
 log = get_logger("callboard.runtime")
 
@@ -85,10 +87,10 @@ class Node:
         self.backlog = Backlog(self._soon)
         self._takes_requests = True
         self._asked: set[Reply] = set()  # in this process, and not answered yet
-        self.channels: dict[Channel, None] = {}  # of members in this process: they are closed at the end
+        self.channels: dict[LocalChannel, None] = {}  # of members in this process: they are closed at the end
         self._loop: asyncio.AbstractEventLoop
         self.groups = Directory(self.settings)
-        self.groups.on_swept = self.configs.log_expiry
+        self.groups.on_swept = partial(log_expiry, self.configs)
         self.advertised_host = ""
         self.advertised_port = 0
         self.cluster_id = ""

@@ -10,12 +10,9 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from queue import Full
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import pykka
-
-if TYPE_CHECKING:
-    from .dispatcher import Dispatcher
 
 log = logging.getLogger("callboard.runtime")
 
@@ -27,10 +24,21 @@ class WouldDeadlock(RuntimeError):
     """A wait for an answer on the very thread that would have to produce it."""
 
 
+class ReplyHost(Protocol):
+    """What a reply needs of the dispatcher whose actors settle it."""
+
+    ask_timeout_s: float
+    late_replies: int
+    """Replies that were settled after their wait had ended; the reply itself counts them."""
+
+    def wait_for(self, reply: Reply, timeout_s: float) -> None:
+        """Block until the reply is settled. Raises pykka.Timeout, and WouldDeadlock where that could never be."""
+
+
 class Reply(pykka.Future[Any]):
     """The future of an ``ask``. ``await`` it on a loop, ``get()`` it from another thread, or use ``on_done``."""
 
-    def __init__(self, dispatcher: Dispatcher | None = None) -> None:
+    def __init__(self, dispatcher: ReplyHost | None = None) -> None:
         super().__init__()
         self.timeout_s = ASK_TIMEOUT_S if dispatcher is None else dispatcher.ask_timeout_s
         self._dispatcher = dispatcher

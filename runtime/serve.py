@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -135,15 +135,6 @@ def serve(
         run_node(settings, options, listening_socket, watch_socket)
 
 
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """uvloop's loop serves a third more requests; where it is missing (Windows) asyncio's does."""
-    try:
-        from uvloop import new_event_loop
-    except ImportError:
-        return asyncio.new_event_loop
-    return new_event_loop
-
-
 def run_node(
     settings: Settings, options: Options, listening_socket: socket.socket, watch_socket: socket.socket | None = None
 ) -> None:
@@ -153,10 +144,12 @@ def run_node(
     # the busy loop may keep it for 5 ms, which is the time of thirty syncs.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     raise_limit()
+    import uvloop  # a third more requests than with asyncio's loop
+
     from .node import Node
 
     node = Node(settings, options)
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve_until_signal(node, options, listening_socket, watch_socket))
     if node.log_failure:
         print_error(f"stopped, after its log had failed: {node.log_failure}", flush=True)

@@ -20,7 +20,7 @@ from typing import Any
 import pykka
 
 from ..actors.base import running_on
-from ..actors.ports import Clock
+from ..actors.engine_ports import Clock
 from .alarm import Alarm
 from .dispatcher import Dispatcher, tell_because
 from .mailbox import Mailbox
@@ -31,7 +31,7 @@ START_WALL_MS = 1_700_000_000_000
 
 
 class VirtualClock:
-    """``actors.ports.Clock`` that stands still until somebody moves it; wall and monotonic time run together."""
+    """``actors.engine_ports.Clock`` that stands still until somebody moves it; wall and monotonic time run together."""
 
     def __init__(self, now_ms: int = 0) -> None:
         self.now_ms = now_ms

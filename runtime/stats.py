@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from .dispatcher import Dispatcher
+from .dead_letters import DeadLetters
+from .registry import Registry
 
 TURN_BUCKETS = 64  # for all that 63 bits can count
 DEEPEST_SHOWN = 10
@@ -81,7 +81,17 @@ class Stats(NamedTuple):
         return sum(one.handled for one in self.classes)
 
 
-def collect(dispatcher: Dispatcher) -> Stats:
+class StatsSource(Protocol):
+    """What the figures of a system are taken from: its dispatcher."""
+
+    registry: Registry
+    tallies: list[Tally]
+    dead_letters: DeadLetters
+    restarts: int
+    late_replies: int
+
+
+def collect(dispatcher: StatsSource) -> Stats:
     """Counts; walks once through all that live."""
     refs = dispatcher.registry.own()
     tallies = dispatcher.tallies

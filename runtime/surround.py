@@ -11,9 +11,10 @@ from asyncio import AbstractEventLoop
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Protocol
 
-from ..actors.ports import Clock, Random
+from ..actors.engine_ports import Clock
+from ..actors.ports import Random
 from .clock import SystemClock, SystemRandom
 from .dispatcher import Dispatcher, LoopDispatcher
 from .log.disk import Disk
@@ -27,12 +28,10 @@ MEMORY = Path("/memory")
 """The data folder of a node whose disk is in memory."""
 
 
-class Origin(NamedTuple):
-    """Who asks in this process. ``client_host`` as Kafka writes it, "/127.0.0.1"; ``id`` tells channels apart."""
+class LocalChannel(Protocol):
+    """A channel of a member in this process, as the node sees it."""
 
-    client_id: str
-    client_host: str
-    id: int
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..actors.base import Actor, ActorRef, running_on
-from ..actors.ports import Clock
+from ..actors.engine_ports import Clock
 from ..actors.timer import TimerActor
 from .alarm import Alarm
 from .clock import SystemClock

@@ -8,22 +8,19 @@ With one, every request of a client and every message from within the process pa
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from ..actors.messages import GroupRequest
-    from ..actors.ports import ReplyTo
-    from .kafka.call import Call
-    from .kafka.connection import Connection
-    from .kafka.schemas import Schema
-    from .node import Node
-    from .surround import Origin
+from ..actors.engine_ports import ReplyTo
+from ..actors.messages import GroupRequest
+from .kafka.call import Call, ResponseChannel
+from .kafka.schemas import Schema
+from .kafka.services import GroupRouter, Origin
 
 
 class Tap(Protocol):
     """All methods are called on the node's loop."""
 
-    def call(self, connection: Connection, schema: Schema, correlation_id: int, request: Any) -> Call:
+    def call(self, connection: ResponseChannel, schema: Schema, correlation_id: int, request: Any) -> Call:
         """The place for an answer to a request that has just been read, instead of ``Call(...)``."""
 
     def handle(self, call: Call, handle: Callable[[Call], None]) -> None:
@@ -32,8 +29,8 @@ class Tap(Protocol):
         What ``handle`` raises now must get out: the connection knows what to do about it.
         """
 
-    def ask(self, node: Node, message: GroupRequest, origin: Origin, reply: ReplyTo) -> None:
-        """The same for a message from within the process: ``node.post(message, reply)`` sends it to its group."""
+    def ask(self, router: GroupRouter, message: GroupRequest, origin: Origin, reply: ReplyTo) -> None:
+        """The same for a message from within the process: ``router.post(message, reply)`` sends it to its group."""
 
     def gone(self, origin: Origin) -> None:
         """Who has asked from within the process has hung up. May be said twice."""

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import pykka
 
 from ..actors.base import belong_to
-from ..actors.ports import Clock
+from ..actors.engine_ports import Clock
 from .alarm import Alarm, ThreadAlarm
 from .dispatcher import MESSAGES_A_TURN, Dispatcher, tell_because
 from .mailbox import Mailbox, SharedMailbox

@@ -10,13 +10,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from pykka._envelope import Envelope
-
-if TYPE_CHECKING:
-    from ..actors.base import Actor
-    from .mailbox import Mailbox
+from ..actors.base import Actor, Envelope
 
 
 class Traced(NamedTuple):
@@ -73,7 +69,8 @@ class Tracer:
         self._is_off = False
         self._numbers = itertools.count(1)
 
-    def sent(self, mailbox: Mailbox, plain: Envelope[Any]) -> Envelope[Any]:
+    def sent(self, receiver: str, plain: Envelope[Any]) -> Envelope[Any]:
+        """``plain``, numbered and with its cause. ``receiver`` is the label of the mailbox."""
         cause = _in_hand.get()
         if cause is not None and cause.tracer is not self:  # of another system, or of the tracer before this one
             cause = None
@@ -83,7 +80,7 @@ class Tracer:
         envelope.cause = None if cause is None else cause.number
         envelope.correlation = envelope.number if cause is None else cause.correlation
         envelope.sender = None if cause is None else cause.receiver
-        envelope.receiver = mailbox.label
+        envelope.receiver = receiver
         self._call(envelope, "sent")
         return envelope
 

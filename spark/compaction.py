@@ -24,7 +24,7 @@ from pyspark.sql import Row, SparkSession
 
 from ..runtime.log.compaction.job import Job, Report, run
 from .session import check, in_short, session
-from .source import freeze_once
+from .tasks import freeze_once
 
 Advance = Callable[[int], None]
 

@@ -6,10 +6,7 @@ DataFrame that is used again sees what came since. The tasks are made by the byt
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from heapq import heapify, heapreplace
-from typing import TypeVar
+from collections.abc import Iterator, MutableMapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -22,12 +19,9 @@ from .columns import ddl
 from .files import Log, find_log
 from .options import Options, parse
 from .scan import Scan
+from .tasks import TASK_BYTES, freeze_once, numbers_of, spread
 
 NAME = "callboard"
-TASK_BYTES = 32 * 1024 * 1024
-"""About a tenth of a second of decoding; a task costs some 20 ms before it reads a byte."""
-
-Piece = TypeVar("Piece")
 
 
 class CallboardSource(DataSource):
@@ -50,7 +44,7 @@ class CallboardSource(DataSource):
         return BatchReader(self._asked)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from .stream import StreamReader
+        from .stream import StreamReader  # a batch job does without it
 
         _refuse_other_schema(schema, self._asked)
         return StreamReader(self._asked)
@@ -87,33 +81,6 @@ class BatchReader(DataSourceReader):
             for number in partition.numbers:
                 if (folder := log.folder(number)) is not None:
                     yield from Scan(log.disk, folder, number, self._options).batches()
-
-
-def spread(sizes: Mapping[Piece, int], shares: int) -> list[list[Piece]]:
-    """Pieces in so many shares of about the same size, at least one, none of them empty; the largest share first."""
-    heap: list[tuple[int, int, list[Piece]]] = [(0, index, []) for index in range(max(1, min(shares, len(sizes))))]
-    heapify(heap)
-    for piece in sorted(sizes, key=lambda piece: -sizes[piece]):
-        total, index, pieces = heap[0]
-        pieces.append(piece)
-        heapreplace(heap, (total + max(sizes[piece], 1), index, pieces))
-    return [pieces for _, _, pieces in sorted(heap, key=lambda share: -share[0]) if pieces]
-
-
-def freeze_once() -> None:
-    """Spark collects garbage after each task in a worker: what was loaded before the first need not be looked at."""
-    if not gc.get_freeze_count():
-        gc.collect()
-        gc.freeze()
-
-
-def numbers_of(log: Log, options: Options) -> list[int]:
-    """The partitions that the options ask for. ValueError for those that there are not."""
-    asked = options.partitions or frozenset()
-    known = log.numbers_of(None, None)
-    if missing := sorted(asked - set(known)):
-        raise ValueError(f"bad partitions: {options.path} has no partition {missing[0]}, expected some of {known}")
-    return log.numbers_of(options.partitions, options.groups)
 
 
 def _size(log: Log, number: int) -> int:

@@ -31,7 +31,7 @@ from ..runtime.log.survey import survey
 from .files import Log, find_log
 from .options import Options
 from .scan import TRIES, Mark, Scan
-from .source import freeze_once, numbers_of, spread
+from .tasks import freeze_once, numbers_of, spread
 
 TASK_ROWS = 200_000
 """About a tenth of a second of decoding."""

@@ -17,6 +17,7 @@ from random import Random
 from typing import Any, NamedTuple, ParamSpec
 from uuid import UUID
 
+import uvloop
 from kio.serial import _introspect as introspect
 from peers.wire import FRAME_SIZE, Hangup, Plain, decode, encode
 
@@ -24,7 +25,6 @@ from callboard.runtime.config import Options, Settings
 from callboard.runtime.kafka.api import APIS
 from callboard.runtime.kafka.connection import Connection
 from callboard.runtime.node import Node
-from callboard.runtime.serve import loop_factory
 
 DEADLINE_S = 120.0  # for a test that hangs; nothing here takes long
 OLDEST = {api.name: api.min_version for api in APIS}
@@ -43,7 +43,7 @@ def on_a_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]
             async with asyncio.timeout(DEADLINE_S):
                 await test(*args, **kwargs)
 
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(in_time())
 
     return run

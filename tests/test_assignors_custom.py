@@ -8,7 +8,7 @@ import pytest
 from assignor_helpers import Group, all_of, given, member
 
 from callboard.runtime.member.assignors.base import Assignor, Own, Partition, Subscribed
-from callboard.runtime.member.assignors.custom import BadAssignment
+from callboard.runtime.member.assignors.custom import BadAssignment, FunctionAssignor
 from callboard.runtime.member.assignors.leading import assign
 from callboard.runtime.member.assignors.range_ import Range
 from callboard.runtime.member.assignors.round_robin import RoundRobin
@@ -33,11 +33,11 @@ def returning(result: object) -> Assignor:
     def function(partitions: Mapping[str, int], members: Sequence[Subscribed]) -> Result:
         return result  # type: ignore[return-value]
 
-    return Assignor.of("mine", function, cooperative=False)
+    return FunctionAssignor("mine", function, cooperative=False)
 
 
 def test_a_function_says_who_gets_what() -> None:
-    mine = Assignor.of("last-takes-all", backwards)
+    mine = FunctionAssignor("last-takes-all", backwards)
     assert (mine.name, mine.is_cooperative) == ("last-takes-all", True)
     assert mine.assign(PARTITIONS, MEMBERS) == {"a": [("u", 0)], "b": [("t", 0), ("t", 1), ("t", 2)]}
 
@@ -49,7 +49,7 @@ def test_a_function_sees_members_in_order_with_weights_and_what_they_hold() -> N
         seen.extend(members)
         return {members[0].member_id: all_of(partitions)}
 
-    mine = Assignor.of("mine", function)
+    mine = FunctionAssignor("mine", function)
     assert read_weight(mine.metadata(Own(frozenset("t"), weight=3.0)) or b"") == 3.0
     members = [member("b", ["t"], [("t", 1)], 4, weight=3.0), member("a", ["t"]), member("z", ["t"], instance="i")]
     mine.assign({"t": 2}, members)
@@ -62,7 +62,7 @@ def test_what_a_function_does_to_its_arguments_stays_with_it() -> None:
         return {"a": [("t", 0), ("t", 1), ("t", 2), ("u", 0)]}
 
     partitions = dict(PARTITIONS)
-    assert given(Assignor.of("mine", function).assign(partitions, MEMBERS)) == all_of(PARTITIONS)
+    assert given(FunctionAssignor("mine", function).assign(partitions, MEMBERS)) == all_of(PARTITIONS)
     assert partitions == PARTITIONS
 
 
@@ -73,7 +73,7 @@ def test_shares_may_come_in_any_collection(shares: type) -> None:
 
 
 def test_a_cooperative_function_gives_nothing_that_another_still_holds() -> None:
-    group = Group(Assignor.of("last-takes-all", backwards), {"t": 2})
+    group = Group(FunctionAssignor("last-takes-all", backwards), {"t": 2})
     group.join("a", ["t"])
     assert group.rebalance() == {"a": [("t", 0), ("t", 1)]}
     group.join("b", ["t"])
@@ -82,7 +82,7 @@ def test_a_cooperative_function_gives_nothing_that_another_still_holds() -> None
 
 
 def test_an_eager_function_gives_all_at_once() -> None:
-    group = Group(Assignor.of("last-takes-all", backwards, cooperative=False), {"t": 2})
+    group = Group(FunctionAssignor("last-takes-all", backwards, cooperative=False), {"t": 2})
     group.join("a", ["t"])
     group.rebalance()
     group.join("b", ["t"])
@@ -125,7 +125,7 @@ def test_of_many_mistakes_a_few_are_named() -> None:
 @pytest.mark.parametrize("name", ["", "range", "cooperative-sticky", "weighted", "callboard-mine"])
 def test_a_name_must_stand_for_the_function_alone(name: str) -> None:
     with pytest.raises(ValueError, match=f"cannot be called '{name}'"):
-        Assignor.of(name, backwards)
+        FunctionAssignor(name, backwards)
 
 
 # --- the leader does not fail ---
@@ -142,7 +142,7 @@ def test_an_assignor_that_works_is_heard() -> None:
 @pytest.mark.parametrize(
     ("assignor", "words"),
     [
-        (Assignor.of("mine", failing, cooperative=False), "ZeroDivisionError: no machines"),
+        (FunctionAssignor("mine", failing, cooperative=False), "ZeroDivisionError: no machines"),
         (returning({}), "BadAssignment: given to nobody"),
     ],
 )
@@ -154,7 +154,7 @@ def test_round_robin_stands_in(assignor: Assignor, words: str) -> None:
 
 
 def test_what_stands_in_is_cooperative_if_the_members_are() -> None:
-    mine = Assignor.of("mine", failing)
+    mine = FunctionAssignor("mine", failing)
     holds = [member("a", "t", [("t", 0), ("t", 1)], 3), member("b", "t")]
     assert assign(mine, {"t": 2}, holds)[0] == {"a": [("t", 0)], "b": []}
     let_go = [member("a", "t", [("t", 0)], 4), member("b", "t", generation=4)]

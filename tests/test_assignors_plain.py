@@ -19,6 +19,7 @@ from hypothesis import given as given_examples
 from hypothesis import strategies as st
 
 from callboard.runtime.member.assignors.base import Assignment, Assignor, Partition, Subscribed
+from callboard.runtime.member.assignors.custom import FunctionAssignor
 from callboard.runtime.member.assignors.range_ import Range
 from callboard.runtime.member.assignors.round_robin import RoundRobin
 from callboard.runtime.member.assignors.table import ASSIGNORS, find_assignor
@@ -202,7 +203,9 @@ def test_assignors_are_found_by_name() -> None:
         "cooperative-sticky",
         "callboard-weighted",
     ]
-    mine = Assignor.of("mine", lambda partitions, members: {})
+    mine = FunctionAssignor("mine", lambda partitions, members: {})
     assert find_assignor(mine) is mine
-    with pytest.raises(ValueError, match=r"no assignor is called 'rang': expected range, roundrobin, .*Assignor\.of"):
+    with pytest.raises(
+        ValueError, match=r"no assignor is called 'rang': expected range, roundrobin, .*FunctionAssignor"
+    ):
         find_assignor("rang")

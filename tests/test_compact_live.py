@@ -22,8 +22,9 @@ from peers.wire import Wire
 
 from callboard.actors.ports import Entry
 from callboard.actors.records import OffsetRecord, Record
+from callboard.runtime.clock import wall_clock_ms
 from callboard.runtime.log.compaction.garbage import tidy
-from callboard.runtime.log.compaction.swap import Settings, compact, wall_clock_ms
+from callboard.runtime.log.compaction.swap import Settings, compact
 from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.manifest import newest_manifest
 from callboard.runtime.log.offsets_log import OffsetsLog

@@ -24,11 +24,12 @@ from callboard.runtime.dispatcher import LoopDispatcher
 from callboard.runtime.dynamic import Table
 from callboard.runtime.faulty_disk import FaultyDisk
 from callboard.runtime.group_commit import at_once
+from callboard.runtime.kafka.services import Origin
 from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.journal import SyncPolicy
 from callboard.runtime.log.threads import Inline, OwnThreads, Threads
 from callboard.runtime.node import Node
-from callboard.runtime.surround import MEMORY, Around, Origin, in_memory
+from callboard.runtime.surround import MEMORY, Around, in_memory
 
 HERE = Origin("test", "/127.0.0.1", 1)
 SETTINGS = Settings(group_initial_rebalance_delay_ms=0, offsets_topic_num_partitions=4)

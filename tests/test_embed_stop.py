@@ -15,7 +15,7 @@ from peers.wire import Hangup, decode
 from callboard import Coordinator, MemberError, Share, WorkLost
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import Commit, JoinGroup, OffsetCommit, Protocol
-from callboard.runtime.surround import Origin
+from callboard.runtime.kafka.services import Origin
 
 LOCAL = Origin("worker", "/127.0.0.1", 1)
 ENDS = ["stopped", "killed"]

@@ -13,7 +13,7 @@ from stage.world import World
 
 from callboard.actors import expiry, sweep, walk
 from callboard.actors.errors import ErrorCode
-from callboard.actors.messages import DescribeGroup, Expired, ListGroups, Protocol
+from callboard.actors.messages import DescribeGroup, ListGroups, Protocol
 from callboard.actors.offsets import GroupData, packed_is_due
 from callboard.actors.records import (
     GroupRecord,
@@ -23,6 +23,7 @@ from callboard.actors.records import (
     OffsetValue,
     PendingOffsetRecord,
 )
+from callboard.actors.timer_messages import Expired
 
 RETENTION_MS = 7 * 24 * 60 * 60_000
 CHECK_MS = 600_000

@@ -21,6 +21,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 import pytest
+import uvloop
 from door import (
     CardboardClient,
     Client,
@@ -37,7 +38,6 @@ from peers.wire import message_type
 from test_bad_input import EVERY_VERSION, array_requests, body_of, request
 
 from callboard.runtime.kafka.api import Api
-from callboard.runtime.serve import loop_factory
 
 FRAMES = int(os.environ.get("CALLBOARD_FUZZ_FRAMES", "100000"))
 SEED = int(os.environ.get("CALLBOARD_FUZZ_SEED", "20261122"))
@@ -327,7 +327,7 @@ def test_damaged_requests_cost_their_connections_and_nothing_else(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR)
-    with memory_for(MEMORY_BYTES_MAX), asyncio.Runner(loop_factory=loop_factory()) as runner:
+    with memory_for(MEMORY_BYTES_MAX), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(fuzz(tmp_path))
     assert [record.getMessage() for record in caplog.records] == []
 

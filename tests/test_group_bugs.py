@@ -13,8 +13,9 @@ from stage.world import World
 from callboard.actors.classic import ClassicGroup
 from callboard.actors.errors import ErrorCode
 from callboard.actors.failed_group import FAILED_FOR_MS, FailedGroup
-from callboard.actors.messages import Committed, DeleteGroup, DescribeGroup, Expired, Joined, Synced
+from callboard.actors.messages import Committed, DeleteGroup, DescribeGroup, Joined, Synced
 from callboard.actors.states import State
+from callboard.actors.timer_messages import Expired
 
 
 @pytest.fixture

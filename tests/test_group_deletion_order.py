@@ -9,8 +9,9 @@ from stage.world import World
 from callboard.actors import sweep
 from callboard.actors.classic import ClassicGroup
 from callboard.actors.errors import ErrorCode
-from callboard.actors.messages import Committed, DeleteGroup, Expired
+from callboard.actors.messages import Committed, DeleteGroup
 from callboard.actors.offsets import GroupData
+from callboard.actors.timer_messages import Expired
 
 RETENTION_MS = 7 * 24 * 3_600_000
 FINE = Committed((ErrorCode.NONE,))

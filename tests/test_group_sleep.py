@@ -10,9 +10,10 @@ from stage.world import World
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group import IDLE_MS
-from callboard.actors.messages import Committed, ListGroups, Wake
+from callboard.actors.messages import Committed, ListGroups
 from callboard.actors.offsets import GroupData, packed_protocol_type
 from callboard.actors.records import GroupValue, OffsetRecord, OffsetValue
+from callboard.actors.timer_messages import Wake
 
 
 @pytest.fixture

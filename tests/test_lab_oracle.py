@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from callboard.actors.engine_ports import ReplyTo
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import Commit, Committed, OffsetCommit
-from callboard.actors.ports import ReplyTo
 from callboard.bench.concurrency import one
 from callboard.bench.concurrency.cell import Append, Cell, CommitContext, Request, deliver
 from callboard.bench.concurrency.clients import Told

@@ -1,33 +1,27 @@
-"""Who may import whom. A change to the tables here is a change of the design, not of a test."""
+"""What may import what: packages by the table in layers.py, libraries by the tables here. Each rule is one test."""
 
 from __future__ import annotations
 
-import ast
 import configparser
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from import_graph import NAME, ROOT, circles, graph, imports, targets
+from layers import CIRCLES_ALLOWED, PACKAGES, allowed, is_allowed, package_of
 
-ROOT = Path(__file__).resolve().parent.parent
-NAME = "callboard"
 FOLDERS = ("actors", "runtime", "spark", "bench")
-# What a command looks like, and how it refuses.
-COMMANDS_NEED = ("runtime/cli", "runtime/config", "runtime/errors", "runtime/groups/show", "runtime/printing")
-# What a folder may import of ours besides itself: folders, or one package of a folder.
-OURS = {
-    "actors": (),
-    "runtime": ("actors",),
-    "spark": ("runtime/log", "runtime/client", *COMMANDS_NEED),
-    "bench": ("actors", "runtime", "spark"),
-}
 # Libraries that the runtime can do without, and the extra that brings each.
 OPTIONAL = {"numpy": "fast", "cramjam": "compression", "pytest": "pytest"}
 ACTORS_LIBRARIES = {"pykka", "sortedcontainers"}
+# What the actor engine's files may import, and what a program that imports all of them must not have loaded.
+ENGINE = ("actors/base", "runtime/engine", "runtime/printing")
+KAFKA_LIBRARIES = {"kio", "crc32c", "structlog", "typer"}
 # Installed under a name of its own, for Spark to find; both import as a user does, as programs for spark-submit must.
+FRONT = ROOT / "runtime" / "front"
 FOUND = ROOT / "spark" / "found"
 PROGRAMS = (ROOT / "spark" / "submit_compact.py",)
 FILES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
@@ -41,26 +35,15 @@ EXAMPLES_NEED = {
     "test_aiokafka_service.py": {"aiokafka", "pytest"},
     "test_confluent_rebalance.py": {"confluent_kafka", "pytest"},
 }
-each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+GRAPH = graph(FILES)
+
+Rule = Callable[[str, Path], list[str]]
+"""What in a source, that stands or might stand at a path, breaks a rule."""
 
 
-def imports(source: str, path: Path) -> Iterator[tuple[str, bool]]:
-    """What a file imports: ours as a path from the root and ``True``, a library as its top-level name and ``False``."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            yield from (named(alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.level:
-            folder = path.parents[node.level - 1].relative_to(ROOT)
-            target = folder.joinpath(*(node.module or "").split("."))
-            # "from .. import actors" names the folder behind the word import.
-            yield from ((str(target / alias.name) if target == Path() else str(target), True) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield named(node.module or "")
-
-
-def named(dotted: str) -> tuple[str, bool]:
-    top, *rest = dotted.split(".")
-    return ("/".join(rest) or "runtime/front", True) if top == NAME else (top, False)
+def offenders(rule: Rule, paths: list[Path]) -> list[str]:
+    """All that break a rule, as "path: what"."""
+    return [f"{path.relative_to(ROOT)}: {what}" for path in paths for what in rule(path.read_text(), path)]
 
 
 def layer_of(path: Path) -> str:
@@ -71,34 +54,200 @@ def inside(target: str, folder: str) -> bool:
     return target == folder or target.startswith(folder + "/")
 
 
+# Packages ------------------------------------------------------------------------------------------------------------
+
+
 def forbidden(source: str, path: Path) -> list[str]:
-    """The imports of ours that the tables do not allow. The front, which only knows names, is open to all."""
-    layer = layer_of(path)
-    allowed = (layer, "runtime/front", *OURS[layer])
-    ours = [target for target, is_ours in imports(source, path) if is_ours]
-    return [target for target in ours if not any(inside(target, folder) for folder in allowed)]
+    """The files of ours that a file imports and its package may not."""
+    importer = str(path.relative_to(ROOT).with_suffix(""))
+    files = frozenset(GRAPH) | {importer}
+    return [target for target in targets(source, path, files) if not is_allowed(importer, target)]
 
 
-@each_file
-def test_imports_follow_the_arrows(path: Path) -> None:
-    assert forbidden(path.read_text(), path) == []
+def test_every_file_belongs_to_a_package_of_the_table() -> None:
+    assert [file for file in GRAPH if package_of(file) is None] == []
 
 
-@each_file
-def test_actors_know_three_libraries_and_no_more(path: Path) -> None:
+def test_every_path_of_the_table_exists() -> None:
+    paths = [path for package in PACKAGES.values() for path in package.paths]
+    assert [path for path in paths if path not in GRAPH and not (ROOT / path).is_dir()] == []
+
+
+def test_packages_import_only_what_the_table_allows() -> None:
+    assert offenders(forbidden, FILES) == []
+
+
+def test_table_allows_only_what_stands_above_it() -> None:
+    """So no packages import each other in a circle."""
+    names = tuple(PACKAGES)
+    upward = [
+        f"{name}: {other}"
+        for number, name in enumerate(names)
+        for other in allowed(name)
+        if (package_of(other.removesuffix(".py")) if other.endswith(".py") else other) not in names[:number]
+    ]
+    assert upward == []
+
+
+def test_table_allows_nothing_that_no_file_imports() -> None:
+    files = {(package_of(file), other) for file, theirs in GRAPH.items() for other in theirs}
+    used = files | {(own, package_of(other)) for own, other in files}
+    unused = [
+        f"{name}: {other}"
+        for name, package in PACKAGES.items()
+        for other in package.may_import
+        if other != "*" and (name, other.removesuffix(".py")) not in used
+    ]
+    assert unused == []
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "expected"),
+    [
+        ("actors/made_up", "from ..runtime.clock import SystemClock", ["runtime/clock"]),
+        ("actors/made_up", "from .. import runtime", ["runtime/__init__"]),
+        ("actors/made_up", "import callboard.runtime.log", ["runtime/log/__init__"]),
+        ("actors/base", "from .messages import JoinGroup", ["actors/messages"]),
+        ("actors/timer", "from . import ports", ["actors/ports"]),
+        ("runtime/mailbox", "from ..actors.ports import Entry", ["actors/ports"]),
+        ("runtime/mailbox", "if TYPE_CHECKING:\n    from .node import Node", ["runtime/node"]),
+        ("runtime/kafka/made_up", "from ..node import Node", ["runtime/node"]),
+        ("runtime/node", "from .member.channel import Channel", ["runtime/member/channel"]),
+        ("runtime/log/made_up", "from ..kafka import call", ["runtime/kafka/call"]),
+        ("runtime/made_up", "from .config import Settings", ["runtime/config"]),
+        ("runtime/node", "from callboard.bench import door", ["bench/door"]),
+        ("runtime/node", "def f():\n    from ..spark.jobs import job", ["spark/jobs"]),
+        ("runtime/node", "from ..actors.group import GroupActor", []),
+        ("runtime/serve", "from callboard import __version__", []),
+        ("spark/made_up", "from ..runtime.kafka import call", ["runtime/kafka/call"]),
+        ("spark/made_up", "from ..runtime.log.batch import Batch", []),
+        ("spark/made_up", "from ..runtime.logs import configure", ["runtime/logs"]),
+        ("spark/made_up", "from ..runtime import config", []),
+        ("bench/made_up", "from callboard.runtime import serve", []),
+    ],
+)
+def test_a_forbidden_import_is_found(file: str, line: str, expected: list[str]) -> None:
+    assert forbidden(line, ROOT / f"{file}.py") == expected
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    assert circles(GRAPH) == sorted(CIRCLES_ALLOWED)
+
+
+@pytest.mark.parametrize(
+    ("edges", "expected"),
+    [
+        ({"a": "b", "b": "c", "c": ""}, []),
+        ({"a": "b", "b": "a"}, [("a", "b")]),
+        ({"a": "b", "b": "c", "c": "ad", "d": ""}, [("a", "b", "c")]),
+        ({"a": "bc", "b": "a", "c": "d", "d": "c"}, [("a", "b"), ("c", "d")]),
+        ({"a": "bd", "b": "c", "c": "b", "d": "b"}, [("b", "c")]),
+        ({"a": "b", "b": "cd", "c": "a", "d": "c"}, [("a", "b", "c", "d")]),
+    ],
+)
+def test_circles_are_found(edges: dict[str, str], expected: list[tuple[str, ...]]) -> None:
+    assert circles(edges) == expected
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from .b import name",
+        "from . import b",
+        "from .. import actors\nfrom ..actors import b",
+        "import callboard.actors.b",
+        "from callboard.actors import b",
+        "from callboard.actors.b import name",
+        "def f():\n    from .b import name",
+        "if TYPE_CHECKING:\n    from .b import name",
+    ],
+)
+def test_every_form_of_import_is_an_edge_of_the_graph(line: str) -> None:
+    files = frozenset({"actors/a", "actors/b", "actors/__init__"})
+    assert "actors/b" in set(targets(line, ROOT / "actors" / "a.py", files))
+
+
+# The actor engine ----------------------------------------------------------------------------------------------------
+
+
+def test_importing_the_whole_engine_loads_nothing_of_kafka() -> None:
+    """All that ``callboard.actors`` and ``callboard.runtime`` export, and the engine's files that they do not."""
+    engine = sorted(file for file in GRAPH if package_of(file) in ENGINE)
+    names = [".".join((NAME, *file.removesuffix("/__init__").split("/"))) for file in engine]
+    code = f"""
+import sys
+import callboard.actors, callboard.runtime
+for package in callboard.actors, callboard.runtime:
+    for name in package.__all__:
+        getattr(package, name)
+print(*sys.modules)
+import {", ".join(names)}
+print(*sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
+    exported, everything = (set(line.split()) for line in done.stdout.splitlines())
+    ours = {module for module in everything if module.partition(".")[0] == NAME}
+    assert ours == {NAME, *names}
+    assert exported & ours > {f"{NAME}.actors.base", f"{NAME}.runtime.system"}
+    assert everything & KAFKA_LIBRARIES == set()
+
+
+# Libraries -----------------------------------------------------------------------------------------------------------
+
+
+def libraries_for_actors(source: str, path: Path) -> list[str]:
     """An actor decides; what it would need another library for is the runtime's."""
-    libraries = {name for name, is_ours in imports(path.read_text(), path) if not is_ours}
-    if layer_of(path) == "actors":
-        assert libraries <= sys.stdlib_module_names | ACTORS_LIBRARIES
+    own = sys.stdlib_module_names | ACTORS_LIBRARIES
+    return [name for name, is_ours in imports(source, path) if not is_ours and name not in own]
 
 
-@each_file
-def test_imports_between_our_folders_are_relative(path: Path) -> None:
-    """Then they are true on disk and in the package. The bench is outside and imports as a user does."""
-    front = ROOT / "runtime" / "front"
-    if layer_of(path) != "bench" and path.parent not in (front, FOUND) and path not in PROGRAMS:
-        names = re.findall(rf"^\s*(?:from|import) {NAME}\.", path.read_text(), re.MULTILINE)
-        assert names == []
+def test_actors_import_three_libraries_and_no_more() -> None:
+    assert offenders(libraries_for_actors, [path for path in FILES if layer_of(path) == "actors"]) == []
+
+
+def test_a_library_that_actors_may_not_import_is_found() -> None:
+    source = (
+        "import pykka\nimport ast\nfrom sortedcontainers import SortedDict\nimport structlog\nfrom kio.schema import x"
+    )
+    assert libraries_for_actors(source, ROOT / "actors" / "made_up.py") == ["structlog", "kio"]
+
+
+def absolute(source: str, path: Path) -> list[str]:
+    """Imports of ours that are not relative. Only the bench, the front and programs import as a user does."""
+    if layer_of(path) == "bench" or path.parent in (FRONT, FOUND) or path in PROGRAMS:
+        return []
+    return re.findall(rf"^\s*((?:from|import) {NAME}\.\S*)", source, re.MULTILINE)
+
+
+def test_imports_between_our_folders_are_relative() -> None:
+    """Then they are true on disk and in the package."""
+    assert offenders(absolute, FILES) == []
+
+
+@pytest.mark.parametrize("line", ["from callboard.actors.base import Actor", "    import callboard.runtime.node"])
+def test_an_absolute_import_is_found(line: str) -> None:
+    assert absolute(line, ROOT / "runtime" / "made_up.py") == [line.split(" import Actor")[0].strip()]
+    assert absolute(line, ROOT / "bench" / "made_up.py") == []
+
+
+def private_of_pykka(source: str, path: Path) -> list[str]:
+    """Modules of pykka's that may change without notice. One file imports them, and a change is made there."""
+    names = re.findall(r"^\s*(?:from|import) (pykka\._\w+)", source, re.MULTILINE)
+    return [] if path == ROOT / "actors" / "base.py" else names
+
+
+def test_one_file_imports_what_is_private_to_pykka() -> None:
+    tests = sorted((ROOT / "tests").rglob("*.py"))
+    assert offenders(private_of_pykka, [*FILES, *EXAMPLES, *tests]) == []
+
+
+def test_a_private_module_of_pykka_is_found() -> None:
+    source = "from pykka._envelope import Envelope\nimport pykka\n"
+    assert private_of_pykka(source, ROOT / "runtime" / "made_up.py") == ["pykka._envelope"]
+    assert private_of_pykka(source, ROOT / "actors" / "base.py") == []
+
+
+# Examples ------------------------------------------------------------------------------------------------------------
 
 
 def not_for_examples(source: str, path: Path) -> list[str]:
@@ -111,9 +260,8 @@ def not_for_examples(source: str, path: Path) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_an_example_needs_the_installed_package_and_no_more(path: Path) -> None:
-    assert not_for_examples(path.read_text(), path) == []
+def test_an_example_needs_the_installed_package_and_no_more() -> None:
+    assert offenders(not_for_examples, EXAMPLES) == []
 
 
 @pytest.mark.parametrize(
@@ -142,28 +290,12 @@ def test_every_library_of_an_example_is_used_there_and_installed_for_tests() -> 
         assert all(re.search(rf"^{library}\b", extra, re.MULTILINE) for library in libraries)
 
 
-@pytest.mark.parametrize(
-    ("layer", "line", "expected"),
-    [
-        ("actors", "from ..runtime.clock import Clock", ["runtime/clock"]),
-        ("actors", "from .. import runtime", ["runtime"]),
-        ("actors", "import callboard.runtime.log", ["runtime/log"]),
-        ("runtime", "from callboard.bench import door", ["bench"]),
-        ("runtime", "def f():\n    from ..spark.jobs import job", ["spark/jobs"]),
-        ("runtime", "from ..actors.group import GroupActor", []),
-        ("spark", "from ..runtime.kafka import call", ["runtime/kafka"]),
-        ("spark", "from ..runtime.log.batch import Batch", []),
-        ("spark", "from ..runtime.logs import configure", ["runtime/logs"]),
-        ("bench", "from callboard.runtime import serve", []),
-    ],
-)
-def test_a_wrong_arrow_is_found(layer: str, line: str, expected: list[str]) -> None:
-    assert forbidden(line, ROOT / layer / "made_up.py") == expected
+# Packaging -----------------------------------------------------------------------------------------------------------
 
 
 def packages() -> dict[str, Path]:
     """Every package by its import name, from the folders on disk."""
-    found = {NAME: ROOT / "runtime" / "front", "pyspark_callboard": FOUND}
+    found = {NAME: FRONT, "pyspark_callboard": FOUND}
     for folder in FOLDERS:
         for init in (ROOT / folder).rglob("__init__.py"):
             if init.parent not in found.values():

@@ -23,11 +23,12 @@ from callboard.actors.records import (
     TransactionValue,
     UnknownRecord,
 )
+from callboard.runtime.clock import wall_clock_ms
 from callboard.runtime.errors import StartError
 from callboard.runtime.log.batch import Producer, encode_batch, frame_record
 from callboard.runtime.log.compaction.garbage import tidy
 from callboard.runtime.log.compaction.publish import GRACE_MS
-from callboard.runtime.log.compaction.swap import Settings, compact, wall_clock_ms
+from callboard.runtime.log.compaction.swap import Settings, compact
 from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.encoder import RecordEncoder
 from callboard.runtime.log.folder import DataFolder

@@ -17,10 +17,11 @@ from stage.world import World
 from callboard.actors.classic import ClassicGroup
 from callboard.actors.effects import Effects
 from callboard.actors.errors import ErrorCode
-from callboard.actors.messages import DescribeGroup, ListGroups, Wake
+from callboard.actors.messages import DescribeGroup, ListGroups
 from callboard.actors.offsets import GroupData
 from callboard.actors.records import GroupRecord, GroupValue, MemberValue
 from callboard.actors.timer import TURN_LIMIT
+from callboard.actors.timer_messages import Wake
 from callboard.actors.writer import ROUND_MAX
 from callboard.runtime.dispatcher import MESSAGES_A_TURN
 

@@ -11,13 +11,13 @@ from member_helpers import GROUP, a_node, background, held, in_virtual_time, res
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import DescribeGroup
-from callboard.runtime.member.assignors.base import Assignor
+from callboard.runtime.kafka.services import Origin
+from callboard.runtime.member.assignors.custom import FunctionAssignor
 from callboard.runtime.member.assignors.table import ASSIGNORS
 from callboard.runtime.member.errors import Fenced, MemberError, WorkLost
 from callboard.runtime.member.local import LocalDoor
 from callboard.runtime.member.member import Member
 from callboard.runtime.member.work import Share
-from callboard.runtime.surround import Origin
 
 EAGER = ("range", "roundrobin", "sticky")
 JOBS = {"jobs": 6}
@@ -51,9 +51,9 @@ async def test_members_share_out_what_there_is_and_take_over_from_those_who_leav
 
 @in_virtual_time
 async def test_a_function_of_ones_own_shares_out_and_one_that_fails_stops_nobody() -> None:
-    first_takes_all = Assignor.of("first", lambda partitions, members: {members[0].member_id: ALL})
+    first_takes_all = FunctionAssignor("first", lambda partitions, members: {members[0].member_id: ALL})
     nobody: dict[str, list[tuple[str, int]]] = {}
-    broken = Assignor.of("broken", lambda partitions, members: {"x": nobody["x"]})
+    broken = FunctionAssignor("broken", lambda partitions, members: {"x": nobody["x"]})
     async with a_node() as door:
         async with a_member(door, assignor=first_takes_all) as one, a_member(door, assignor=first_takes_all) as two:
             await until(lambda: sorted((len(one.shares), len(two.shares))) == [0, 6])

@@ -229,7 +229,7 @@ def test_wrong_options_are_named(options: dict[str, Any], expected: str) -> None
 @pytest.mark.parametrize(("name", "function"), [(3, dict), ("mine", "no function")])
 def test_an_assignor_of_ones_own_is_a_name_and_a_function(name: Any, function: Any) -> None:
     with pytest.raises(ValueError, match=repr(name)):
-        callboard.Assignor.of(name, function)
+        callboard.FunctionAssignor(name, function)
 
 
 @pytest.mark.parametrize("bootstrap", [9092, ["127.0.0.1:9092"], None])

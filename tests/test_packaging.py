@@ -10,7 +10,8 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-from test_layers import FOLDERS, ROOT, packages
+from import_graph import ROOT
+from test_layers import FOLDERS, packages
 
 from callboard import __version__
 

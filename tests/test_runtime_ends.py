@@ -10,7 +10,6 @@ from typing import Any
 
 import pykka
 import pytest
-from pykka._envelope import Envelope
 from stage.players import (
     LOOPS,
     PATIENCE_S,
@@ -29,7 +28,7 @@ from stage.players import (
 )
 from stage.ports import Place
 
-from callboard.actors.base import ActorRef
+from callboard.actors.base import ActorRef, Envelope
 from callboard.runtime.simulation import Simulation
 from callboard.runtime.system import System
 from callboard.runtime.threads import ThreadsDispatcher

@@ -32,8 +32,9 @@ from stage.players import (
 from stage.ports import Place
 
 from callboard.actors.base import Actor, ActorRef, MailboxFull, Overflow, Supervision
-from callboard.actors.messages import Expired
+from callboard.actors.timer_messages import Expired
 from callboard.runtime.dispatcher import MESSAGES_A_TURN, tell_if_alive
+from callboard.runtime.mailbox import mailbox_of
 from callboard.runtime.reply import Reply
 from callboard.runtime.stats import Tally
 from callboard.runtime.system import System
@@ -191,7 +192,7 @@ def test_a_sleepers_mailbox_is_no_wider(stage: Stage) -> None:
     """Messages may come faster than it wakes up."""
     sleeper, other = stage.spawn(ChoosySleeper), stage.spawn(Player)
     sleeper.ask(do(lambda one: one.sleep()))
-    stage.until(lambda: sleeper.actor_inbox.is_asleep)
+    stage.until(lambda: mailbox_of(sleeper).is_asleep)
 
     def flood(_: Player) -> int:
         for number in range(1_000_000):
@@ -289,7 +290,7 @@ def test_there_is_room_when_nobody_is_left_to_read() -> None:
         fill(patient, 8)
         room = patient.room()
         assert not room.done()
-        patient.actor_inbox.abandon()
+        mailbox_of(patient).abandon()
         assert room.done()
         assert system.stats().dead_letters == 8
 

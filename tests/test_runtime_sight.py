@@ -28,6 +28,7 @@ from stage.ports import Place, TestClock
 
 from callboard.actors.base import Actor, ActorRef, MailboxFull
 from callboard.runtime.dead_letters import DeadLetter, DeadLetters
+from callboard.runtime.mailbox import mailbox_of
 from callboard.runtime.simulation import Simulation
 from callboard.runtime.stats import ClassStats, Depth
 from callboard.runtime.system import System
@@ -315,20 +316,20 @@ def test_a_tracer_that_is_off_leaves_nothing_behind(stage: Stage) -> None:
     player, narrow = stage.spawn(Player), stage.spawn(Narrow)
     stage.is_heard(player)
     stage.is_heard(narrow)
-    assert [ref.actor_inbox.door for ref in (player, narrow)] == [sys.maxsize, 7]
+    assert [mailbox_of(ref).door for ref in (player, narrow)] == [sys.maxsize, 7]
     with stage.held(player):
         player.tell(Say("before"))
         stage.system.trace(lambda _: None)
         player.tell(Say("during"))
         late = stage.spawn(Player)
-        assert [ref.actor_inbox.door for ref in (player, narrow, late)] == [0, 0, 0]
+        assert [mailbox_of(ref).door for ref in (player, narrow, late)] == [0, 0, 0]
         stage.system.trace(None)
         player.tell(Say("after"))
         kinds = [type(envelope) is TracedEnvelope for envelope in player.actor_inbox.queue][-3:]
         assert kinds == [False, True, False]
     stage.is_heard(player)
     assert player.ask(do(lambda one: one.heard)) == ["start", "before", "during", "after"]
-    assert [ref.actor_inbox.door for ref in (player, narrow, late)] == [sys.maxsize, 7, sys.maxsize]
+    assert [mailbox_of(ref).door for ref in (player, narrow, late)] == [sys.maxsize, 7, sys.maxsize]
 
 
 def test_under_a_tracer_the_rules_are_the_same(stage: Stage, traced: list[Traced]) -> None:

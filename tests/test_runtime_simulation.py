@@ -9,7 +9,7 @@ import pytest
 from stage.players import Player, Say, do, keep_the_reply
 
 from callboard.actors.base import Actor, ActorRef, Supervision
-from callboard.actors.messages import Expired, Schedule
+from callboard.actors.timer_messages import Expired, Schedule
 from callboard.runtime.simulation import START_WALL_MS, Simulation
 from callboard.runtime.system import System
 from callboard.runtime.trace import as_line

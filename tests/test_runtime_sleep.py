@@ -12,7 +12,7 @@ import pytest
 from stage.players import PATIENCE_S, REAL, SIMULATIONS, Player, Say, Stage, do, no_garbage_collector, stage_fixture
 
 from callboard.actors.base import ActorFailed, ActorRef, ChildAsleep, Supervision
-from callboard.runtime.mailbox import SharedMailbox
+from callboard.runtime.mailbox import SharedMailbox, mailbox_of
 from callboard.runtime.simulation import Simulation
 from callboard.runtime.system import System
 
@@ -72,7 +72,7 @@ class Parent(Player):
 
 def put_to_sleep(stage: Stage, ref: ActorRef) -> None:
     ref.ask(do(lambda one: one.sleep()))
-    stage.until(lambda: ref.actor_inbox.is_asleep)
+    stage.until(lambda: mailbox_of(ref).is_asleep)
 
 
 def test_a_sleeper_is_not_in_memory_and_comes_back_with_its_state(stage: Stage) -> None:
@@ -136,7 +136,7 @@ def test_nobody_sleeps_while_there_is_something_to_do(stage: Stage) -> None:
         answers = [sleeper.ask(Say(number), block=False) for number in range(3)]
     assert [answer.get() for answer in answers] == ["1", "2", "3"]
     assert heard == ["start", "0", "1", "2"]
-    assert not sleeper.actor_inbox.is_asleep
+    assert not mailbox_of(sleeper).is_asleep
 
 
 def test_a_message_that_arrives_on_the_way_out_is_not_lost(stage: Stage) -> None:
@@ -178,7 +178,7 @@ def test_a_turn_without_a_message_wakes_nobody() -> None:
     heard: list[Any] = []
     sleeper = System(dispatcher).spawn(Sleeper, heard)
     sleeper.ask(do(lambda one: one.sleep()))
-    dispatcher.ready(sleeper.actor_inbox)
+    dispatcher.ready(mailbox_of(sleeper))
     dispatcher.run()
     assert heard == ["start", "asleep"]
 

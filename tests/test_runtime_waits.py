@@ -32,7 +32,7 @@ from stage.players import (
 )
 
 from callboard.actors.base import ActorRef
-from callboard.actors.messages import Schedule
+from callboard.actors.timer_messages import Schedule
 from callboard.runtime.reply import Reply, WouldDeadlock
 from callboard.runtime.system import System
 

@@ -36,7 +36,7 @@ from callboard.spark.columns import ALL, arrow_schema
 from callboard.spark.files import RemoteDisk, find_log
 from callboard.spark.options import parse
 from callboard.spark.scan import Scan
-from callboard.spark.source import spread
+from callboard.spark.tasks import spread
 
 # Options ---------------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from peers.waiting import wait_until
 from peers.wire import Wire
 
 from callboard.actors.base import Actor
-from callboard.actors.messages import Expired, Schedule
+from callboard.actors.timer_messages import Expired, Schedule
 from callboard.runtime.clock import PULSE_MS, STALL_MS, SystemClock
 from callboard.runtime.system import System
 

@@ -38,7 +38,7 @@ from callboard.runtime.kafka import gather
 from callboard.runtime.kafka.api import Api
 from callboard.runtime.kafka.call import Call
 from callboard.runtime.kafka.schemas import ERROR_MESSAGE_CHARS_MAX, schema
-from callboard.runtime.surround import Origin
+from callboard.runtime.kafka.services import Origin
 
 LONGEST = "x" * STRING_BYTES_MAX
 TOO_LONG = LONGEST + "x"

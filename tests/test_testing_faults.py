@@ -14,8 +14,8 @@ from peers.wire import Hangup
 from test_testing_clock import connect, heartbeat, moments, running
 
 from callboard.actors.messages import Heartbeat
+from callboard.runtime.kafka.services import Origin
 from callboard.runtime.member.channel import ChannelLost
-from callboard.runtime.surround import Origin
 from callboard.runtime.testing.facts import Facts
 from callboard.runtime.testing.faults import Match
 from callboard.runtime.testing.timeline import Timeline

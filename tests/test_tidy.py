@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from statistics import median
 
@@ -37,13 +37,13 @@ SOMEBODYS_FOLDER = re.compile(r"(?<![\w./$}{-])/(?:home|root|tmp|work|mnt|Users)
 UPWARD = re.compile(r"(?<![\w.])(?:\.\./)+[\w./-]+")
 
 
-def by_name(path: Path) -> str:
-    return str(path.relative_to(ROOT))
+Rule = Callable[[str], Iterable[object]]
+"""What in a source breaks a rule."""
 
 
-each_text = pytest.mark.parametrize("path", TEXTS, ids=by_name)
-each_code_file = pytest.mark.parametrize("path", CODE, ids=by_name)
-each_actors_file = pytest.mark.parametrize("path", ACTORS, ids=by_name)
+def offenders(rule: Rule, paths: Iterable[Path]) -> list[str]:
+    """All that break a rule, as "path: what"."""
+    return [f"{path.relative_to(ROOT)}: {what}" for path in paths for what in rule(path.read_text())]
 
 
 def functions(source: str) -> Iterator[tuple[str, int]]:
@@ -74,14 +74,29 @@ def outside_calls(source: str) -> list[str]:
     return found
 
 
-@each_code_file
-def test_files_are_short(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= FILE_LINES_MAX
+def too_many_lines(source: str) -> list[int]:
+    lines = len(source.splitlines())
+    return [lines] if lines > FILE_LINES_MAX else []
 
 
-@each_code_file
-def test_functions_fit_a_screen(path: Path) -> None:
-    assert [found for found in functions(path.read_text()) if found[1] > FUNCTION_LINES_MAX] == []
+def long_functions(source: str) -> list[tuple[str, int]]:
+    return [function for function in functions(source) if function[1] > FUNCTION_LINES_MAX]
+
+
+def test_files_are_short() -> None:
+    assert offenders(too_many_lines, CODE) == []
+
+
+def test_functions_fit_a_screen() -> None:
+    assert offenders(long_functions, CODE) == []
+
+
+def test_a_long_file_and_a_long_function_are_found() -> None:
+    assert too_many_lines("pass\n" * (FILE_LINES_MAX + 1)) == [FILE_LINES_MAX + 1]
+    assert too_many_lines("pass\n" * FILE_LINES_MAX) == []
+    body = "        pass\n" * FUNCTION_LINES_MAX
+    assert long_functions(f"class C:\n    def f(self):\n{body}") == [("f", FUNCTION_LINES_MAX + 1)]
+    assert long_functions(f"async def f():\n{body}".removesuffix("        pass\n")) == []
 
 
 def test_most_functions_are_a_few_lines() -> None:
@@ -96,15 +111,22 @@ def test_a_docstring_is_no_part_of_a_functions_length() -> None:
     assert list(functions(source)) == [("one", 2), ("two", 2)]
 
 
-@each_code_file
-def test_a_file_begins_with_what_it_is(path: Path) -> None:
-    source = path.read_text()
-    assert not source.strip() or ast.get_docstring(ast.parse(source)) is not None
+def missing_docstring(source: str) -> list[str]:
+    has_one = not source.strip() or ast.get_docstring(ast.parse(source)) is not None
+    return [] if has_one else ["no docstring"]
 
 
-@each_actors_file
-def test_actors_reach_the_world_through_ports_alone(path: Path) -> None:
-    assert outside_calls(path.read_text()) == []
+def test_a_file_begins_with_what_it_is() -> None:
+    assert offenders(missing_docstring, CODE) == []
+
+
+def test_a_file_without_a_docstring_is_found() -> None:
+    assert missing_docstring("import ast\n") == ["no docstring"]
+    assert missing_docstring('"""What it is."""\n') == missing_docstring("\n") == []
+
+
+def test_actors_reach_the_world_through_ports_alone() -> None:
+    assert offenders(outside_calls, ACTORS) == []
 
 
 @pytest.mark.parametrize(
@@ -125,15 +147,42 @@ def test_reaching_round_the_ports_is_found(line: str) -> None:
     assert outside_calls(line)
 
 
-@each_text
-def test_nothing_is_left_over(path: Path) -> None:
-    assert LEFTOVER.findall(path.read_text()) == []
+def paths_outside(source: str, path: Path) -> list[str]:
+    """Folders of somebody's machine, and paths from ``path`` that lead out of the repository or to nothing."""
+    upward = UPWARD.findall(source)
+    targets = [(path.parent / name).resolve() for name in upward]
+    return SOMEBODYS_FOLDER.findall(source) + [
+        name
+        for name, target in zip(upward, targets, strict=True)
+        if not (target.is_relative_to(ROOT) and target.exists())
+    ]
 
 
-@each_text
-def test_nothing_points_out_of_the_repository(path: Path) -> None:
-    text = path.read_text()
-    assert SOMEBODYS_FOLDER.findall(text) == []
-    for upward in UPWARD.findall(text):
-        target = (path.parent / upward).resolve()
-        assert target.is_relative_to(ROOT) and target.exists(), upward
+def test_nothing_is_left_over() -> None:
+    assert offenders(LEFTOVER.findall, TEXTS) == []
+
+
+def test_nothing_points_out_of_the_repository() -> None:
+    found = [(str(path.relative_to(ROOT)), paths_outside(path.read_text(), path)) for path in TEXTS]
+    assert [offender for offender in found if offender[1]] == []
+
+
+@pytest.mark.parametrize("word", ["todo", "fixme", "xxx", "hack", "wip"])
+def test_a_leftover_is_found(word: str) -> None:
+    assert LEFTOVER.findall(f"# {word.upper()}: later") == [word.upper()]
+    assert LEFTOVER.findall(f"# {word}, {word.upper()}S") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("in ~home~somebody~project", ["~home~somebody"]),
+        ("see ..~..~README.md", ["..~..~README.md"]),
+        ("see ..~README.md", []),
+        ("see ..~nothing.md", ["..~nothing.md"]),
+    ],
+)
+def test_a_path_out_of_the_repository_is_found(text: str, expected: list[str]) -> None:
+    """A tilde stands for a slash, so that this file does not find itself."""
+    slashes = [path.replace("~", "/") for path in (text, *expected)]
+    assert paths_outside(slashes[0], ROOT / "docs" / "made_up.md") == slashes[1:]

@@ -12,8 +12,8 @@ import pykka
 import pytest
 
 from callboard.actors.base import running_on
-from callboard.actors.messages import Cancel, Expired, Schedule, Wake
 from callboard.actors.timer import TURN_LIMIT, TimerActor
+from callboard.actors.timer_messages import Cancel, Expired, Schedule, Wake
 from callboard.actors.timers import Timers
 from callboard.runtime.alarm import LoopAlarm
 from callboard.runtime.simulation import Simulation

@@ -12,16 +12,9 @@ from typing import NamedTuple
 import pykka
 
 from callboard.actors.base import DEFERRED, Actor, ActorRef
-from callboard.actors.messages import (
-    Expired,
-    Heartbeat,
-    JoinGroup,
-    LeaveGroup,
-    OffsetCommit,
-    OffsetFetch,
-    SyncGroup,
-)
-from callboard.actors.ports import ReplyTo
+from callboard.actors.engine_ports import ReplyTo
+from callboard.actors.messages import Heartbeat, JoinGroup, LeaveGroup, OffsetCommit, OffsetFetch, SyncGroup
+from callboard.actors.timer_messages import Expired
 from callboard.bench.concurrency.cell import Append, Cell, Request, deliver
 from callboard.bench.concurrency.engines import BARRIER_S, WORKERS, Engine
 from callboard.bench.concurrency.loop_engines import LoopEngine

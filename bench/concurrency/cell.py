@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from callboard.actors.classic import ClassicGroup
 from callboard.actors.effects import Effects
+from callboard.actors.engine_ports import Clock, ReplyTo
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import (
     Committed,
@@ -26,7 +27,7 @@ from callboard.actors.messages import (
     SyncGroup,
 )
 from callboard.actors.offsets import GroupData, commit_records
-from callboard.actors.ports import Clock, Random, ReplyTo
+from callboard.actors.ports import Random
 from callboard.actors.records import GroupRecord, GroupValue, OffsetRecord, Record
 
 Request = Heartbeat | OffsetCommit | JoinGroup | SyncGroup | LeaveGroup | OffsetFetch

@@ -22,7 +22,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from callboard.actors.ports import ReplyTo
+from callboard.actors.engine_ports import ReplyTo
 from callboard.actors.records import GroupValue
 from callboard.bench.concurrency.cell import Append, Around, Cell, Request
 from callboard.bench.concurrency.clients import Client, Crew, Stage, ThreadCrew

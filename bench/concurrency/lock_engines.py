@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import Any, Protocol
 from zlib import crc32
 
-from callboard.actors.ports import ReplyTo
+from callboard.actors.engine_ports import ReplyTo
 from callboard.bench.concurrency.cell import Answers, Append, Cell, Request, deliver
 from callboard.bench.concurrency.engines import BARRIER_S, WORKERS, Engine
 from callboard.bench.concurrency.services import ThreadTimer

@@ -19,7 +19,7 @@ from time import perf_counter
 from typing import Any
 from zlib import crc32
 
-from callboard.actors.ports import ReplyTo
+from callboard.actors.engine_ports import ReplyTo
 from callboard.bench.concurrency.cell import Answers, Append, Cell, Request, deliver
 from callboard.bench.concurrency.clients import Client, Crew, LoopCrew, Stage
 from callboard.bench.concurrency.engines import BARRIER_S, WORKERS, Engine

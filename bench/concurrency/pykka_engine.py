@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import pykka
 
-from callboard.actors.messages import Expired
-from callboard.actors.ports import ReplyTo
+from callboard.actors.engine_ports import ReplyTo
+from callboard.actors.timer_messages import Expired
 from callboard.bench.concurrency.cell import Append, Cell, Request, deliver
 from callboard.bench.concurrency.engines import BARRIER_S, Engine
 from callboard.bench.concurrency.services import ThreadTimer

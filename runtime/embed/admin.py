@@ -41,8 +41,8 @@ from ..config import check_range, find_setting
 from ..dynamic import BadValue
 from ..errors import StartError
 from ..group_commit import outcome_of
+from ..kafka.services import Origin
 from ..member.named import share_name
-from ..surround import Origin
 from .results import (
     CommittedOffset,
     GroupDescription,

@@ -15,19 +15,19 @@ from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Unpack, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack, get_args
 from weakref import WeakSet
 
 from .. import config
 from ..config import Address, Options, Settings
 from ..dynamic import OURSELVES
 from ..errors import StartError
+from ..file_mode import parse_file_mode
 from ..log.disk import FILE_MODE, Disk
-from ..log.modes import parse_file_mode
 from ..surround import MEMORY, Around, in_memory
-from .admin import Admin
 from .forked import leave_behind
+from .lifecycle import AsyncCoordinator, End
+from .thread import ThreadCoordinator
 
 if TYPE_CHECKING:
     from socket import socket
@@ -38,15 +38,11 @@ if TYPE_CHECKING:
     from ..member.terms import MemberArguments
     from ..node import Node
     from ..tap import Tap
-    from .thread import ThreadCoordinator
 
 log = logging.getLogger("callboard.runtime")
 
-End = Literal["stopped", "killed", "power lost"]
-"""How a process ends, before the next one takes its place."""
 
-
-class Coordinator(Admin):
+class Coordinator(AsyncCoordinator):
     """One coordinator, used once: ``async with``, or ``start`` and ``stop``.
 
     ``data``: its folder, made if missing; None keeps everything in memory, and nothing outlives the object, which is
@@ -106,8 +102,6 @@ class Coordinator(Admin):
         **settings: float | bool,
     ) -> ThreadCoordinator:
         """The same on a thread of its own, for a program without an event loop: ``with Coordinator.in_thread(...)``."""
-        from .thread import ThreadCoordinator
-
         options: dict[str, Any] = {"advertised": advertised, "sync": sync, "topics": topics, "around": around}
         options["unsafe_settings"] = unsafe_settings
         options["file_mode"] = file_mode
@@ -178,15 +172,6 @@ class Coordinator(Admin):
             self._lead_to(None)
             self._around = replace(self._around, disk=_disk_after(self._around, end))
         await self._begin()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
 
     async def _begin(self) -> None:
         from ..node import Node

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from ..config import Settings
 from ..waiting import LoopClosed, wait_for
-from .coordinator import Coordinator, End
+from .lifecycle import AsyncCoordinator, End
 from .results import CommittedOffset, GroupDescription, GroupPage, Place, Targets, TopicDescription
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class ThreadCoordinator:
     Used once, as ``with Coordinator.in_thread(...) as coordinator``, or ``start`` and ``stop``.
     """
 
-    def __init__(self, coordinator: Coordinator) -> None:
+    def __init__(self, coordinator: AsyncCoordinator) -> None:
         self._coordinator = coordinator
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -114,7 +114,7 @@ class ThreadCoordinator:
     # As Coordinator has them -----------------------------------------------------------------------------------------
 
     @property
-    def asynchronous(self) -> Coordinator:
+    def asynchronous(self) -> AsyncCoordinator:
         """The coordinator itself, for coroutines that ``run`` runs."""
         return self._coordinator
 

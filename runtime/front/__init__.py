@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from callboard.runtime.embed.thread import ThreadCoordinator as ThreadCoordinator
     from callboard.runtime.errors import StartError as StartError
     from callboard.runtime.member.assignors.base import Assignor as Assignor
+    from callboard.runtime.member.assignors.custom import FunctionAssignor as FunctionAssignor
     from callboard.runtime.member.blocking import BlockingMember as BlockingMember
     from callboard.runtime.member.blocking import BlockingShare as BlockingShare
     from callboard.runtime.member.blocking import BlockingWork as BlockingWork
@@ -44,6 +45,7 @@ _HOMES = {
     "CoordinatorError": "callboard.actors.errors",
     "ErrorCode": "callboard.actors.errors",
     "Fenced": "callboard.runtime.member.errors",
+    "FunctionAssignor": "callboard.runtime.member.assignors.custom",
     "Member": "callboard.runtime.member.member",
     "MemberError": "callboard.runtime.member.errors",
     "Progress": "callboard.runtime.member.work",

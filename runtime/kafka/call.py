@@ -5,19 +5,16 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.messages import GroupRequest, JoinGroup, SyncGroup, TxnOffsetCommit
 from ...actors.refusal import refusal
 from ...actors.transaction_messages import TransactionRequest
+from ..reply import Reply
 from .codes import kafka_error
-
-if TYPE_CHECKING:
-    from ..node import Node
-    from ..reply import Reply
-    from .connection import Connection
-    from .schemas import Schema
+from .schemas import Schema
+from .services import Services
 
 log = logging.getLogger("callboard.kafka")
 
@@ -27,17 +24,44 @@ _FLEXIBLE_HEADER = struct.Struct(">iib")  # the same and an empty section of tag
 Encoder = Callable[["Call", Any], bytes]
 
 
+class ResponseChannel(Protocol):
+    """The connection of a call, as the call sees it."""
+
+    client_id: str
+    client_host: str
+    peer: str
+    """Host and port, for the log."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the client is on this machine."""
+
+    @property
+    def node(self) -> Services: ...
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a response can still reach the client, as far as the server knows."""
+
+    def answered(self) -> None:
+        """The payload of one of its calls is set: send what can be sent in the order of the requests."""
+
+    def pause_until(self, room: Reply) -> None:
+        """Read no more requests until ``room`` is settled."""
+
+    def close(self) -> None: ...
+
+
 class Call:
     """A request that an ``api`` module handles. It must be answered exactly once, now or later.
 
     ``request`` is kio's entity of ``schema.version``. Answers leave the connection in the order of its requests. It is
-    a place for an actor's answer too (``actors.ports.ReplyTo``): ``ask`` sends a message and says how to encode what
-    comes back.
+    an ``actors.engine_ports.ReplyTo`` too: ``ask`` sends a message to an actor and says how to encode the answer.
     """
 
     __slots__ = ("_encode", "_message", "connection", "correlation_id", "payload", "request", "schema")
 
-    def __init__(self, connection: Connection, schema: Schema, correlation_id: int, request: Any) -> None:
+    def __init__(self, connection: ResponseChannel, schema: Schema, correlation_id: int, request: Any) -> None:
         self.connection = connection
         self.schema = schema
         self.correlation_id = correlation_id
@@ -47,7 +71,7 @@ class Call:
         self._message: GroupRequest | TransactionRequest
 
     @property
-    def node(self) -> Node:
+    def node(self) -> Services:
         return self.connection.node
 
     @property

@@ -11,18 +11,18 @@ import asyncio
 import logging
 import struct
 from collections import deque
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from ..reply import Reply
+from ..tap import Tap
 from .api import Route, find_route, open_routes
 from .call import Call
+from .services import Services
 from .strict import why
 from .tags import is_kios_alone, skip_tagged_fields, without_unknown_tags
 
 if TYPE_CHECKING:
     from socket import socket
-
-    from ..node import Node
-    from ..reply import Reply
 
 log = logging.getLogger("callboard.kafka")
 
@@ -45,10 +45,36 @@ class BadRequest(Exception):
     """What came is not a request of Kafka's that we serve. Kafka closes the connection then, and so do we."""
 
 
+class ConnectionLimit(Protocol):
+    """Whether one more connection may be open."""
+
+    def are_taken(self, connections: int, peer: str) -> bool:
+        """Whether ``connections`` open ones are as many as there may be. ``peer``: who wants another, for the log."""
+
+
+class Server(Services, Protocol):
+    """What a connection needs of the server that has accepted it."""
+
+    tap: Tap | None
+
+    @property
+    def places(self) -> ConnectionLimit: ...
+
+    @property
+    def connections(self) -> set[Connection]:
+        """All open ones. A connection adds and removes itself."""
+
+    def take_soon(self, connection: Connection) -> None:
+        """Let the connection handle its next request in one of the next turns of the loop."""
+
+    def send_soon(self, connection: Connection) -> None:
+        """Send the connection's responses when this turn of the loop is over."""
+
+
 class Connection(asyncio.Protocol):
     """Bytes from and to one client."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Server) -> None:
         self.node = node
         self.client_id = ""
         self.client_host = ""
@@ -144,7 +170,7 @@ class Connection(asyncio.Protocol):
     def _split(self, data: bytes, *, has_just_come: bool = True) -> None:
         """Handle the requests that may be handled now, and put aside the others.
 
-        What comes in crowds has its turn a little later (``Node.take_soon``): while thousands of sockets are read in
+        What comes in crowds has its turn a little later (``Server.take_soon``): while thousands of sockets are read in
         one turn of the loop, nobody else is answered.
         """
         position, end = 0, len(data)

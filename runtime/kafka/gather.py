@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ...actors.engine_ports import ReplyTo
 from ...actors.errors import ErrorCode
 from ...actors.messages import GroupRequest
-from ...actors.ports import ReplyTo
 from ...actors.refusal import refusal
 from ...actors.transaction_messages import TransactionRequest
 from .call import Call

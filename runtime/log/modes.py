@@ -8,16 +8,11 @@ group leaves files that the group can read.
 from __future__ import annotations
 
 import os
-import re
 import stat
 from contextlib import suppress
 from pathlib import Path
 
-from ..errors import StartError
 from .disk import FILE_MODE, Disk
-
-OCTAL = re.compile(r"(0o)?[0-7]{3,5}")
-FILE_MODES = frozenset(0o600 | group << 3 | other for group in (0, 4, 6) for other in (0, 4, 6))
 
 _WITNESSES = (".lock", "callboard.json", "")
 """The files of a data folder whose mode its server has set, then the folder itself."""
@@ -43,15 +38,3 @@ def copy_owner_and_mode(source: Path, target: Path) -> None:
         with suppress(PermissionError):
             os.chown(target, wanted.st_uid, wanted.st_gid, follow_symlinks=False)
     os.chmod(target, stat.S_IMODE(wanted.st_mode))
-
-
-def parse_file_mode(value: str | int) -> int:
-    """Read the octal permissions of new files, as in 0640. Raises StartError for those that cannot work."""
-    text = f"{value:04o}" if type(value) is int and value >= 0 else str(value)
-    mode = int(text, 8) if OCTAL.fullmatch(text) else -1
-    if mode not in FILE_MODES:
-        raise StartError(
-            f"bad file mode '{text}': expected octal permissions of files that the owner reads and writes, that nobody"
-            " executes, and that nobody writes without reading them, as in 0600, 0640 or 0660"
-        )
-    return mode

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from ..cli import make_app
+from ..clock import wall_clock_ms
 from ..errors import StartError
 from ..groups.show import counted, grouped, print_facts, print_table
 from ..log.counts import Counts
@@ -104,7 +104,7 @@ def dump_log(
     as_json: Annotated[bool, typer.Option("--json", help="A JSON object a line, for programs.")] = False,
 ) -> None:
     """Print the records, oldest first within each partition; what is damaged is named on standard error."""
-    now_ms = int(time.time() * 1000)
+    now_ms = wall_clock_ms()
     since_ms, until_ms = (
         None if text is None else parse_moment(option, text, now_ms)
         for option, text in (("--since", since), ("--until", until))

@@ -13,11 +13,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from ..clock import wall_clock_ms
 from ..errors import StartError
 from ..log.batch import Batch, read_batches
 from ..log.codecs import inflate
 from ..log.compaction.rewrite import emptied, filler, filtered
-from ..log.compaction.swap import random_id, wall_clock_ms
+from ..log.compaction.swap import random_id
 from ..log.crc import crc32c
 from ..log.disk import Disk
 from ..log.errors import Damage, DamagedBatch, DamagedRecord, UnsupportedCompression

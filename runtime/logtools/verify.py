@@ -23,8 +23,9 @@ from ...actors.records import (
     Record,
     TransactionRecord,
 )
+from ..clock import wall_clock_ms
 from ..log.batch import Batch
-from ..log.compaction.swap import Settings, compact, wall_clock_ms
+from ..log.compaction.swap import Settings, compact
 from ..log.disk import Disk, file_size, read_at
 from ..log.errors import Damage, DamagedBatch, UnsupportedCompression
 from ..log.manifest import LogFile, log_files, manifest_folder, manifest_name, segments_folder

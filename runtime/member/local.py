@@ -11,9 +11,9 @@ from typing import Any
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.messages import GroupRequest, JoinGroup
 from ..group_commit import outcome_of
+from ..kafka.services import Origin
 from ..node import Node
 from ..reply import Reply
-from ..surround import Origin
 from .channel import ChannelLost
 
 CLIENT_HOST = "/127.0.0.1"
@@ -101,7 +101,7 @@ class LocalChannel:
 
 
 class _Place:
-    """Where an answer goes (``actors.ports.ReplyTo``): to whoever waits for it, if that is still so."""
+    """Where an answer goes (``actors.engine_ports.ReplyTo``): to whoever waits for it, if that is still so."""
 
     __slots__ = ("_answer", "_waiting")
 

@@ -11,14 +11,14 @@ from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from time import monotonic_ns
 
-from ...actors.ports import Clock
+from ...actors.engine_ports import Clock
 from ..alarm import Alarm, LoopAlarm
 from ..clock import SystemClock
 from ..dispatcher import LoopDispatcher
 
 
 class MovableClock(SystemClock):
-    """``actors.ports.Clock``, with the alarms that go by it. That it was moved is no stall: it looks at the machine."""
+    """An ``actors.engine_ports.Clock`` with the alarms that go by it. A move is no stall: it looks at the machine."""
 
     def __init__(self, machine_ns: Callable[[], int] = monotonic_ns) -> None:
         super().__init__(machine_ns)

@@ -18,7 +18,7 @@ from typing import Any
 import pykka
 
 from ...actors.base import belong_to
-from ...actors.ports import Clock
+from ...actors.engine_ports import Clock
 from ..alarm import Alarm
 from ..dispatcher import Dispatcher, tell_because
 from ..faulty_disk import PowerLoss

@@ -14,7 +14,7 @@ from copy import copy
 from difflib import get_close_matches
 from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 
-from ..embed.coordinator import End
+from ..embed.lifecycle import End
 from ..faulty_disk import Fault as DiskFault
 from ..faulty_disk import FaultyDisk
 from ..kafka.refusing import error_named

@@ -31,6 +31,7 @@ from ...actors.transaction_messages import (
 from ..config import Options, Settings, Sync
 from ..faulty_disk import FaultyDisk, PowerLoss
 from ..group_commit import at_once
+from ..kafka.services import Origin
 from ..load_pieces import Job
 from ..loading import Take, load_at_once
 from ..log.compaction.garbage import tidy
@@ -43,7 +44,7 @@ from ..logtools.verify import Replay, differences, state_of
 from ..member.channel import ChannelLost
 from ..node import Node
 from ..reply import Reply
-from ..surround import Around, Origin
+from ..surround import Around
 from .beside import Beside
 from .dispatcher import LoopThreads, SeededDispatcher
 from .history import History

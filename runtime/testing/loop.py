@@ -399,7 +399,7 @@ class VirtualLoop(AbstractEventLoop):
 
 
 class LoopClock:
-    """``actors.ports.Clock`` that goes by a virtual loop."""
+    """``actors.engine_ports.Clock`` that goes by a virtual loop."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self.monotonic_ms = loop.now_ms

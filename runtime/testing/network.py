@@ -41,7 +41,7 @@ class Server(Protocol):
     process: Process
 
     def post(self, message: Any, client_id: str, place: Any) -> None:
-        """Hand a request over; its answer goes to ``place`` (``actors.ports.ReplyTo``)."""
+        """Hand a request over; its answer goes to ``place`` (``actors.engine_ports.ReplyTo``)."""
 
     def ensure_topics(self, partitions: Mapping[str, int]) -> None:
         """Raises ChannelLost when it dies of it, CoordinatorError when it refuses."""
@@ -253,7 +253,7 @@ class SimulatedChannel:
 
 
 class Place:
-    """Where an answer goes at the far end (``actors.ports.ReplyTo``)."""
+    """Where an answer goes at the far end (``actors.engine_ports.ReplyTo``)."""
 
     __slots__ = ("_done", "_exchange")
 

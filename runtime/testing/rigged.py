@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..embed.coordinator import Coordinator, End
+from ..embed.coordinator import Coordinator
+from ..embed.lifecycle import End
 from ..embed.thread import ThreadCoordinator
 from ..surround import Around, in_memory
 from .faults import Faults

@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 from ...actors.classic import ClassicGroup
 from ...actors.group import IDLE, GroupActor
-from ...actors.messages import Append, Expired
+from ...actors.messages import Append
 from ...actors.records import GroupRecord, OffsetRecord, TransactionRecord, TransactionValue
+from ...actors.timer_messages import Expired
 from ...actors.transactions import TransactionState
-from ..mailbox import Mailbox
+from ..mailbox import Mailbox, mailbox_of
 from ..node import Node
 from ..trace import Traced
 from .timeline import Timeline
@@ -84,7 +85,7 @@ class Watcher:
     def _find(self, label: str) -> tuple[str, Mailbox | None]:
         if label not in self._mailboxes:
             groups = self._node.groups.groups
-            self._mailboxes = {ref.actor_inbox.label: (name, ref.actor_inbox) for name, ref in groups.items()}
+            self._mailboxes = {ref.actor_inbox.label: (name, mailbox_of(ref)) for name, ref in groups.items()}
         return self._mailboxes.get(label, ("", None))
 
     def _compare(self, group_id: str, group: ClassicGroup) -> None:

@@ -8,26 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ...actors.engine_ports import ReplyTo
 from ...actors.errors import ErrorCode
 from ...actors.messages import GroupRequest
-from ...actors.ports import ReplyTo
 from ...actors.refusal import refusal
-from ..kafka.call import Call
+from ..kafka.call import Call, ResponseChannel
 from ..kafka.refusing import error_body, errors_in, read_answer
+from ..kafka.schemas import Schema
+from ..kafka.services import GroupRouter, Origin
 from ..member.channel import ChannelLost
 from .clock import Later, MovableClock
 from .facts import Facts, api_name, details, facts_of, message_api, outcome
 from .faults import Faults, RequestFault
 from .silence import Presence
 from .timeline import Timeline
-
-if TYPE_CHECKING:
-    from ..kafka.connection import Connection
-    from ..kafka.schemas import Schema
-    from ..node import Node
-    from ..surround import Origin
 
 NO_ANSWER = "no answer is wanted"
 
@@ -50,7 +46,7 @@ class Wiretap:
         self.presence = presence
         self._local: dict[Origin, LocalSpeaker] = {}
 
-    def call(self, connection: Connection, schema: Schema, correlation_id: int, request: Any) -> TappedCall:
+    def call(self, connection: ResponseChannel, schema: Schema, correlation_id: int, request: Any) -> TappedCall:
         return TappedCall(self, connection, schema, correlation_id, request)
 
     def handle(self, call: Call, handle: Callable[[Call], None]) -> None:
@@ -58,9 +54,9 @@ class Wiretap:
         self.presence.heard(call.facts, call.connection)
         call.begin(handle)
 
-    def ask(self, node: Node, message: GroupRequest, origin: Origin, reply: ReplyTo) -> None:
+    def ask(self, router: GroupRouter, message: GroupRequest, origin: Origin, reply: ReplyTo) -> None:
         speaker = self._local.setdefault(origin, LocalSpeaker(origin.client_id))
-        exchange = LocalExchange(self, node, message, speaker, reply)
+        exchange = LocalExchange(self, router, message, speaker, reply)
         self.presence.heard(exchange.facts, speaker)
         exchange.begin()
 
@@ -111,7 +107,9 @@ class TappedCall(Call):
 
     __slots__ = ("_body", "_handle", "_meeting", "_tap")
 
-    def __init__(self, tap: Wiretap, connection: Connection, schema: Schema, correlation_id: int, request: Any) -> None:
+    def __init__(
+        self, tap: Wiretap, connection: ResponseChannel, schema: Schema, correlation_id: int, request: Any
+    ) -> None:
         super().__init__(connection, schema, correlation_id, request)
         self._tap = tap
         self._body = b""
@@ -171,9 +169,11 @@ class TappedCall(Call):
 class LocalExchange:
     """A message from within the process; the place where the group puts its answer."""
 
-    def __init__(self, tap: Wiretap, node: Node, message: GroupRequest, speaker: LocalSpeaker, reply: ReplyTo) -> None:
+    def __init__(
+        self, tap: Wiretap, router: GroupRouter, message: GroupRequest, speaker: LocalSpeaker, reply: ReplyTo
+    ) -> None:
         self._tap = tap
-        self._node = node
+        self._router = router
         self._message = message
         self._speaker = speaker
         self._reply = reply
@@ -199,7 +199,7 @@ class LocalExchange:
         self._reply.set_exception(exc_info)
 
     def go_on(self) -> None:
-        self._node.post(self._message, self)
+        self._router.post(self._message, self)
 
     def let_out(self) -> None:
         self._meeting.answered(self._answer)

@@ -20,9 +20,9 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from ...runtime.clock import wall_clock_ms
 from ...runtime.errors import StartError
 from ...runtime.log.compaction.history import Mark, read_mark, wait_for_compactions, write_mark
-from ...runtime.log.compaction.swap import wall_clock_ms
 from ...runtime.log.disk import Disk, file_size, read_file
 from ...runtime.log.errors import Damage
 from ...runtime.log.folder import INFO_NAME as DATA_INFO_NAME
@@ -36,7 +36,7 @@ from ..columns import ALL, ddl
 from ..options import Options
 from ..scan import Scan
 from ..session import in_short
-from ..source import TASK_BYTES, freeze_once, spread
+from ..tasks import TASK_BYTES, freeze_once, spread
 from .table import DAY, FOLDER, FROM_OFFSET, INFO_NAME, LAYOUT, PLAIN_FORMATS, HistoryTable, Progress, TableInfo
 
 KINDS = frozenset({"offset", "group", "marker", "unknown", "damage"})

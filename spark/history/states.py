@@ -22,7 +22,7 @@ from ...runtime.log.reading import partition_of
 from ..columns import ALL, ddl
 from ..options import Options
 from ..scan import Scan
-from ..source import freeze_once
+from ..tasks import freeze_once
 from .keep import KINDS, folders_of
 from .table import DAY, HistoryTable
 

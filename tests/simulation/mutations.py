@@ -14,6 +14,7 @@ from crashes.mutations import answered_before_the_sync
 
 from callboard.actors.classic import ClassicGroup
 from callboard.actors.effects import Deadline, Effects
+from callboard.actors.engine_ports import ReplyTo
 from callboard.actors.errors import NO_ERROR, ErrorCode
 from callboard.actors.group import GroupActor
 from callboard.actors.members import Member, Members
@@ -25,7 +26,6 @@ from callboard.actors.messages import (
     LeftMember,
 )
 from callboard.actors.offsets import GroupData, Offsets
-from callboard.actors.ports import ReplyTo
 from callboard.actors.records import GroupValue, MarkerRecord, OffsetRecord
 from callboard.actors.transaction_coordinator import TransactionsActor
 from callboard.actors.underway import CommitContext

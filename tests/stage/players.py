@@ -20,7 +20,7 @@ import pytest
 import uvloop
 
 from callboard.actors.base import DEFERRED, Actor, ActorRef
-from callboard.actors.ports import ReplyTo
+from callboard.actors.engine_ports import ReplyTo
 from callboard.runtime.dispatcher import LoopDispatcher
 from callboard.runtime.simulation import Simulation
 from callboard.runtime.system import System

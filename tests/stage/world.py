@@ -8,9 +8,10 @@ from typing import Any
 from callboard.actors.base import ActorRef
 from callboard.actors.coordinator import CoordinatorActor, Directory
 from callboard.actors.group import GroupActor
-from callboard.actors.messages import GroupRequest, Joined, Wake
+from callboard.actors.messages import GroupRequest, Joined
 from callboard.actors.offsets import GroupData
 from callboard.actors.timer import TimerActor
+from callboard.actors.timer_messages import Wake
 from callboard.actors.writer import OffsetWriterActor
 from callboard.runtime.simulation import Simulation
 from callboard.runtime.system import System

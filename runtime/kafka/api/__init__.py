@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from ..call import Call
 from ..schemas import Schema, schema
-
-if TYPE_CHECKING:
-    from ..call import Call
 
 
 class Api(NamedTuple):

@@ -13,6 +13,7 @@ from multiprocessing import parent_process
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from ...clock import wall_clock_ms
 from ..disk import Disk
 from ..errors import DamagedBatch, UnsupportedCompression
 from ..manifest import ManifestError
@@ -22,7 +23,7 @@ from .history import taken_to
 from .kernel import Progress
 from .plan import Plan, below_open_transactions, make_plan
 from .publish import GRACE_MS, is_publishing_due
-from .swap import Draft, Settings, compact, ignore, wall_clock_ms
+from .swap import Draft, Settings, compact, ignore
 
 Status = Literal["compacted", "nothing", "waiting", "damaged", "failed"]
 

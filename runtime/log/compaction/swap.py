@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import random
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
+from ...clock import wall_clock_ms
 from ..disk import Disk
 from ..manifest import Compacted, Manifest, manifest_folder, put_if_absent, segments_folder
 from ..missing import refuse_missing
@@ -74,10 +74,6 @@ class Draft(NamedTuple):
 def random_id() -> str:
     """Eight characters that nobody else has."""
     return f"{random.SystemRandom().getrandbits(32):08x}"
-
-
-def wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def ignore(_bytes: int) -> None:

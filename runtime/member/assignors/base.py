@@ -45,7 +45,7 @@ class Subscribed(NamedTuple):
 
 
 Function = Callable[[Mapping[str, int], Sequence[Subscribed]], Mapping[str, Iterable[Partition]]]
-"""An assignor of one's own: numbers of partitions by topic and the members in, partitions by member id out."""
+"""What ``FunctionAssignor`` calls: numbers of partitions by topic and the members in, partitions by member id out."""
 
 
 class Assignor(ABC):
@@ -71,15 +71,3 @@ class Assignor(ABC):
         over. Every partition that somebody subscribes to is given once, save that a cooperative assignor holds back
         those that another member still has.
         """
-
-    @staticmethod
-    def of(name: str, function: Function, cooperative: bool = True) -> Assignor:
-        """An assignor that is a function of one's own.
-
-        The function says who is to have what in the end; with ``cooperative`` the two steps in which partitions change
-        hands are made of it. Its results are checked: BadAssignment says what is wrong with one. Raises ValueError for
-        a name that is no good.
-        """
-        from .custom import Custom
-
-        return Custom(name, function, cooperative)

@@ -20,10 +20,15 @@ class BadAssignment(ValueError):
     """What a function gave is no assignment. The text says which partition or member is wrong."""
 
 
-class Custom(Assignor):
-    """See ``Assignor.of``."""
+class FunctionAssignor(Assignor):
+    """An assignor that is a function of your own.
 
-    def __init__(self, name: str, function: Function, cooperative: bool) -> None:
+    The function says who is to have what in the end; with ``cooperative`` the two steps in which partitions change
+    hands are made of it. Its results are checked: BadAssignment says what is wrong with one. Raises ValueError for a
+    name or a function that cannot be used.
+    """
+
+    def __init__(self, name: str, function: Function, cooperative: bool = True) -> None:
         if not isinstance(name, str) or not name or name in TAKEN or name.startswith(OURS):
             raise ValueError(
                 f"an assignor of one's own cannot be called {name!r}: members agree on the name, so it must be one "

@@ -20,6 +20,6 @@ def find_assignor(assignor: str | Assignor) -> Assignor:
         return assignor
     if (found := ASSIGNORS.get(assignor)) is None:
         raise ValueError(
-            f"no assignor is called {assignor!r}: expected {', '.join(ASSIGNORS)}, or Assignor.of(name, function)"
+            f"no assignor is called {assignor!r}: expected {', '.join(ASSIGNORS)}, or FunctionAssignor(name, function)"
         )
     return found

@@ -1,0 +1,58 @@
+"""What a coordinator on an event loop offers besides the admin methods: begin, end, and its members."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Self, Unpack
+
+from ..config import Settings
+from .admin import Admin
+
+if TYPE_CHECKING:
+    from ..member.local import LocalDoor
+    from ..member.member import Member
+    from ..member.terms import MemberArguments
+
+End = Literal["stopped", "killed", "power lost"]
+"""How a process ends, before the next one takes its place."""
+
+
+class AsyncCoordinator(Admin, ABC):
+    """The interface of ``Coordinator``. ``ThreadCoordinator`` runs any of these on a thread of its own."""
+
+    @abstractmethod
+    async def start(self) -> None: ...
+
+    @abstractmethod
+    async def stop(self) -> None: ...
+
+    @abstractmethod
+    async def restart(self, end: End = "stopped") -> None: ...
+
+    @abstractmethod
+    async def loaded(self) -> None: ...
+
+    @property
+    @abstractmethod
+    def bootstrap(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def settings(self) -> Settings: ...
+
+    @property
+    @abstractmethod
+    def door(self) -> LocalDoor: ...
+
+    @abstractmethod
+    def member(self, group: str, **options: Unpack[MemberArguments]) -> Member: ...
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()

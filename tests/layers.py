@@ -1,0 +1,172 @@
+"""Which package may import which. A change of this table is a change of the design, not of a test.
+
+A package is its files: a folder, or files by their path without ``.py``; where two fit, the longer path decides. The
+order is from the bottom up, and a package may only import what stands above it in the table.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Package(NamedTuple):
+    """``may_import``: names of packages, or ``path.py`` for a file where the rest of its package is not allowed.
+
+    ``"*"``: every package above it in the table.
+    """
+
+    paths: tuple[str, ...]
+    may_import: tuple[str, ...] = ()
+
+
+ACTORS = ("actors/base", "actors")
+
+PACKAGES: dict[str, Package] = {
+    # What an actor is, and the timer. Nothing of Kafka.
+    "actors/base": Package(
+        (
+            *("actors/__init__", "actors/base", "actors/engine_ports"),
+            *("actors/timer", "actors/timer_messages", "actors/timers", "actors/wheel"),
+        )
+    ),
+    # Text for people, with what clients wrote escaped.
+    "runtime/printing": Package(("runtime/printing",)),
+    # What runs actors. Nothing of Kafka.
+    "runtime/engine": Package(
+        (
+            *("runtime/__init__", "runtime/alarm", "runtime/clock", "runtime/dead_letters", "runtime/dispatcher"),
+            *("runtime/flag", "runtime/life", "runtime/mailbox", "runtime/registry", "runtime/reply"),
+            *("runtime/simulation", "runtime/stats", "runtime/system", "runtime/threads", "runtime/top"),
+            *("runtime/trace", "runtime/waiting"),
+        ),
+        ("actors/base", "runtime/printing"),
+    ),
+    "actors": Package(("actors",), ("actors/base",)),
+    "runtime/disk": Package(
+        (
+            *("runtime/log/disk", "runtime/log/modes", "runtime/log/threads"),
+            *("runtime/page_cache", "runtime/faulty_disk"),
+        ),
+        ("runtime/clock.py",),
+    ),
+    "runtime/settings": Package(
+        (
+            *("runtime/config", "runtime/dynamic", "runtime/errors", "runtime/file_mode", "runtime/logs"),
+            *("runtime/file_work", "runtime/group_commit"),
+        ),
+        ("runtime/disk", "runtime/printing"),
+    ),
+    "runtime/log": Package(("runtime/log",), ("actors", "runtime/disk", "runtime/settings")),
+    "runtime/log/compaction": Package(("runtime/log/compaction",), ("runtime/clock.py", "runtime/disk", "runtime/log")),
+    "runtime/topics": Package(("runtime/kafka/topics",), ("actors", "runtime/disk", "runtime/log", "runtime/settings")),
+    "runtime/kafka/codec": Package(
+        (
+            *("runtime/kafka/codes", "runtime/kafka/durations", "runtime/kafka/rows", "runtime/kafka/schemas"),
+            *("runtime/kafka/strict", "runtime/kafka/tags", "runtime/kio", "runtime/client/frames"),
+        ),
+        ("actors", "runtime/log"),
+    ),
+    # Sees the server as the protocols in services.py and connection.py.
+    "runtime/kafka": Package(
+        ("runtime/kafka", "runtime/backlog", "runtime/tap"),
+        (*ACTORS, "runtime/engine", "runtime/kafka/codec", "runtime/log", "runtime/settings", "runtime/topics"),
+    ),
+    "runtime/client": Package(("runtime/client",), ("actors", "runtime/kafka/codec", "runtime/settings")),
+    "runtime/loading": Package(
+        ("runtime/arrival", "runtime/load_child", "runtime/load_pieces", "runtime/loading"),
+        (*ACTORS, "runtime/disk", "runtime/log", "runtime/settings", "runtime/topics"),
+    ),
+    "runtime/node": Package(
+        (
+            *("runtime/cleaner", "runtime/descriptors", "runtime/expiry_log", "runtime/listening", "runtime/metrics"),
+            "runtime/node",
+            *("runtime/surround", "runtime/watch"),
+        ),
+        (
+            *(*ACTORS, "runtime/disk", "runtime/engine", "runtime/kafka", "runtime/loading", "runtime/log"),
+            *("runtime/log/compaction", "runtime/settings", "runtime/topics"),
+        ),
+    ),
+    "runtime/member": Package(
+        ("runtime/member",),
+        (
+            *("actors", "runtime/client", "runtime/engine", "runtime/kafka", "runtime/kafka/codec", "runtime/node"),
+            "runtime/settings",
+        ),
+    ),
+    "runtime/embed": Package(
+        ("runtime/embed",),
+        (
+            *("actors", "runtime/client", "runtime/disk", "runtime/engine", "runtime/kafka", "runtime/member"),
+            *("runtime/node", "runtime/settings", "runtime/topics"),
+        ),
+    ),
+    # The public names, imported when they are asked for; every package may read the version there.
+    "runtime/front": Package(
+        ("runtime/front/__init__",), ("actors", "runtime/embed", "runtime/member", "runtime/settings")
+    ),
+    "runtime/cli": Package(
+        (
+            *("runtime/cli", "runtime/compact", "runtime/exchange", "runtime/groups", "runtime/logtools"),
+            *("runtime/serve", "runtime/settings", "runtime/printing"),
+        ),
+        (
+            *("actors", "runtime/client", "runtime/disk", "runtime/engine", "runtime/front", "runtime/log"),
+            *("runtime/log/compaction", "runtime/node", "runtime/settings", "runtime/printing"),
+        ),
+    ),
+    "runtime/testing": Package(
+        ("runtime/testing",),
+        (
+            *(*ACTORS, "runtime/cli", "runtime/disk", "runtime/embed", "runtime/engine", "runtime/kafka"),
+            *("runtime/kafka/codec", "runtime/loading", "runtime/log", "runtime/log/compaction", "runtime/member"),
+            *("runtime/node", "runtime/settings", "runtime/printing"),
+        ),
+    ),
+    "runtime/front/programs": Package(("runtime/front",), ("runtime/cli", "runtime/testing")),
+    "spark": Package(
+        ("spark",),
+        (
+            *("runtime/clock.py", "runtime/disk", "runtime/log", "runtime/log/compaction", "runtime/client"),
+            # What a command looks like, and how it refuses.
+            *("runtime/cli.py", "runtime/config.py", "runtime/errors.py", "runtime/groups/show.py", "runtime/printing"),
+        ),
+    ),
+    "bench": Package(("bench",), ("*",)),
+}
+
+EVERYWHERE = "runtime/front/__init__"
+"""Any file may import this one, and so read ``callboard.__version__``."""
+
+CIRCLES_ALLOWED: tuple[tuple[str, ...], ...] = (
+    ("runtime/log/batch", "runtime/log/codecs"),
+    ("runtime/log/spans", "runtime/log/spans_fast"),
+    ("runtime/member/membership", "runtime/member/positions"),
+)
+"""Sets of files that import each other although none should, each sorted. A set that is gone must go from here too."""
+
+
+def package_of(file: str) -> str | None:
+    """The package of a file, by its path from the root without ``.py``."""
+    fitting = [
+        (len(path), name)
+        for name, package in PACKAGES.items()
+        for path in package.paths
+        if file == path or file.startswith(path + "/")
+    ]
+    return max(fitting)[1] if fitting else None
+
+
+def allowed(name: str) -> tuple[str, ...]:
+    """What a package may import."""
+    may_import = PACKAGES[name].may_import
+    names = tuple(PACKAGES)
+    return names[: names.index(name)] if may_import == ("*",) else may_import
+
+
+def is_allowed(importer: str, target: str) -> bool:
+    """Whether a file may import another file of ours."""
+    own, other = package_of(importer), package_of(target)
+    if own is None or other is None:
+        return False
+    return target == EVERYWHERE or own == other or not {other, f"{target}.py"}.isdisjoint(allowed(own))
