@@ -45,13 +45,13 @@ class Service:
             self.members.append(member)
             await member.run(self.do_imports)
 
-    async def do_imports(self, share: callboard.Share) -> None:
+    async def do_imports(self, shard: callboard.Shard) -> None:
         """For one tenant, for as long as it is ours: it is cancelled when not."""
-        position = share.position or 0
+        position = shard.position or 0
         while True:
             await asyncio.sleep(STEP_S)
             position += 1
-            await share.commit(position, note=f"page {position}")
+            await shard.commit(position, note=f"page {position}")
 
 
 def report(worker: asyncio.Task[None]) -> None:
@@ -87,7 +87,7 @@ def service_of(request: Request) -> Service:
     return service
 
 
-# A name too long for a share would stop every later change of the list: progress lies under it, as a topic's name.
+# A name too long for a shard would stop every later change of the list: progress lies under it, as a topic's name.
 Name = Annotated[str, Path(pattern="^[A-Za-z0-9-]+$", max_length=100)]
 Running = Annotated[Service, Depends(service_of)]
 
@@ -96,9 +96,9 @@ Running = Annotated[Service, Depends(service_of)]
 async def owners(service: Running) -> dict[str, dict[str, Any]]:
     """Who does what, in this process."""
     return {
-        str(share.name): {"member": member.member_id, "token": share.token}
+        str(shard.name): {"member": member.member_id, "token": shard.token}
         for member in service.members
-        for share in member.shares
+        for shard in member.shards
     }
 
 

@@ -61,21 +61,21 @@ class Worker:
         self.name = name
         self.folder = folder
 
-    async def drain(self, share: callboard.Share) -> None:
+    async def drain(self, shard: callboard.Shard) -> None:
         """Do the tasks of one shard, for as long as we hold it."""
-        position, attempts = share.position or 0, int(share.note or 0)
+        position, attempts = shard.position or 0, int(shard.note or 0)
         while True:
-            for task in lines_from(self.folder / f"shard-{share.name}.jsonl", position):
-                await self.do(task, share, position, attempts)
+            for task in lines_from(self.folder / f"shard-{shard.name}.jsonl", position):
+                await self.do(task, shard, position, attempts)
                 position, attempts = position + 1, 0
-                await share.commit(position, note="0")
+                await shard.commit(position, note="0")
             await asyncio.sleep(LOOK_S)
 
-    async def do(self, task: dict[str, str], share: callboard.Share, position: int, attempts: int) -> None:
+    async def do(self, task: dict[str, str], shard: callboard.Shard, position: int, attempts: int) -> None:
         """Until it is done, or has had its attempts."""
         while attempts < ATTEMPTS_MAX:
             attempts += 1
-            await share.commit(position, note=str(attempts))
+            await shard.commit(position, note=str(attempts))
             try:
                 await TASKS[task["task"]](task["key"], attempts)
             except Exception as error:

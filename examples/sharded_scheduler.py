@@ -60,15 +60,15 @@ class Scheduler:
         self.database = database
         self.freezes = name == FROZEN
 
-    async def keep(self, share: callboard.Share) -> None:
+    async def keep(self, shard: callboard.Shard) -> None:
         """Run the jobs of one shard for as long as we hold it. Ticks that nobody was there for are left out."""
-        shard, last = str(share.name), share.position or 0
-        print(f"{self.name} runs {shard}, token {share.token}", flush=True)
+        name, last = str(shard.name), shard.position or 0
+        print(f"{self.name} runs {name}, token {shard.token}", flush=True)
         while True:
             tick = int(time.time() / EVERY_S)
             if tick > last:
-                self.run_jobs(shard, share.token, tick)
-                await share.commit(tick, note=self.name)
+                self.run_jobs(name, shard.token, tick)
+                await shard.commit(tick, note=self.name)
                 last = tick
             await asyncio.sleep((last + 1) * EVERY_S - time.time())
 

@@ -31,7 +31,7 @@ from callboard.runtime.config import Options, Settings
 from callboard.runtime.member.channel import Channel, ChannelLost
 from callboard.runtime.member.local import LocalDoor
 from callboard.runtime.member.member import Member
-from callboard.runtime.member.work import Work
+from callboard.runtime.member.work import Assignment
 from callboard.runtime.node import Node
 from callboard.runtime.surround import MEMORY, in_memory
 from callboard.runtime.testing.loop import LoopClock, VirtualLoop
@@ -53,13 +53,13 @@ def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P,
     return run
 
 
-async def held(member: Member, count: int = 1, **options: Any) -> Work:
-    """The member's next work that has so many shares."""
+async def held(member: Member, count: int = 1, **options: Any) -> Assignment:
+    """The member's next assignment with ``count`` shards."""
     async with asyncio.timeout(300):
         while True:
-            work = await member.next_work()
-            if len(work.shares) == count:
-                return work
+            assignment = await member.next_assignment()
+            if len(assignment.shards) == count:
+                return assignment
 
 
 async def until(holds: Callable[[], bool], step_s: float = 0.01) -> None:

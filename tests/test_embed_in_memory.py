@@ -66,9 +66,9 @@ def test_an_answer_says_how_durable_a_commit_is(sync: SyncPolicy, durability: st
         jobs = {"jobs": 1}
         coordinator = Coordinator(sync=sync, topics=jobs, group_initial_rebalance_delay_ms=0)
         async with coordinator, coordinator.member("g", resources=jobs) as member:
-            async for work in member.assignments():
-                if work.shares:
-                    assert (await work.shares[0].commit(3)).durability == durability
+            async for assignment in member.assignments():
+                if assignment.shards:
+                    assert (await assignment.shards[0].commit(3)).durability == durability
                     return
 
     asyncio.run(run())

@@ -217,15 +217,15 @@ def test_a_member_leads_and_a_client_follows(
 ) -> None:
     group = f"led-by-us-{library.__name__}-{assignor}"
     with a_member(coordinator, group, assignor) as member:
-        first = member.next_work(DEADLINE_S)
-        assert len(first.shares) == PARTITIONS and member.is_leader
+        first = member.next_assignment(DEADLINE_S)
+        assert len(first.shards) == PARTITIONS and member.is_leader
         with a_client(library, coordinator, group, assignor) as client:
             shared_out(member, client)
             partition = min(client.assignment)
             client.commit(partition, 42)
         wait_until(lambda: len(held(member)) == PARTITIONS)
-        work = latest(member)
-        assert work.share(TOPIC, partition).position == 42
+        assignment = latest(member)
+        assert assignment.shard(TOPIC, partition).position == 42
         assert member.is_leader
 
 
@@ -239,24 +239,24 @@ def test_a_client_leads_and_a_member_follows(
         with a_member(coordinator, group, assignor) as member:
             shared_out(member, client)
             assert not member.is_leader
-            share = latest(member).shares[0]
-            share.commit(7, "seven")
-            partition = share.name
+            shard = latest(member).shards[0]
+            shard.commit(7, "seven")
+            partition = shard.name
         wait_until(lambda: len(client.assignment) == PARTITIONS, client)
     found = coordinator.offsets(group)[TOPIC, int(partition)]
     assert (found.offset, found.metadata) == (7, "seven")
 
 
 def held(member: BlockingMember) -> frozenset[int]:
-    return frozenset(int(share.name) for share in member.shares if not share.is_over)
+    return frozenset(int(shard.name) for shard in member.shards if not shard.is_over)
 
 
 def latest(member: BlockingMember) -> Any:
     """The member's newest work: older ones are over."""
     while True:
-        work = member.next_work(DEADLINE_S)
-        if not work.is_over and len(work.shares) == len(held(member)):
-            return work
+        assignment = member.next_assignment(DEADLINE_S)
+        if not assignment.is_over and len(assignment.shards) == len(held(member)):
+            return assignment
 
 
 def shared_out(member: BlockingMember, client: Client) -> None:

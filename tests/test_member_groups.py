@@ -13,10 +13,10 @@ from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import DescribeGroup
 from callboard.runtime.member.assignors.base import Assignor
 from callboard.runtime.member.assignors.table import ASSIGNORS
-from callboard.runtime.member.errors import Fenced, MemberError, WorkLost
+from callboard.runtime.member.errors import Fenced, MemberError, ShardLost
 from callboard.runtime.member.local import LocalDoor
 from callboard.runtime.member.member import Member
-from callboard.runtime.member.work import Share
+from callboard.runtime.member.work import Shard
 from callboard.runtime.surround import Origin
 
 EAGER = ("range", "roundrobin", "sticky")
@@ -28,7 +28,7 @@ def a_member(door: Any, group: str = GROUP, **options: Any) -> Member:
 
 
 def places(*members: Member) -> list[tuple[str, int]]:
-    return sorted(share.place for member in members for share in member.shares if not share.is_over)
+    return sorted(shard.place for member in members for shard in member.shards if not shard.is_over)
 
 
 ALL = [("jobs", number) for number in range(6)]
@@ -41,12 +41,12 @@ ALL = [("jobs", number) for number in range(6)]
 @in_virtual_time
 async def test_members_share_out_what_there_is_and_take_over_from_those_who_leave(assignor: str) -> None:
     async with a_node() as door, a_member(door, assignor=assignor) as one:
-        await (await held(one, 6)).shares[0].commit(11, "eleven")
+        await (await held(one, 6)).shards[0].commit(11, "eleven")
         async with a_member(door, assignor=assignor) as two, a_member(door, assignor=assignor) as three:
-            await until(lambda: len(one.shares) == len(two.shares) == len(three.shares) == 2)
+            await until(lambda: len(one.shards) == len(two.shards) == len(three.shards) == 2)
             await until(lambda: places(one, two, three) == ALL)
-        work = await held(one, 6)
-        assert (work.share("jobs", 0).position, work.share("jobs", 0).note) == (11, "eleven")
+        assignment = await held(one, 6)
+        assert (assignment.shard("jobs", 0).position, assignment.shard("jobs", 0).note) == (11, "eleven")
 
 
 @in_virtual_time
@@ -56,25 +56,25 @@ async def test_a_function_of_ones_own_shares_out_and_one_that_fails_stops_nobody
     broken = Assignor.of("broken", lambda partitions, members: {"x": nobody["x"]})
     async with a_node() as door:
         async with a_member(door, assignor=first_takes_all) as one, a_member(door, assignor=first_takes_all) as two:
-            await until(lambda: sorted((len(one.shares), len(two.shares))) == [0, 6])
+            await until(lambda: sorted((len(one.shards), len(two.shards))) == [0, 6])
         async with a_member(door, "other", assignor=broken) as one, a_member(door, "other", assignor=broken) as two:
-            await until(lambda: len(one.shares) == len(two.shares) == 3)
+            await until(lambda: len(one.shards) == len(two.shards) == 3)
 
 
 @in_virtual_time
 async def test_weights_are_minded() -> None:
     options = {"assignor": "callboard-weighted"}
     async with a_node() as door, a_member(door, weight=2, **options) as one, a_member(door, weight=1, **options) as two:
-        await until(lambda: (len(one.shares), len(two.shares)) == (4, 2))
+        await until(lambda: (len(one.shards), len(two.shards)) == (4, 2))
 
 
 @in_virtual_time
 async def test_more_members_than_work_wait() -> None:
     resources = {"jobs": 1}
     async with a_node() as door, a_member(door, resources=resources) as one, a_member(door, resources=resources) as two:
-        await until(lambda: len(one.shares) + len(two.shares) == 1)
-        idle = two if one.shares else one
-        assert (await idle.next_work()).shares == ()
+        await until(lambda: len(one.shards) + len(two.shards) == 1)
+        idle = two if one.shards else one
+        assert (await idle.next_assignment()).shards == ()
 
 
 @in_virtual_time
@@ -96,7 +96,7 @@ async def test_the_groups_topics_are_there_for_kafkas_tools() -> None:
 async def test_two_resources_and_members_that_want_different_ones() -> None:
     async with a_node() as door, a_member(door) as one, a_member(door, resources={"jobs": 6, "mails": 2}) as two:
         await until(lambda: places(one, two) == [*ALL, ("mails", 0), ("mails", 1)])
-        assert [share.name for share in two.shares if share.resource == "mails"] == [0, 1]
+        assert [shard.name for shard in two.shards if shard.resource == "mails"] == [0, 1]
 
 
 # Changing hands ------------------------------------------------------------------------------------------------------
@@ -107,47 +107,47 @@ async def test_two_resources_and_members_that_want_different_ones() -> None:
 async def test_an_eager_member_hands_back_all_of_it_and_what_runs_on_it_may_commit(assignor: str) -> None:
     ended = []
     async with a_node() as door, a_member(door, assignor=assignor) as one:
-        work = await held(one, 6)
+        assignment = await held(one, 6)
 
-        async def job(share: Share) -> None:
+        async def job(shard: Shard) -> None:
             try:
                 await asyncio.sleep(1e6)
             finally:
                 await asyncio.sleep(3)
-                await share.commit(100 + int(share.name))
-                ended.append(share)
+                await shard.commit(100 + int(shard.name))
+                ended.append(shard)
 
-        for share in work.shares:
-            work.create_task(job(share), share)
+        for shard in assignment.shards:
+            assignment.create_task(job(shard), shard)
         async with a_member(door, assignor=assignor) as two:
             theirs = await held(two, 3)
             assert len(ended) == 6
-            assert [share.position for share in theirs.shares] == [100 + int(share.name) for share in theirs.shares]
-            assert theirs.generation == theirs.shares[0].token > work.generation
+            assert [shard.position for shard in theirs.shards] == [100 + int(shard.name) for shard in theirs.shards]
+            assert theirs.generation == theirs.shards[0].token > assignment.generation
 
 
 @in_virtual_time
 async def test_a_cooperative_member_goes_on_with_what_it_keeps() -> None:
-    cancelled: list[Share] = []
+    cancelled: list[Shard] = []
 
-    async def handler(share: Share) -> None:
+    async def handler(shard: Shard) -> None:
         try:
             await asyncio.sleep(1e6)
         finally:
-            await share.commit(1)
-            cancelled.append(share)
+            await shard.commit(1)
+            cancelled.append(shard)
 
     async with a_node() as door, a_member(door) as one, background(one.run(handler)):
-        await until(lambda: len(one.shares) == 6)
-        before = one.shares
+        await until(lambda: len(one.shards) == 6)
+        before = one.shards
         async with a_member(door) as two:
             theirs = await held(two, 3)
             assert len(cancelled) == 3
-            assert {share.place for share in cancelled} == {share.place for share in theirs.shares}
-            assert all(share.position == 1 for share in theirs.shares)
-            assert all(share in before for share in one.shares)
-            assert min(share.token for share in theirs.shares) > max(share.token for share in before)
-        await until(lambda: len(one.shares) == 6)
+            assert {shard.place for shard in cancelled} == {shard.place for shard in theirs.shards}
+            assert all(shard.position == 1 for shard in theirs.shards)
+            assert all(shard in before for shard in one.shards)
+            assert min(shard.token for shard in theirs.shards) > max(shard.token for shard in before)
+        await until(lambda: len(one.shards) == 6)
         assert len(cancelled) == 3
 
 
@@ -155,20 +155,20 @@ async def test_a_cooperative_member_goes_on_with_what_it_keeps() -> None:
 async def test_work_that_does_not_end_is_given_up_before_the_group_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     """Its commits come too late, and are refused; the others wait no longer than the rebalance timeout."""
 
-    async def stubborn(share: Share) -> None:
-        while not share.is_lost:
+    async def stubborn(shard: Shard) -> None:
+        while not shard.is_lost:
             try:
                 await asyncio.sleep(1e6)
             except asyncio.CancelledError:
                 continue
-        with pytest.raises(WorkLost):
-            await share.commit(1)
+        with pytest.raises(ShardLost):
+            await shard.commit(1)
 
     loop = asyncio.get_running_loop()
     async with a_node() as door, a_member(door, rebalance_timeout_ms=20_000) as one:
-        work = await held(one, 6)
-        for share in work.shares:
-            work.create_task(stubborn(share), share)
+        assignment = await held(one, 6)
+        for shard in assignment.shards:
+            assignment.create_task(stubborn(shard), shard)
         begun_s = loop.time()
         async with a_member(door, rebalance_timeout_ms=20_000) as two:
             await held(two, 3)
@@ -180,15 +180,15 @@ async def test_work_that_does_not_end_is_given_up_before_the_group_goes_on(caplo
 async def test_tokens_grow_with_each_owner_and_a_former_one_cannot_commit() -> None:
     async with a_node() as door:
         async with a_member(door) as one:
-            first = (await held(one, 6)).shares[0]
+            first = (await held(one, 6)).shards[0]
             async with a_member(door) as two:
                 await held(two, 3)
-            second = next(share for share in one.shares if share.place == first.place)
+            second = next(shard for shard in one.shards if shard.place == first.place)
             assert second.token >= first.token
         async with a_member(door) as three:
-            third = (await held(three, 6)).shares[0]
+            third = (await held(three, 6)).shards[0]
             assert third.token > first.token
-            with pytest.raises(WorkLost, match="lost"):
+            with pytest.raises(ShardLost, match="lost"):
                 await first.commit(1)
 
 
@@ -199,29 +199,29 @@ async def test_tokens_grow_with_each_owner_and_a_former_one_cannot_commit() -> N
 async def test_the_work_goes_on_when_the_coordinator_dies_and_comes_back() -> None:
     """Within the lease nothing is lost, and a commit that was on its way gets through."""
     async with a_node() as door, a_member(door) as one, a_member(door) as two:
-        await until(lambda: len(one.shares) == len(two.shares) == 3)
-        shares = [*one.shares, *two.shares]
-        await asyncio.gather(restart_node(door), *(share.commit(5) for share in shares))
+        await until(lambda: len(one.shards) == len(two.shards) == 3)
+        shards = [*one.shards, *two.shards]
+        await asyncio.gather(restart_node(door), *(shard.commit(5) for shard in shards))
         await asyncio.sleep(60)
-        assert [*one.shares, *two.shares] == shares
-        assert not any(share.is_over for share in shares)
+        assert [*one.shards, *two.shards] == shards
+        assert not any(shard.is_over for shard in shards)
 
 
 @in_virtual_time
 async def test_a_coordinator_that_is_away_for_long_finds_members_without_work_that_get_it_again() -> None:
     async with a_node() as door, a_member(door) as one, a_member(door) as two:
-        await until(lambda: len(one.shares) == len(two.shares) == 3)
-        before = [*one.shares, *two.shares]
+        await until(lambda: len(one.shards) == len(two.shards) == 3)
+        before = [*one.shards, *two.shards]
         await before[0].commit(3)
         node, door.node = door.node, None
         assert node is not None
         for channel in tuple(node.channels):
             channel.close()
         await asyncio.sleep(30)
-        assert all(share.is_lost for share in before)
+        assert all(shard.is_lost for shard in before)
         door.node = node
         await until(lambda: places(one, two) == ALL)
-        again = next(share for share in (*one.shares, *two.shares) if share.place == before[0].place)
+        again = next(shard for shard in (*one.shards, *two.shards) if shard.place == before[0].place)
         assert again.position == 3
 
 
@@ -242,25 +242,25 @@ async def test_a_full_group_and_one_of_another_kind_refuse_with_advice() -> None
         await held(one, 6)
         with pytest.raises(MemberError, match="group_max_size"):
             async with a_member(door) as two:
-                await two.next_work()
+                await two.next_assignment()
         with pytest.raises(MemberError, match="session_timeout_ms"):
             async with a_member(door, "other", session_timeout_ms=1_000) as three:
-                await three.next_work()
+                await three.next_assignment()
     async with a_node() as door, a_member(door, assignor="range") as one:
         await held(one, 6)
         with pytest.raises(MemberError, match="same one"):
             async with a_member(door, assignor="roundrobin") as two:
-                await two.next_work()
+                await two.next_assignment()
 
 
 @in_virtual_time
 async def test_members_that_know_both_assignors_let_a_group_change_from_one_to_the_other() -> None:
     async with a_node() as door, a_member(door, assignor=["cooperative-sticky", "range"]) as both:
         async with a_member(door, assignor="range") as old:
-            await until(lambda: len(both.shares) == len(old.shares) == 3)
-        await until(lambda: len(both.shares) == 6)
+            await until(lambda: len(both.shards) == len(old.shards) == 3)
+        await until(lambda: len(both.shards) == 6)
         async with a_member(door, assignor="cooperative-sticky") as new:
-            await until(lambda: len(both.shares) == len(new.shares) == 3)
+            await until(lambda: len(both.shards) == len(new.shards) == 3)
 
 
 # Static members ------------------------------------------------------------------------------------------------------
@@ -270,23 +270,23 @@ async def test_members_that_know_both_assignors_let_a_group_change_from_one_to_t
 async def test_a_static_member_is_back_with_the_same_work_and_nobody_notices() -> None:
     async with a_node() as door, a_member(door) as other:
         async with a_member(door, instance_id="one") as static:
-            await until(lambda: len(static.shares) == len(other.shares) == 3)
+            await until(lambda: len(static.shards) == len(other.shards) == 3)
             had, generation = places(static), other.generation
         async with a_member(door, instance_id="one") as static:
             await held(static, 3)
             assert places(static) == had
             assert other.generation == static.generation == generation
-        await until(lambda: len(other.shares) == 6)  # its session has ended
+        await until(lambda: len(other.shards) == 6)  # its session has ended
 
 
 @in_virtual_time
 async def test_of_two_processes_with_one_instance_id_the_first_is_fenced() -> None:
     async with a_node() as door, a_member(door, instance_id="one") as first:
-        share = (await held(first, 6)).shares[0]
+        shard = (await held(first, 6)).shards[0]
         async with a_member(door, instance_id="one") as second:
             with pytest.raises(Fenced, match="instance_id='one'"):
-                await first.next_work()
-            assert share.is_lost
+                await first.next_assignment()
+            assert shard.is_lost
             await held(second, 6)
 
 
@@ -299,17 +299,17 @@ async def test_a_change_of_names_moves_only_what_it_must_and_progress_stays_with
     options: Any = {"resources": {"tenants": lambda: list(names)}}
     async with a_node() as door:
         async with a_member(door, **options) as one, a_member(door, **options) as two:
-            await until(lambda: len(one.shares) == len(two.shares) == 2)
-            kept = [share for share in (*one.shares, *two.shares) if share.name != "acme"]
-            for share in kept:
-                await share.commit(7, str(share.name))
+            await until(lambda: len(one.shards) == len(two.shards) == 2)
+            kept = [shard for shard in (*one.shards, *two.shards) if shard.name != "acme"]
+            for shard in kept:
+                await shard.commit(7, str(shard.name))
             names[names.index("acme")] = "umbrella"
             names.sort()
-            await until(lambda: sorted(str(share.name) for share in (*one.shares, *two.shares)) == names)
-            assert all(share in (*one.shares, *two.shares) and not share.is_over for share in kept)
+            await until(lambda: sorted(str(shard.name) for shard in (*one.shards, *two.shards)) == names)
+            assert all(shard in (*one.shards, *two.shards) and not shard.is_over for shard in kept)
         async with a_member(door, resources={"tenants": names}) as three:
-            for share in (await held(three, 4)).shares:
-                assert (share.position, share.note) == ((None, "") if share.name == "umbrella" else (7, share.name))
+            for shard in (await held(three, 4)).shards:
+                assert (shard.position, shard.note) == ((None, "") if shard.name == "umbrella" else (7, shard.name))
 
 
 @in_virtual_time
@@ -359,7 +359,7 @@ async def test_a_function_that_fails_later_is_told_in_the_log(caplog: pytest.Log
     async with a_node() as door, a_member(door, resources={"jobs": ask}) as one:
         await held(one, 2)
         await until(lambda: calls > 3)
-        assert len(one.shares) == 2
+        assert len(one.shards) == 2
     assert "could not be refreshed" in caplog.text
 
 
@@ -369,7 +369,7 @@ async def test_a_resource_that_no_topic_can_be_made_of_is_told() -> None:
         await held(one, 1)
         with pytest.raises(MemberError, match="collides"):
             async with a_member(door, "other", resources={"a_b": 1}) as two:
-                await two.next_work()
+                await two.next_assignment()
 
 
 # run, bodies and tasks -----------------------------------------------------------------------------------------------
@@ -377,8 +377,8 @@ async def test_a_resource_that_no_topic_can_be_made_of_is_told() -> None:
 
 @in_virtual_time
 async def test_an_error_of_a_handler_comes_out_of_run_when_the_member_has_left() -> None:
-    async def handler(share: Share) -> None:
-        if share.name == 3:
+    async def handler(shard: Shard) -> None:
+        if shard.name == 3:
             raise LookupError("no such image")
         await asyncio.sleep(1e6)
 
@@ -390,7 +390,7 @@ async def test_an_error_of_a_handler_comes_out_of_run_when_the_member_has_left()
                     await member.run(handler)
                 finally:
                     assert await state(door) == "Empty"
-        assert member.shares == ()
+        assert member.shards == ()
 
 
 async def state(door: LocalDoor) -> str:
@@ -406,9 +406,9 @@ async def test_a_body_is_cancelled_quietly_and_the_loop_goes_on_with_the_next_wo
     async with a_node() as door, a_member(door, assignor="range") as one:
 
         async def use() -> None:
-            async for work in one.assignments():
-                async with work:
-                    seen.append(len(work.shares))
+            async for assignment in one.assignments():
+                async with assignment:
+                    seen.append(len(assignment.shards))
                     await asyncio.sleep(1e6)
 
         async with background(use()) as using:
@@ -430,12 +430,12 @@ async def test_the_users_own_cancellation_gets_through_at_any_await() -> None:
 
             async def use(door: LocalDoor = door) -> None:
                 async with a_member(door) as one:
-                    async for work in one.assignments():
-                        async with work:
-                            for share in work.shares:
-                                work.create_task(asyncio.sleep(1e6), share)
-                            await work.shares[0].commit(1)
-                            await work.commit(work.shares[1], 2)
+                    async for assignment in one.assignments():
+                        async with assignment:
+                            for shard in assignment.shards:
+                                assignment.create_task(asyncio.sleep(1e6), shard)
+                            await assignment.shards[0].commit(1)
+                            await assignment.commit(assignment.shards[1], 2)
 
             using = asyncio.ensure_future(use())
             for _ in range(steps):
@@ -459,7 +459,7 @@ async def test_a_member_is_entered_once() -> None:
         with pytest.raises(RuntimeError, match="entered before"):
             await one.__aenter__()
         with pytest.raises(MemberError, match="has left"):
-            await one.next_work()
+            await one.next_assignment()
 
 
 def test_a_group_without_a_name_is_refused() -> None:

@@ -15,10 +15,10 @@ from member_helpers import CutDoor, a_node, held, in_virtual_time, restart_node,
 
 from callboard.actors.messages import GroupRequest, Heartbeat, SyncGroup
 from callboard.runtime.member.channel import Channel
-from callboard.runtime.member.errors import WorkLost
+from callboard.runtime.member.errors import ShardLost
 from callboard.runtime.member.local import LocalDoor
 from callboard.runtime.member.member import Member
-from callboard.runtime.member.work import Share, Work
+from callboard.runtime.member.work import Assignment, Shard
 from callboard.runtime.testing.loop import Process, VirtualLoop
 from callboard.runtime.testing.loop import run as run_virtually
 
@@ -33,38 +33,38 @@ class Ledger:
     """Who works on what, as those who work write it down. A second owner, or a token that goes back, is an error."""
 
     def __init__(self) -> None:
-        self.owners: dict[tuple[str, int], Share] = {}
+        self.owners: dict[tuple[str, int], Shard] = {}
         self.tokens: dict[tuple[str, int], int] = {}
         self.positions: dict[tuple[str, int], int] = {}
         self.taken = 0
 
-    def take(self, share: Share) -> None:
-        assert share.place not in self.owners, f"{share} has an owner already: {self.owners[share.place]}"
-        assert share.token >= self.tokens.get(share.place, 0)
-        committed = self.positions.get(share.place)
-        assert committed is None or (share.position is not None and share.position >= committed)
-        self.owners[share.place] = share
-        self.tokens[share.place] = share.token
+    def take(self, shard: Shard) -> None:
+        assert shard.place not in self.owners, f"{shard} has an owner already: {self.owners[shard.place]}"
+        assert shard.token >= self.tokens.get(shard.place, 0)
+        committed = self.positions.get(shard.place)
+        assert committed is None or (shard.position is not None and shard.position >= committed)
+        self.owners[shard.place] = shard
+        self.tokens[shard.place] = shard.token
         self.taken += 1
 
-    def give(self, share: Share) -> None:
-        assert self.owners.pop(share.place) is share
+    def give(self, shard: Shard) -> None:
+        assert self.owners.pop(shard.place) is shard
 
-    async def work_on(self, share: Share) -> None:
+    async def work_on(self, shard: Shard) -> None:
         """Counts as working from its first line to its last."""
-        self.take(share)
-        position = share.position or 0
+        self.take(shard)
+        position = shard.position or 0
         try:
             while True:
                 position += 1
-                await share.commit(position)
-                self.positions[share.place] = max(position, self.positions.get(share.place, 0))
+                await shard.commit(position)
+                self.positions[shard.place] = max(position, self.positions.get(shard.place, 0))
                 await asyncio.sleep(0.7)
-        except WorkLost:
+        except ShardLost:
             return
         finally:
             await asyncio.sleep(CLEAN_UP_S)
-            self.give(share)
+            self.give(shard)
 
 
 async def cut_and_mend(door: CutDoor, random: Random) -> None:
@@ -177,13 +177,13 @@ async def test_who_was_frozen_past_its_lease_finds_its_work_lost_before_it_does_
 
         async def worker() -> None:
             async with Member(door, "g", resources={"jobs": 1}) as member:
-                share = (await held(member, 1)).shares[0]
-                seen.append(share)
+                shard = (await held(member, 1)).shards[0]
+                seen.append(shard)
                 try:
                     while True:
                         await asyncio.sleep(0.5)
-                        await share.commit(1)
-                except WorkLost as error:
+                        await shard.commit(1)
+                except ShardLost as error:
                     seen.append(error)
 
         working = process.start(worker())
@@ -191,11 +191,11 @@ async def test_who_was_frozen_past_its_lease_finds_its_work_lost_before_it_does_
         await asyncio.sleep(5)
         process.freeze()
         async with Member(door, "g", resources={"jobs": 1}) as other:
-            theirs: Work = await held(other, 1)
-            assert theirs.shares[0].token > seen[0].token
-            await theirs.shares[0].commit(100)
+            theirs: Assignment = await held(other, 1)
+            assert theirs.shards[0].token > seen[0].token
+            await theirs.shards[0].commit(100)
             process.thaw()
             await working
-            assert isinstance(seen[1], WorkLost)
+            assert isinstance(seen[1], ShardLost)
         async with Member(door, "g", resources={"jobs": 1}) as third:
-            assert (await held(third, 1)).shares[0].position == 100
+            assert (await held(third, 1)).shards[0].position == 100

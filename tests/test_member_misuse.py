@@ -24,14 +24,14 @@ from callboard.runtime.member.connect import Connected, ConnectedThread
 from callboard.runtime.member.errors import CommitRefused, MemberError
 from callboard.runtime.member.member import Member
 from callboard.runtime.member.tcp import TcpDoor
-from callboard.runtime.member.work import Share
+from callboard.runtime.member.work import Shard
 
 
 def a_member(door: ScriptedDoor, **options: Any) -> Member:
     return Member(door, GROUP, random=Random(1), **{"resources": {"jobs": 2}, **options})
 
 
-# Several commits of one share ----------------------------------------------------------------------------------------
+# Several commits of one shard ----------------------------------------------------------------------------------------
 
 
 @in_virtual_time
@@ -39,14 +39,14 @@ async def test_a_commit_that_is_tried_again_does_not_take_back_a_later_one() -> 
     """Else 6 would be acknowledged, and the next owner begin at 5."""
     door = ScriptedDoor()
     async with a_member(door) as member:
-        share = (await held(member, 2)).shares[0]
+        shard = (await held(member, 2)).shards[0]
         door.then(OffsetCommit, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE)
-        earlier = asyncio.create_task(share.commit(5))
+        earlier = asyncio.create_task(shard.commit(5))
         await asyncio.sleep(0)
-        assert (await share.commit(6, "six")).durability == "synced"
+        assert (await shard.commit(6, "six")).durability == "synced"
         assert (await earlier).durability == "synced"
         assert [one.commits[0].offset for one in door.asked if isinstance(one, OffsetCommit)] == [5, 6]
-        assert (share.position, share.note) == (6, "six")
+        assert (shard.position, shard.note) == (6, "six")
 
 
 @in_virtual_time
@@ -54,29 +54,29 @@ async def test_a_commit_that_is_tried_again_behind_a_later_one_repeats_that() ->
     """The later one is on its way, and may be there before or behind."""
     door = ScriptedDoor()
     async with a_member(door) as member:
-        share = (await held(member, 2)).shares[0]
+        shard = (await held(member, 2)).shards[0]
         door.then(OffsetCommit, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, slow := never())
-        earlier, later = asyncio.create_task(share.commit(5)), asyncio.create_task(share.commit(6))
+        earlier, later = asyncio.create_task(shard.commit(5)), asyncio.create_task(shard.commit(6))
         await earlier
         assert door.last(OffsetCommit).commits[0].offset == 6
         slow.set_result(ErrorCode.NONE)
         await later
-        assert share.position == 6
+        assert shard.position == 6
 
 
 @in_virtual_time
 async def test_a_later_commit_that_is_refused_takes_no_earlier_one_with_it() -> None:
     door = ScriptedDoor()
     async with a_member(door) as member:
-        share = (await held(member, 2)).shares[0]
+        shard = (await held(member, 2)).shards[0]
         too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
         door.then(OffsetCommit, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, too_large, too_large, ErrorCode.NONE)
-        earlier = asyncio.create_task(share.commit(5))
+        earlier = asyncio.create_task(shard.commit(5))
         await asyncio.sleep(0)
         with pytest.raises(CommitRefused, match="too long"):
-            await share.commit(6, "a long story")
+            await shard.commit(6, "a long story")
         await earlier
-        assert door.last(OffsetCommit).commits[0].offset == share.position == 5
+        assert door.last(OffsetCommit).commits[0].offset == shard.position == 5
 
 
 # Leaving -------------------------------------------------------------------------------------------------------------
@@ -88,16 +88,16 @@ async def test_a_handler_that_leaves_while_it_is_cleaned_up_does_not_wait_for_it
     member = a_member(door)
     left = []
 
-    async def handler(share: Share) -> None:
+    async def handler(shard: Shard) -> None:
         try:
             await asyncio.sleep(1e6)
         finally:
             await member.leave()
-            left.append(share.name)
+            left.append(shard.name)
 
     async with member:
         running = asyncio.create_task(member.run(handler))
-        await until(lambda: len(member.shares) == 2)
+        await until(lambda: len(member.shards) == 2)
         await asyncio.sleep(0)
         began_s = asyncio.get_running_loop().time()
         await member.leave()
@@ -111,19 +111,19 @@ async def test_assignments_and_run_end_when_the_member_leaves() -> None:
     """An error would be one that nobody can do anything about, and nobody hears of a task's at the end of a program."""
     async with a_member(ScriptedDoor()) as member:
         looking = asyncio.create_task(_all_of(member))
-        await until(lambda: len(member.shares) == 2)
+        await until(lambda: len(member.shards) == 2)
         await member.leave()
         assert await looking == 1
         await member.run(_handle)
         with pytest.raises(MemberError, match="has left"):
-            await member.next_work()
+            await member.next_assignment()
 
 
 async def _all_of(member: Member) -> int:
-    return len([work async for work in member.assignments()])
+    return len([assignment async for assignment in member.assignments()])
 
 
-async def _handle(share: Share) -> None: ...
+async def _handle(shard: Shard) -> None: ...
 
 
 @in_virtual_time
@@ -156,7 +156,7 @@ async def test_members_that_have_left_are_forgotten() -> None:
         gone = []
         for source in (coordinator, remote):
             async with source.member("g", resources={"jobs": 1}) as member:
-                await member.next_work()
+                await member.next_assignment()
             gone.append(weakref.ref(member))
         del member
         await asyncio.sleep(0)
@@ -171,16 +171,16 @@ async def test_members_of_a_connection_leave_together_at_its_end() -> None:
             members = [remote.member("g", resources={"jobs": 2}) for _ in range(2)]
             for member in members:
                 await member.__aenter__()
-                await member.next_work()
+                await member.next_assignment()
         assert (await coordinator.describe("g")).state == "Empty"
-        assert [member.shares for member in members] == [(), ()]
+        assert [member.shards for member in members] == [(), ()]
 
 
 def test_a_thread_does_not_leave_inside_of_its_work() -> None:
     """It would wait for its own end, as long as a rebalance may take."""
     with callboard.Coordinator.in_thread() as coordinator, coordinator.member("g", resources={"jobs": 1}) as member:
-        for work in member.assignments():
-            with work, pytest.raises(RuntimeError, match="call it behind"):
+        for assignment in member.assignments():
+            with assignment, pytest.raises(RuntimeError, match="call it after that"):
                 member.leave()
             member.leave()  # and that ends the loop
 
@@ -192,11 +192,11 @@ def test_a_thread_does_not_leave_inside_of_its_work() -> None:
 async def test_a_member_that_nobody_entered_says_so() -> None:
     member = a_member(ScriptedDoor())
     with pytest.raises(RuntimeError, match="async with"):
-        await member.next_work()
+        await member.next_assignment()
 
 
 @in_virtual_time
-@pytest.mark.parametrize("handler", [lambda share: None, 5], ids=["function", "number"])
+@pytest.mark.parametrize("handler", [lambda shard: None, 5], ids=["function", "number"])
 async def test_a_handler_that_is_no_coroutine_function_is_named(handler: Any) -> None:
     async with a_member(ScriptedDoor()) as member:
         with pytest.raises(TypeError, match="async def handle"):
@@ -249,10 +249,10 @@ async def test_a_name_that_no_host_can_have_is_a_lost_channel() -> None:
 @in_virtual_time
 async def test_half_of_a_surrogate_pair_is_no_note() -> None:
     async with a_member(ScriptedDoor()) as member:
-        share = (await held(member, 2)).shares[0]
+        shard = (await held(member, 2)).shards[0]
         with pytest.raises(ValueError, match="surrogate"):
-            await share.commit(1, "\ud800")
-        await share.commit(1, "ümlaut 🦊")
+            await shard.commit(1, "\ud800")
+        await shard.commit(1, "ümlaut 🦊")
 
 
 def test_type_checkers_know_the_options_of_every_member() -> None:
@@ -273,7 +273,7 @@ async def test_an_error_in_the_heartbeats_is_told() -> None:
         await held(member, 2)
         door.then(Heartbeat, ZeroDivisionError("in a door"))
         with pytest.raises(ZeroDivisionError):
-            await member.next_work()
+            await member.next_assignment()
 
 
 @in_virtual_time
@@ -326,7 +326,7 @@ def test_a_connection_of_threads_is_clean_in_asyncios_debug_mode(monkeypatch: py
         callboard.connect_in_thread(coordinator.bootstrap) as remote,
         remote.member("g", resources={"jobs": 1}) as member,
     ):
-        assert member.next_work(20).shares[0].commit(1).durability == ""
+        assert member.next_assignment(20).shards[0].commit(1).durability == ""
 
 
 @on_a_loop

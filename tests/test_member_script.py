@@ -22,10 +22,10 @@ from callboard.actors.messages import (
     SyncGroup,
 )
 from callboard.runtime.member.channel import ChannelLost
-from callboard.runtime.member.errors import CommitRefused, Fenced, MemberError, WorkLost
+from callboard.runtime.member.errors import CommitRefused, Fenced, MemberError, ShardLost
 from callboard.runtime.member.member import Member
 from callboard.runtime.member.protocol import Asked, Step, step_after
-from callboard.runtime.member.work import Share
+from callboard.runtime.member.work import Shard
 
 ERRORS = [error for error in ErrorCode if error is not ErrorCode.NONE]
 each_error = pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.name)
@@ -45,28 +45,28 @@ async def test_a_member_joins_leads_syncs_reads_its_positions_and_leaves() -> No
     door = ScriptedDoor()
     door.position = 7
     async with a_member(door) as member:
-        work = await held(member, 2)
-        assert [(share.resource, share.name, share.position) for share in work.shares] == [
+        assignment = await held(member, 2)
+        assert [(shard.resource, shard.name, shard.position) for shard in assignment.shards] == [
             ("jobs", 0, 7),
             ("jobs", 1, 7),
         ]
-        assert work.generation == work.shares[0].token == member.generation == 2
+        assert assignment.generation == assignment.shards[0].token == member.generation == 2
         assert member.is_leader and member.member_id == MEMBER_ID
-        assert (await work.commit(work.share("jobs", 1), 8, "half")).durability == "synced"
+        assert (await assignment.commit(assignment.shard("jobs", 1), 8, "half")).durability == "synced"
         assert door.topics == {"jobs": 2}
     kinds = [type(one) for one in door.asked]
     assert kinds == [JoinGroup, JoinGroup, Heartbeat, SyncGroup, OffsetFetch, OffsetCommit, LeaveGroup]
     assert door.last(OffsetFetch).require_stable  # what an open transaction is about to change is waited for
-    assert work.is_over and work.shares[0].is_lost
+    assert assignment.is_over and assignment.shards[0].is_lost
 
 
 @in_virtual_time
 async def test_heartbeats_go_on_and_work_with_them() -> None:
     door = ScriptedDoor()
     async with a_member(door) as member:
-        work = await held(member, 2)
+        assignment = await held(member, 2)
         await asyncio.sleep(3600)
-        assert not work.is_over
+        assert not assignment.is_over
         assert door.count(Heartbeat) == pytest.approx(1800, abs=2)
         assert door.opened == 2
 
@@ -75,19 +75,19 @@ async def test_heartbeats_go_on_and_work_with_them() -> None:
 async def test_a_commit_says_how_far_the_work_has_come() -> None:
     door = ScriptedDoor()
     async with a_member(door) as member:
-        share = (await held(member, 2)).shares[0]
-        await share.commit(5, "five")
-        assert (share.position, share.note) == (5, "five")
+        shard = (await held(member, 2)).shards[0]
+        await shard.commit(5, "five")
+        assert (shard.position, shard.note) == (5, "five")
         commit = door.last(OffsetCommit)
         assert (commit.member_id, commit.generation_id) == (MEMBER_ID, 2)
         assert commit.commits[0][:3] == ("jobs", 0, 5)
         for bad in (-1, 2**63, True, "5", 1.5):
             wrong: Any = bad
             with pytest.raises(ValueError, match="position"):
-                await share.commit(wrong)
+                await shard.commit(wrong)
         wrong = 3
         with pytest.raises(ValueError, match="note"):
-            await share.commit(1, wrong)
+            await shard.commit(1, wrong)
 
 
 # Every error at every request ----------------------------------------------------------------------------------------
@@ -157,20 +157,20 @@ async def test_an_error_at_a_heartbeat(error: ErrorCode, assignor: str) -> None:
     """The work is lost at once where the group does not know us as we are; else it is handed back, or stays."""
     door = ScriptedDoor()
     async with a_member(door, assignor=assignor) as member:
-        work = await held(member, 2)
+        assignment = await held(member, 2)
         door.then(Heartbeat, error)
         step = step_after(Asked.HEARTBEAT, error)
         beats = door.count(Heartbeat)
         await until(lambda: door.count(Heartbeat) > beats)
         await asyncio.sleep(1)
         if step in (Step.FENCED, Step.FAIL):
-            assert work.shares[0].is_lost
+            assert assignment.shards[0].is_lost
             with pytest.raises(Fenced if step is Step.FENCED else MemberError):
-                await member.next_work()
+                await member.next_assignment()
         else:
             keeps = step in (Step.AGAIN, Step.RECONNECT) or (step is Step.REJOIN and assignor != "range")
-            assert work.is_over != keeps
-            assert sum(not share.is_over for share in member.shares) == 2
+            assert assignment.is_over != keeps
+            assert sum(not shard.is_over for shard in member.shards) == 2
             assert door.count(JoinGroup) == {Step.JOIN_ANEW: 4}.get(
                 step, 2 if step in (Step.AGAIN, Step.RECONNECT) else 3
             )
@@ -181,19 +181,19 @@ async def test_an_error_at_a_heartbeat(error: ErrorCode, assignor: str) -> None:
 async def test_an_error_at_a_commit(error: ErrorCode) -> None:
     door = ScriptedDoor()
     async with a_member(door) as member:
-        share = (await held(member, 2)).shares[0]
+        shard = (await held(member, 2)).shards[0]
         door.then(OffsetCommit, error)
         step = step_after(Asked.COMMIT, error)
         if step is Step.FAIL:
             with pytest.raises(CommitRefused, match=error.name):
-                await share.commit(1)
-            await share.commit(2)
+                await shard.commit(1)
+            await shard.commit(2)
         elif step in (Step.LOSE, Step.JOIN_ANEW, Step.FENCED):
-            with pytest.raises(WorkLost):
-                await share.commit(1)
-            assert share.is_lost
+            with pytest.raises(ShardLost):
+                await shard.commit(1)
+            assert shard.is_lost
         else:
-            await share.commit(1)
+            await shard.commit(1)
             assert door.count(OffsetCommit) >= 2
 
 
@@ -224,9 +224,9 @@ async def test_a_lost_connection_is_opened_again(kind: type) -> None:
 async def test_a_commit_whose_connection_is_lost_is_sent_again() -> None:
     door = ScriptedDoor()
     async with a_member(door) as member:
-        share = (await held(member, 2)).shares[0]
+        shard = (await held(member, 2)).shards[0]
         door.then(OffsetCommit, ChannelLost("gone"), ChannelLost("gone"))
-        await share.commit(1)
+        await shard.commit(1)
         assert door.count(OffsetCommit) == 3
 
 
@@ -252,11 +252,11 @@ async def test_an_answer_to_somebody_that_we_no_longer_are_changes_nothing() -> 
         beats = door.count(Heartbeat)
         await until(lambda: door.count(Heartbeat) > beats)
         door.then(OffsetCommit, ErrorCode.REBALANCE_IN_PROGRESS)
-        await member.shares[0].commit(1)
+        await member.shards[0].commit(1)
         await until(lambda: member.generation == 3)
         late.set_result(ErrorCode.UNKNOWN_MEMBER_ID)
         await asyncio.sleep(5)
-        assert (member.generation, len(member.shares)) == (3, 2)
+        assert (member.generation, len(member.shards)) == (3, 2)
 
 
 @in_virtual_time
@@ -287,7 +287,7 @@ async def test_who_is_refused_hears_what_to_do(error: ErrorCode) -> None:
     door.then(JoinGroup, error)
     with pytest.raises(MemberError, match=error.name + ": ") as raised:
         async with a_member(door) as member:
-            await member.next_work()
+            await member.next_assignment()
     assert raised.value.code is error
 
 
@@ -301,16 +301,16 @@ async def test_the_work_is_lost_a_margin_before_the_session_ends(assignor: str) 
     door = ScriptedDoor()
     loop = asyncio.get_running_loop()
     async with a_member(door, assignor=assignor) as member:
-        work = await held(member, 2)
-        share = work.shares[0]
+        assignment = await held(member, 2)
+        shard = assignment.shards[0]
         await asyncio.sleep(20)
         last_s = max(time for time, one in zip(door.times, door.asked, strict=True) if type(one) is Heartbeat)
         door.then(Heartbeat, *(never() for _ in range(50)))
-        await share.lost.wait()
+        await shard.lost.wait()
         assert loop.time() == pytest.approx(last_s + 8, abs=0.01)
-        assert work.is_over
-        with pytest.raises(WorkLost):
-            await share.commit(1)
+        assert assignment.is_over
+        with pytest.raises(ShardLost):
+            await shard.commit(1)
 
 
 @in_virtual_time
@@ -319,15 +319,15 @@ async def test_a_heartbeat_that_was_long_on_its_way_counts_from_its_beginning() 
     door = ScriptedDoor()
     loop = asyncio.get_running_loop()
     async with a_member(door) as member:
-        share = (await held(member, 2)).shares[0]
+        shard = (await held(member, 2)).shards[0]
         beats, slow = door.count(Heartbeat), never()
         door.then(Heartbeat, slow, *(never() for _ in range(50)))
         await until(lambda: door.count(Heartbeat) > beats)
         sent_s = loop.time()
         await asyncio.sleep(5)
-        assert not share.is_lost
+        assert not shard.is_lost
         slow.set_result(ErrorCode.NONE)
-        await share.lost.wait()
+        await shard.lost.wait()
         assert loop.time() == pytest.approx(sent_s + 8, abs=0.05)
 
 
@@ -337,7 +337,7 @@ async def test_a_join_that_was_long_on_its_way_counts_from_its_beginning() -> No
     door = ScriptedDoor()
     loop = asyncio.get_running_loop()
     async with a_member(door) as member:
-        share = (await held(member, 2)).shares[0]
+        shard = (await held(member, 2)).shards[0]
         slow = never()
         door.then(Heartbeat, ErrorCode.REBALANCE_IN_PROGRESS, *(never() for _ in range(50)))
         door.then(JoinGroup, slow)
@@ -348,7 +348,7 @@ async def test_a_join_that_was_long_on_its_way_counts_from_its_beginning() -> No
         await asyncio.sleep(4)
         me = door.last(JoinGroup)
         slow.set_result(Joined(ErrorCode.NONE, me.member_id, 3, "consumer", me.protocols[0].name, "somebody"))
-        await share.lost.wait()
+        await shard.lost.wait()
         assert loop.time() == pytest.approx(sent_s + 8, abs=0.05)
 
 
@@ -358,14 +358,14 @@ async def test_a_cooperative_member_whose_join_waits_too_long_loses_what_it_kept
     door = ScriptedDoor()
     loop = asyncio.get_running_loop()
     async with a_member(door, rebalance_timeout_ms=30_000) as member:
-        share = (await held(member, 2)).shares[0]
+        shard = (await held(member, 2)).shards[0]
         door.then(Heartbeat, *[ErrorCode.REBALANCE_IN_PROGRESS] * 100)
         door.then(JoinGroup, never())
         joins = door.count(JoinGroup)
         await until(lambda: door.count(JoinGroup) > joins)
         begun_s = loop.time()
-        assert not share.is_over
-        await share.lost.wait()
+        assert not shard.is_over
+        await shard.lost.wait()
         assert 25 < loop.time() - begun_s <= 28
 
 
@@ -373,23 +373,23 @@ async def test_a_cooperative_member_whose_join_waits_too_long_loses_what_it_kept
 async def test_a_commit_that_hangs_ends_with_the_lease() -> None:
     door = ScriptedDoor()
     async with a_member(door) as member:
-        share = (await held(member, 2)).shares[0]
+        shard = (await held(member, 2)).shards[0]
         door.then(OffsetCommit, *(never() for _ in range(9)))
         door.then(Heartbeat, *(never() for _ in range(9)))
-        with pytest.raises(WorkLost, match="lost"):
-            await share.commit(1)
+        with pytest.raises(ShardLost, match="lost"):
+            await shard.commit(1)
 
 
 @in_virtual_time
 async def test_after_its_lease_a_member_goes_on_trying_and_gets_work_again() -> None:
     door = ScriptedDoor()
     async with a_member(door) as member:
-        work = await held(member, 2)
+        assignment = await held(member, 2)
         door.then(Heartbeat, *(never() for _ in range(3)))
-        await work.shares[0].lost.wait()
+        await assignment.shards[0].lost.wait()
         again = await held(member, 2)
-        assert again.acquired == again.shares
-        assert again.shares[0].token > work.shares[0].token
+        assert again.acquired == again.shards
+        assert again.shards[0].token > assignment.shards[0].token
 
 
 # Others in the group -------------------------------------------------------------------------------------------------
@@ -412,12 +412,12 @@ async def test_a_join_that_was_answered_to_a_former_self_is_done_again() -> None
 @in_virtual_time
 async def test_a_handler_that_sees_its_work_lost_is_no_failure() -> None:
     door = ScriptedDoor()
-    started: list[Share] = []
+    started: list[Shard] = []
 
-    async def handler(share: Share) -> None:
-        started.append(share)
+    async def handler(shard: Shard) -> None:
+        started.append(shard)
         while True:
-            await share.commit(1)
+            await shard.commit(1)
             await asyncio.sleep(0.3)
 
     async with a_member(door) as member:

@@ -23,7 +23,7 @@ DAY_S = 24 * 3600
 async def a_token(door: LocalDoor) -> int:
     """Of somebody who comes, works, and goes."""
     async with Member(door, GROUP, resources=JOBS) as member:
-        return (await held(member, 2)).shares[0].token
+        return (await held(member, 2)).shards[0].token
 
 
 @in_virtual_time
@@ -80,7 +80,7 @@ def test_names_are_the_same_in_whatever_order_they_come() -> None:
 @in_virtual_time
 async def test_a_numbered_share_says_its_number_and_a_named_one_that_it_has_none() -> None:
     async with a_node() as door, Member(door, GROUP, resources={"jobs": 1, "tenants": ["acme"]}) as member:
-        work = await held(member, 2)
-        assert work.share("jobs", 0).number == 0
-        with pytest.raises(TypeError, match=r"has a name and no number; use share\.name"):
-            _ = work.share("tenants", "acme").number
+        assignment = await held(member, 2)
+        assert assignment.shard("jobs", 0).number == 0
+        with pytest.raises(TypeError, match=r"has a name and no number; use shard\.name"):
+            _ = assignment.shard("tenants", "acme").number

@@ -39,7 +39,7 @@ from ..client.assignment import read_assignment
 from ..config import check_range, find_setting
 from ..dynamic import BadValue
 from ..errors import StartError
-from ..member.named import share_name
+from ..member.named import shard_name
 from ..surround import Origin
 from .results import (
     CommittedOffset,
@@ -177,7 +177,7 @@ class Admin:
     async def progress(self, group: str, resource: str) -> dict[int | str, CommittedOffset]:
         """What members of a group have committed of one of their resources, by its number or name, in order."""
         offsets = await self.offsets(group)
-        found = {name: offset for place, offset in offsets.items() if (name := share_name(resource, place)) is not None}
+        found = {name: offset for place, offset in offsets.items() if (name := shard_name(resource, place)) is not None}
         return dict(sorted(found.items(), key=lambda one: (isinstance(one[0], str), one[0])))
 
     async def reset(self, group: str, targets: Targets) -> dict[Place, int]:

@@ -1,4 +1,4 @@
-"""A commit of one share, through whatever happens to the group meanwhile, as long as the share is held."""
+"""A commit of one shard, through whatever happens to the group meanwhile, as long as the shard is held."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from ...actors.errors import NO_ERROR
 from ...actors.messages import Commit, Committed, OffsetCommit
 from .channel import ChannelLost
-from .errors import CommitRefused, WorkLost, refused
+from .errors import CommitRefused, ShardLost, refused
 from .line import Backoff
 from .named import check_text
 from .protocol import Asked, Step, step_after
-from .work import Progress, Share
+from .work import Progress, Shard
 
 if TYPE_CHECKING:
     from .membership import Membership
@@ -20,18 +20,18 @@ POSITION_MAX = 2**63 - 1
 NO_LEADER_EPOCH = -1
 
 
-async def commit(membership: Membership, share: Share, position: int, note: str) -> Progress:
-    """See ``Share.commit``."""
+async def commit(membership: Membership, shard: Shard, position: int, note: str) -> Progress:
+    """See ``Shard.commit``."""
     _check(position, note)
-    own = sent = share.newest = share.newest[0] + 1, position, note
+    own = sent = shard.newest = shard.newest[0] + 1, position, note
     backoff: Backoff | None = None
-    while own[0] >= share.kept[0]:
-        if share.is_lost or not membership.check_lease():
-            raise WorkLost(
-                f"{share!r} is lost, somebody else may work on it already; stop, and go on with the next Work"
+    while own[0] >= shard.kept[0]:
+        if shard.is_lost or not membership.check_lease():
+            raise ShardLost(
+                f"{shard!r} is lost, somebody else may work on it already; stop, and go on with the next Assignment"
             )
         member_id, generation = identity = membership.identity
-        rows = (Commit(*share.place, sent[1], NO_LEADER_EPOCH, sent[2]),)
+        rows = (Commit(*shard.place, sent[1], NO_LEADER_EPOCH, sent[2]),)
         request = OffsetCommit(membership.group_id, member_id, membership.options.instance_id, generation, rows)
         try:
             answer: Committed = await membership.beats.ask(request)
@@ -40,31 +40,31 @@ async def commit(membership: Membership, share: Share, position: int, note: str)
         else:
             error = answer.errors[0]
             if error is NO_ERROR:
-                return _keep(share, sent, Progress(answer.durability))
+                return _keep(shard, sent, Progress(answer.durability))
             step = step_after(Asked.COMMIT, error)
             if step is not Step.FAIL:
                 membership.follow(step, identity, error, "a commit")
             elif sent is own:
-                raise CommitRefused(refused(f"the commit of {position} for {share!r}", error), error)
-            elif share.newest is sent:
-                share.newest = own
+                raise CommitRefused(refused(f"the commit of {position} for {shard!r}", error), error)
+            elif shard.newest is sent:
+                shard.newest = own
         backoff = backoff or Backoff(membership.random)
         await backoff.wait()
-        sent = share.newest  # which may have been begun since: behind it, ours would take it back
-    return share.kept[1]
+        sent = shard.newest  # which may have been begun since: behind it, ours would take it back
+    return shard.kept[1]
 
 
-def _keep(share: Share, sent: tuple[int, int, str], progress: Progress) -> Progress:
+def _keep(shard: Shard, sent: tuple[int, int, str], progress: Progress) -> Progress:
     """One is acknowledged. What was begun before it, and is still on its way, is then acknowledged as well."""
-    if sent[0] >= share.kept[0]:
-        share.kept = sent[0], progress
-        share.position, share.note = sent[1:]
+    if sent[0] >= shard.kept[0]:
+        shard.kept = sent[0], progress
+        shard.position, shard.note = sent[1:]
     return progress
 
 
 def _check(position: object, note: object) -> None:
     if type(position) is not int or not 0 <= position <= POSITION_MAX:
-        raise ValueError(f"position {position!r}: expected a whole number from 0 to 2**63-1, as in share.commit(42)")
+        raise ValueError(f"position {position!r}: expected a whole number from 0 to 2**63-1, as in shard.commit(42)")
     if not isinstance(note, str):
         raise ValueError(f"note {note!r}: expected a string; json.dumps makes one of other values")
     if not note.isascii():

@@ -25,7 +25,7 @@ class CommitRefused(MemberError):
     """The coordinator does not take this commit; trying again would not help."""
 
 
-class WorkLost(MemberError):
+class ShardLost(MemberError):
     """What was to be committed is not this member's any more: somebody else may work on it already.
 
     A commit that was on its way may have happened.

@@ -7,15 +7,16 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from .work import Owner, Place, Share, Stage, Work, unfinished
+from .work import Assignment, Owner, Place, Shard, Stage, unfinished
 
 log = logging.getLogger("callboard.member")
 
 
 class Holdings:
-    """Shares by place, and the Work that the user has. The protocol's side tells it what comes and what goes."""
+    """Shares by place, and the Assignment that the user has. The protocol's side tells it what comes and what goes."""
 
     __slots__ = (
+        "_assignment",
         "_end",
         "_failure",
         "_has_lost",
@@ -23,24 +24,23 @@ class Holdings:
         "_lingering",
         "_news",
         "_owner",
-        "_work",
         "generation",
         "held",
     )
 
     def __init__(self, owner: Owner) -> None:
-        self.held: dict[Place, Share] = {}
+        self.held: dict[Place, Shard] = {}
         self.generation = -1
         self._owner = owner
-        self._work: Work | None = None  # the last that was given to the user
+        self._assignment: Assignment | None = None  # the last that was given to the user
         self._news = asyncio.Event()
         self._has_news = False
         self._has_lost = False  # something, since the user was last told of news
-        self._lingering: set[asyncio.Future[Any]] = set()  # what still runs on shares that are gone
-        self._failure: BaseException | None = None  # of something that ran on a share; told once
+        self._lingering: set[asyncio.Future[Any]] = set()  # what still runs on shards that are gone
+        self._failure: BaseException | None = None  # of something that ran on a shard; told once
         self._end: BaseException | None = None  # why there will never be work again
 
-    async def next_work(self) -> Work:
+    async def next_assignment(self) -> Assignment:
         """What is held, as soon as it is another than what was given out last. Raises what has failed."""
         while True:
             if self._failure is not None:
@@ -53,50 +53,50 @@ class Holdings:
             self._news.clear()
             await self._news.wait()
         self._has_news = False
-        before = set() if self._work is None else set(self._work.shares)
-        shares = tuple(sorted(self.held.values(), key=_order))
-        kept = tuple(share for share in shares if share in before)
-        self._work = Work(self._owner, self.generation, shares, kept)
-        return self._work
+        before = set() if self._assignment is None else set(self._assignment.shards)
+        shards = tuple(sorted(self.held.values(), key=_order))
+        kept = tuple(shard for shard in shards if shard in before)
+        self._assignment = Assignment(self._owner, self.generation, shards, kept)
+        return self._assignment
 
-    def acquire(self, shares: Sequence[Share], generation: int) -> None:
+    def acquire(self, shards: Sequence[Shard], generation: int) -> None:
         """These are held from now on. The user will hear of it, unless nothing has changed since the last time."""
-        if not shares and not self._has_lost and self.generation >= 0:
+        if not shards and not self._has_lost and self.generation >= 0:
             return
         self._has_lost = False
-        self.held.update((share.place, share) for share in shares)
+        self.held.update((shard.place, shard) for shard in shards)
         self.generation = generation
         self._end_work()
         self._has_news = True
         self._news.set()
 
     async def hand_back(self, places: Iterable[Place], until_s: float) -> None:
-        """Stop what runs on these shares, and wait for its end, at most ``until_s`` on the loop's clock."""
-        shares = [self.held[place] for place in places if place in self.held]
-        if not shares:
+        """Stop what runs on these shards, and wait for its end, at most ``until_s`` on the loop's clock."""
+        shards = [self.held[place] for place in places if place in self.held]
+        if not shards:
             return
         self._has_lost = True
-        for share in shares:
-            share.move_to(Stage.WANTED_BACK)
-        pending = unfinished(shares) | self._end_work()
+        for shard in shards:
+            shard.move_to(Stage.WANTED_BACK)
+        pending = unfinished(shards) | self._end_work()
         await self._wait(pending, until_s, "handed back")
-        for share in shares:
-            share.move_to(Stage.GONE)
-            if self.held.get(share.place) is share:
-                del self.held[share.place]
+        for shard in shards:
+            shard.move_to(Stage.GONE)
+            if self.held.get(shard.place) is shard:
+                del self.held[shard.place]
 
     def lose_all(self) -> None:
         """Nothing is held any more, from this moment."""
-        shares = tuple(self.held.values())
+        shards = tuple(self.held.values())
         self.held = {}
-        for share in shares:
-            share.move_to(Stage.GONE)
-        if shares:
+        for shard in shards:
+            shard.move_to(Stage.GONE)
+        if shards:
             self._has_lost = True
-            self._lingering |= unfinished(shares) | self._end_work()
+            self._lingering |= unfinished(shards) | self._end_work()
 
     async def settle(self, until_s: float) -> None:
-        """Wait for what still runs on shares that are gone, so that nothing runs twice on one that comes back."""
+        """Wait for what still runs on shards that are gone, so that nothing runs twice on one that comes back."""
         pending = {one for one in self._lingering if not one.done()}
         self._lingering = set()
         await self._wait(pending, until_s, "lost")
@@ -108,7 +108,7 @@ class Holdings:
             await asyncio.wait(self._lingering, timeout=max(until_s - asyncio.get_running_loop().time(), 0))
 
     def fail(self, failure: BaseException) -> None:
-        """Something that ran on a share has failed: the user's work ends, and hears why."""
+        """Something that ran on a shard has failed: the user's work ends, and hears why."""
         if self._failure is None:
             self._failure = failure
         else:
@@ -120,12 +120,12 @@ class Holdings:
         """Whether this task or thread works on what is held, or was."""
         return (
             worker in self._lingering
-            or (self._work is not None and self._work.is_run_by(worker))
-            or any(worker in share.tasks for share in self.held.values())
+            or (self._assignment is not None and self._assignment.is_run_by(worker))
+            or any(worker in shard.tasks for shard in self.held.values())
         )
 
     def tell_failures(self) -> None:
-        """At the end: what nobody has heard of by ``next_work``."""
+        """At the end: what nobody has heard of by ``next_assignment``."""
         if self._failure is not None:
             log.error("something has failed while a member handed its work back", exc_info=self._failure)
 
@@ -136,11 +136,11 @@ class Holdings:
         self._news.set()
 
     def _end_work(self) -> set[asyncio.Future[Any]]:
-        """The user's Work is over; what of it has not ended yet."""
-        if self._work is None:
+        """The user's Assignment is over; what of it has not ended yet."""
+        if self._assignment is None:
             return set()
-        self._work.end()
-        return self._work.unfinished()
+        self._assignment.end()
+        return self._assignment.unfinished()
 
     async def _wait(self, pending: set[asyncio.Future[Any]], until_s: float, what: str) -> None:
         if not pending:
@@ -150,12 +150,12 @@ class Holdings:
         if late:
             log.warning(
                 "work that was %s has not ended within %.1f s, and is given up: %s; await what can be cancelled, and "
-                "let blocking code look at share.is_over",
+                "let blocking code look at shard.is_over",
                 what,
                 allowed_s,
                 ", ".join(sorted(map(repr, late))),
             )
 
 
-def _order(share: Share) -> tuple[str, bool, int | str]:
-    return share.resource, isinstance(share.name, str), share.name
+def _order(shard: Shard) -> tuple[str, bool, int | str]:
+    return shard.resource, isinstance(shard.name, str), shard.name

@@ -16,7 +16,7 @@ from .errors import HasLeft
 from .membership import Membership
 from .named import check_text, find_wanted
 from .terms import MemberArguments, make_options
-from .work import Progress, Share, Work
+from .work import Assignment, Progress, Shard
 
 log = logging.getLogger("callboard.member")
 
@@ -64,7 +64,7 @@ class Member:
         return self._membership.is_leader
 
     @property
-    def shares(self) -> tuple[Share, ...]:
+    def shards(self) -> tuple[Shard, ...]:
         """What is held at this moment."""
         return tuple(self._membership.holdings.held.values())
 
@@ -110,44 +110,44 @@ class Member:
         await self._membership.leave()
         self._membership.holdings.tell_failures()
 
-    async def assignments(self) -> AsyncIterator[Work]:
-        """A Work each time what is held has changed; it ends when the member leaves.
+    async def assignments(self) -> AsyncIterator[Assignment]:
+        """An Assignment each time what is held has changed; it ends when the member leaves.
 
-        Raises Fenced and MemberError when it cannot go on, and the errors of tasks that ran on the work.
+        Raises Fenced and MemberError when it cannot go on, and the errors of tasks that ran on the assignment.
         """
         with suppress(HasLeft):
             while True:
-                work = await self.next_work()
-                yield work
+                assignment = await self.next_assignment()
+                yield assignment
 
-    async def next_work(self) -> Work:
+    async def next_assignment(self) -> Assignment:
         """The next of ``assignments``. Raises MemberError, too, when the member has left."""
         if not self._is_entered and self._leaving is None:
             raise RuntimeError("this member does not take part yet: use it inside of `async with`")
-        return await self._membership.holdings.next_work()
+        return await self._membership.holdings.next_assignment()
 
-    async def run(self, handler: Callable[[Share], Coroutine[Any, Any, object]]) -> None:
-        """For each share that is acquired a task ``handler(share)``, cancelled and awaited when the share goes.
+    async def run(self, handler: Callable[[Shard], Coroutine[Any, Any, object]]) -> None:
+        """For each shard that is acquired a task ``handler(shard)``, cancelled and awaited when the shard goes.
 
         Shares that stay are not disturbed. Returns when the member leaves; an error of a handler is raised, after
         leaving the group.
         """
-        served: set[Share] = set()
+        served: set[Shard] = set()
         try:
             while True:
-                work = await self.next_work()
-                for share in work.shares:
-                    if share not in served:
-                        work.create_task(_begin(handler, share), share)
-                served = set(work.shares)
+                assignment = await self.next_assignment()
+                for shard in assignment.shards:
+                    if shard not in served:
+                        assignment.create_task(_begin(handler, shard), shard)
+                served = set(assignment.shards)
         except HasLeft:
             return
         finally:
             await self.leave()
 
-    def commit(self, share: Share, position: int, note: str = "") -> Coroutine[Any, Any, Progress]:
-        """See ``Share.commit``."""
-        return commit(self._membership, share, position, note)
+    def commit(self, shard: Shard, position: int, note: str = "") -> Coroutine[Any, Any, Progress]:
+        """See ``Shard.commit``."""
+        return commit(self._membership, shard, position, note)
 
     def has_failed(self, error: BaseException) -> None:
         """For the work: something that ran on it has failed."""
@@ -166,9 +166,9 @@ class Member:
                 log.exception("the resources of group %r could not be refreshed; they stay as they are", self.group_id)
 
 
-def _begin(handler: Callable[[Share], Coroutine[Any, Any, object]], share: Share) -> Coroutine[Any, Any, object]:
+def _begin(handler: Callable[[Shard], Coroutine[Any, Any, object]], shard: Shard) -> Coroutine[Any, Any, object]:
     """Raises TypeError for what is no coroutine function."""
-    begun: object = handler(share) if callable(handler) else handler
+    begun: object = handler(shard) if callable(handler) else handler
     if not asyncio.iscoroutine(begun):
-        raise TypeError(f"handler {handler!r}: expected a coroutine function, as in `async def handle(share): ...`")
+        raise TypeError(f"handler {handler!r}: expected a coroutine function, as in `async def handle(shard): ...`")
     return begun

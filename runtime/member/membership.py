@@ -28,7 +28,7 @@ from .named import Wanted
 from .positions import find_positions
 from .protocol import Asked, Step, step_after
 from .terms import MemberOptions
-from .work import Owner, Place, Share
+from .work import Owner, Place, Shard
 
 log = logging.getLogger("callboard.member")
 
@@ -318,7 +318,7 @@ class Membership:
         taken = [place for place in held if place not in given]
         await self.holdings.hand_back(taken, self.lease.hand_back_deadline_s())
         await self.holdings.settle(self.lease.hand_back_deadline_s())
-        added = [self._new_share(place, identity[1]) for place in places if place not in self.holdings.held]
+        added = [self._new_shard(place, identity[1]) for place in places if place not in self.holdings.held]
         if not await find_positions(self, added) or not await self._is_sure(identity):
             return False
         self._set_watch()
@@ -344,9 +344,9 @@ class Membership:
             self.beats.drop()
             return False
 
-    def _new_share(self, place: Place, token: int) -> Share:
+    def _new_shard(self, place: Place, token: int) -> Shard:
         resource, name = self._places[place]
-        return Share(self._owner, resource, name, place, token)
+        return Shard(self._owner, resource, name, place, token)
 
     @property
     def is_called(self) -> bool:

@@ -44,7 +44,7 @@ Names = Mapping[str, tuple[str, ...]]
 
 
 class Wanted(NamedTuple):
-    """What a member wants its share of, at one moment."""
+    """The resources that a member wants at one moment."""
 
     numbers: Mapping[str, int]
     names: Names
@@ -87,8 +87,8 @@ def unescape(escaped: str) -> str:
     return name
 
 
-def share_name(resource: str, place: tuple[str, int]) -> int | str | None:
-    """What a partition is called as a share of this resource; None for one of another."""
+def shard_name(resource: str, place: tuple[str, int]) -> int | str | None:
+    """What a partition is called as a shard of this resource; None for one of another."""
     topic, partition = place
     if topic == resource:
         return partition

@@ -1,4 +1,4 @@
-"""How far the work has come: what was committed of shares that a member has just acquired."""
+"""How far the work has come: what was committed of shards that a member has just acquired."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from .channel import ChannelLost
 from .errors import MemberError, refused
 from .line import Backoff
 from .protocol import Asked, Step, step_after
-from .work import Share
+from .work import Shard
 
 if TYPE_CHECKING:
     from .membership import Membership
 
 
-async def find_positions(membership: Membership, shares: Sequence[Share]) -> bool:
+async def find_positions(membership: Membership, shards: Sequence[Shard]) -> bool:
     """Fill in positions and notes. False if there is a reason to join again before that could be done."""
-    if not shares:
+    if not shards:
         return True
-    request = OffsetFetch(membership.group_id, _by_topic(shares), require_stable=True)
+    request = OffsetFetch(membership.group_id, _by_topic(shards), require_stable=True)
     backoff = Backoff(membership.random)
     while True:
         fetched = await _ask(membership, request)
@@ -29,7 +29,7 @@ async def find_positions(membership: Membership, shares: Sequence[Share]) -> boo
             rows = {(topic, row.partition): row for topic, each in fetched.topics for row in each}
             step, error = _worst(fetched.error, rows.values())
             if step is Step.GO_ON:
-                _fill_in(shares, rows)
+                _fill_in(shards, rows)
                 return True
             if step is Step.FAIL:
                 raise MemberError(refused(f"reading the positions of group {membership.group_id!r}", error), error)
@@ -47,10 +47,10 @@ async def _ask(membership: Membership, request: OffsetFetch) -> Fetched | None:
     return fetched
 
 
-def _by_topic(shares: Iterable[Share]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def _by_topic(shards: Iterable[Shard]) -> tuple[tuple[str, tuple[int, ...]], ...]:
     topics: dict[str, list[int]] = {}
-    for share in shares:
-        topics.setdefault(share.place[0], []).append(share.place[1])
+    for shard in shards:
+        topics.setdefault(shard.place[0], []).append(shard.place[1])
     return tuple((topic, tuple(partitions)) for topic, partitions in topics.items())
 
 
@@ -61,8 +61,8 @@ def _worst(error: ErrorCode, rows: Iterable[FetchedOffset]) -> tuple[Step, Error
     return worst, steps[worst]
 
 
-def _fill_in(shares: Iterable[Share], rows: dict[tuple[str, int], FetchedOffset]) -> None:
-    for share in shares:
-        row = rows.get(share.place)
+def _fill_in(shards: Iterable[Shard], rows: dict[tuple[str, int], FetchedOffset]) -> None:
+    for shard in shards:
+        row = rows.get(shard.place)
         if row is not None and row.offset >= 0:
-            share.position, share.note = row.offset, row.metadata
+            shard.position, shard.note = row.offset, row.metadata

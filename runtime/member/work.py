@@ -1,6 +1,6 @@
-"""Work: what a member holds, in the user's hands. A Share is one partition or name, a Work all shares at one time.
+"""Shard: one partition or name that a member owns. Assignment: all its shards at one time.
 
-Everything that runs on them is cancelled when they go. There are two ways to go: a share that is *handed back* is over
+Everything that runs on them is cancelled when they go. There are two ways to go: a shard that is *handed back* is over
 at once, but commits on it count until everything on it has ended; one that is *lost* takes no commits any more.
 """
 
@@ -13,7 +13,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
-from .errors import WorkLost
+from .errors import ShardLost
 
 T = TypeVar("T")
 Place = tuple[str, int]
@@ -39,13 +39,13 @@ class Stage(IntEnum):
 class Owner(Protocol):
     """The member, as its work sees it."""
 
-    def commit(self, share: Share, position: int, note: str) -> Coroutine[Any, Any, Progress]: ...
+    def commit(self, shard: Shard, position: int, note: str) -> Coroutine[Any, Any, Progress]: ...
 
     def has_failed(self, error: BaseException) -> None:
         """Something that ran on the work has failed."""
 
 
-class Share:
+class Shard:
     """One partition of a numbered resource, or one name, that this member holds.
 
     ``token`` is the generation in which it was acquired: it grows with each change of owner as long as the group lives,
@@ -75,14 +75,14 @@ class Share:
         self.kept = 0, Progress("")  # the number of the newest that was acknowledged, and what became of it
 
     def __repr__(self) -> str:
-        return f"Share({self.resource!r}, {self.name!r}, token={self.token}, {self._stage.name.lower()})"
+        return f"Shard({self.resource!r}, {self.name!r}, token={self.token}, {self._stage.name.lower()})"
 
     @property
     def number(self) -> int:
-        """The name of a numbered share. Raises TypeError for one with a name."""
+        """The name of a numbered shard. Raises TypeError for one with a name."""
         if isinstance(self.name, int):
             return self.name
-        raise TypeError(f"{self!r} has a name and no number; use share.name")
+        raise TypeError(f"{self!r} has a name and no number; use shard.name")
 
     @property
     def stage(self) -> Stage:
@@ -111,15 +111,15 @@ class Share:
         return self._gone
 
     def commit(self, position: int, note: str = "") -> Coroutine[Any, Any, Progress]:
-        """To be awaited: keep how far the work has come, durably; whoever gets the share next begins there.
+        """To be awaited: keep how far the work has come, durably; whoever gets the shard next begins there.
 
-        Tries again through rebalances and restarts of the coordinator, as long as the share is held. Of several at a
-        time the one that was begun last counts. Raises WorkLost, CommitRefused, ValueError.
+        Tries again through rebalances and restarts of the coordinator, as long as the shard is held. Of several at a
+        time the one that was begun last counts. Raises ShardLost, CommitRefused, ValueError.
         """
         return self._owner.commit(self, position, note)
 
     def move_to(self, stage: Stage) -> None:
-        """For the member. What runs on the share is cancelled as soon as it is over."""
+        """For the member. What runs on the shard is cancelled as soon as it is over."""
         if stage <= self._stage:
             return
         self._stage = stage
@@ -134,7 +134,7 @@ class Share:
 
 
 class Body:
-    """Somebody who works on a Work, and says when done: the body of an ``async with``, or a thread.
+    """Somebody who works on a Assignment, and says when done: the body of an ``async with``, or a thread.
 
     ``worker``: the task or the thread.
     """
@@ -147,19 +147,19 @@ class Body:
         self.worker = worker
 
 
-class Work:
+class Assignment:
     """All that a member holds, from one change to the next. Made by ``Member.assignments``.
 
-    ``async with work:`` runs a body that is cancelled, quietly, when the work is over: what is held has changed, is to
-    be handed back, or is lost. Hand-backs wait for the body, which may commit what is done while it ends.
+    ``async with assignment:`` runs a body that is cancelled, quietly, when the assignment is over: what is held
+    has changed, is to be handed back, or is lost. Hand-backs wait for the body, which may commit while it ends.
     """
 
-    def __init__(self, owner: Owner, generation: int, shares: tuple[Share, ...], kept: tuple[Share, ...]) -> None:
+    def __init__(self, owner: Owner, generation: int, shards: tuple[Shard, ...], kept: tuple[Shard, ...]) -> None:
         self.generation = generation
-        self.shares = shares
+        self.shards = shards
         self.kept = kept
         before = set(kept)
-        self.acquired = tuple(share for share in shares if share not in before)
+        self.acquired = tuple(shard for shard in shards if shard not in before)
         self.is_over = False
         self.bodies: list[Body] = []
         self.tasks: Tasks = {}
@@ -168,14 +168,14 @@ class Work:
         self._entered: _Entered | None = None
 
     def __repr__(self) -> str:
-        return f"Work(generation={self.generation}, shares={self.shares!r})"
+        return f"Assignment(generation={self.generation}, shards={self.shards!r})"
 
-    def share(self, resource: str, name: int | str) -> Share:
-        """One of the shares. Raises KeyError for what this work does not have."""
-        for share in self.shares:
-            if share.resource == resource and share.name == name:
-                return share
-        raise KeyError(f"{resource!r}, {name!r} is no share of this work; it has {[s.name for s in self.shares]}")
+    def shard(self, resource: str, name: int | str) -> Shard:
+        """One of the shards. Raises KeyError for what this assignment does not have."""
+        for shard in self.shards:
+            if shard.resource == resource and shard.name == name:
+                return shard
+        raise KeyError(f"{resource!r}, {name!r} is no shard of this assignment; it has {[s.name for s in self.shards]}")
 
     @property
     def lost(self) -> asyncio.Event:
@@ -183,26 +183,26 @@ class Work:
         self._lost = _event(self._lost, self.is_over)
         return self._lost
 
-    def commit(self, share: Share, position: int, note: str = "") -> Coroutine[Any, Any, Progress]:
-        """See ``Share.commit``."""
-        return self._owner.commit(share, position, note)
+    def commit(self, shard: Shard, position: int, note: str = "") -> Coroutine[Any, Any, Progress]:
+        """See ``Shard.commit``."""
+        return self._owner.commit(shard, position, note)
 
-    def create_task(self, coro: Coroutine[Any, Any, T], share: Share | None = None) -> asyncio.Task[T]:
-        """Run something for as long as ``share`` is held, through changes of other shares; or as long as this work.
+    def create_task(self, coro: Coroutine[Any, Any, T], shard: Shard | None = None) -> asyncio.Task[T]:
+        """Run something for as long as ``shard`` is held, through changes of other shards; or of this assignment.
 
-        Cancelled and awaited when that is over. If it fails, the work ends and ``assignments`` raises its error.
+        Cancelled and awaited when that is over. If it fails, the assignment ends and ``assignments`` raises its error.
         """
-        tasks = self.tasks if share is None else share.tasks
+        tasks = self.tasks if shard is None else shard.tasks
         task = asyncio.get_running_loop().create_task(coro)
         tasks[task] = None
         task.add_done_callback(partial(self._task_done, tasks))
-        if self.is_over if share is None else share.is_over:
+        if self.is_over if shard is None else shard.is_over:
             task.cancel()
         return task
 
     def _task_done(self, tasks: Tasks, task: asyncio.Task[Any]) -> None:
         del tasks[task]
-        if task.cancelled() or (error := task.exception()) is None or isinstance(error, WorkLost):
+        if task.cancelled() or (error := task.exception()) is None or isinstance(error, ShardLost):
             return
         self._owner.has_failed(error)
 
@@ -232,11 +232,11 @@ class Work:
             task.cancel()
 
     def is_run_by(self, worker: object) -> bool:
-        """Whether this task or thread works on it, or on one of its shares."""
+        """Whether this task or thread works on it, or on one of its shards."""
         return (
             any(body.worker is worker for body in self.bodies)
             or worker in self.tasks
-            or any(worker in share.tasks for share in self.shares)
+            or any(worker in shard.tasks for shard in self.shards)
         )
 
     def unfinished(self) -> set[asyncio.Future[Any]]:
@@ -261,14 +261,14 @@ class _Entered:
     """The body of an ``async with``, in the task that runs it; as in ``asyncio.timeout``, a cancellation is told from
     the user's own by how many there were."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, assignment: Assignment) -> None:
         task = asyncio.current_task()
         assert task is not None, "an async with runs in a task"
         self._task = task
         self._cancelling = task.cancelling()
         self._is_stopped = False
-        self._work = work
-        self._body = work.enter(self._stop, task)
+        self._assignment = assignment
+        self._body = assignment.enter(self._stop, task)
 
     def _stop(self) -> None:
         self._is_stopped = True
@@ -278,15 +278,15 @@ class _Entered:
         """Whether ``error`` ends here."""
         try:
             if not self._is_stopped:
-                return isinstance(error, WorkLost) and self._work.is_over
+                return isinstance(error, ShardLost) and self._assignment.is_over
             if not isinstance(error, asyncio.CancelledError):
                 await _let_cancel()
             is_users = self._task.uncancel() > self._cancelling
             if is_users and error is None:
                 raise asyncio.CancelledError
-            return not is_users and isinstance(error, asyncio.CancelledError | WorkLost)
+            return not is_users and isinstance(error, asyncio.CancelledError | ShardLost)
         finally:
-            self._work.leave(self._body)
+            self._assignment.leave(self._body)
 
 
 async def _let_cancel() -> None:
@@ -297,13 +297,13 @@ async def _let_cancel() -> None:
         return
 
 
-def unfinished(shares: Iterable[Share]) -> set[asyncio.Future[Any]]:
-    """What still runs on these shares."""
-    return {task for share in shares for task in share.tasks if not task.done()}
+def unfinished(shards: Iterable[Shard]) -> set[asyncio.Future[Any]]:
+    """What still runs on these shards."""
+    return {task for shard in shards for task in shard.tasks if not task.done()}
 
 
 def _event(event: asyncio.Event | None, is_set: bool) -> asyncio.Event:
-    """Made when somebody asks for it: most shares of most members live and go without."""
+    """Made when somebody asks for it: most shards of most members live and go without."""
     if event is None:
         event = asyncio.Event()
         if is_set:

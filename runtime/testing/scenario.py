@@ -20,7 +20,7 @@ from ..faulty_disk import Fault
 from ..member.channel import ChannelLost
 from ..member.member import Member
 from ..member.terms import MemberArguments
-from ..member.work import Share
+from ..member.work import Shard
 from .checkers import AnswerChecker, GenerationChecker, Violation
 from .faults_drawn import FaultDraw
 from .history import History
@@ -200,12 +200,12 @@ class Sim:
         name = "member" if process is None else process.name
         return Member(self.door(name, process), group_id, random=random.Random(self.random.random()), **options)
 
-    async def serve(self, member: Member, handler: Callable[[Share], Coroutine[Any, Any, object]], who: str) -> None:
+    async def serve(self, member: Member, handler: Callable[[Shard], Coroutine[Any, Any, object]], who: str) -> None:
         """``member.run(handler)``, with a checker that watches who works on what. ``who``: the owner's name."""
 
-        async def watched(share: Share) -> None:
-            with self.works_on((member.group_id, share.resource, share.name), who, share.token):
-                await handler(share)
+        async def watched(shard: Shard) -> None:
+            with self.works_on((member.group_id, shard.resource, shard.name), who, shard.token):
+                await handler(shard)
 
         async with member:
             await member.run(watched)

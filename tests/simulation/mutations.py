@@ -39,7 +39,7 @@ from callboard.runtime.member.assignors import cooperative
 from callboard.runtime.member.holdings import Holdings
 from callboard.runtime.member.lease import Lease
 from callboard.runtime.member.membership import Membership
-from callboard.runtime.member.work import Place, Share
+from callboard.runtime.member.work import Place, Shard
 
 from .mutations_log import HOUSEKEEPING, Plant
 
@@ -320,12 +320,12 @@ def leases_never_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def tokens_are_not_kept(patch: pytest.MonkeyPatch) -> None:
-    share = Membership._new_share
+    new_shard = Membership._new_shard
 
-    def without_token(self: Membership, place: Place, token: int) -> Share:
-        return share(self, place, 1)
+    def without_token(self: Membership, place: Place, token: int) -> Shard:
+        return new_shard(self, place, 1)
 
-    patch.setattr(Membership, "_new_share", without_token)
+    patch.setattr(Membership, "_new_shard", without_token)
 
 
 def work_goes_on_while_joining(patch: pytest.MonkeyPatch) -> None:
@@ -339,11 +339,11 @@ def work_goes_on_while_joining(patch: pytest.MonkeyPatch) -> None:
 
 def what_moves_is_given_at_once(patch: pytest.MonkeyPatch) -> None:
     """The cooperative protocol in one step instead of two."""
-    patch.setattr(cooperative, "hold_back", lambda shares, held: list(shares))
+    patch.setattr(cooperative, "hold_back", lambda shards, held: list(shards))
 
 
 def hand_backs_do_not_wait(patch: pytest.MonkeyPatch) -> None:
-    """What runs on a share is cancelled but not awaited before others may have it."""
+    """What runs on a shard is cancelled but not awaited before others may have it."""
 
     async def at_once(self: Holdings, pending: Any, until_s: float, what: str) -> None:
         return
