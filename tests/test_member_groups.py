@@ -27,8 +27,8 @@ def a_member(door: Any, group: str = GROUP, **options: Any) -> Member:
     return Member(door, group, random=Random(1), **{"resources": JOBS, **options})
 
 
-def places(*members: Member) -> list[tuple[str, int]]:
-    return sorted(shard.place for member in members for shard in member.shards if not shard.is_over)
+def owned_partitions(*members: Member) -> list[tuple[str, int]]:
+    return sorted(shard.topic_partition for member in members for shard in member.shards if not shard.is_over)
 
 
 ALL = [("jobs", number) for number in range(6)]
@@ -44,7 +44,7 @@ async def test_members_share_out_what_there_is_and_take_over_from_those_who_leav
         await (await held(one, 6)).shards[0].commit(11, "eleven")
         async with a_member(door, assignor=assignor) as two, a_member(door, assignor=assignor) as three:
             await until(lambda: len(one.shards) == len(two.shards) == len(three.shards) == 2)
-            await until(lambda: places(one, two, three) == ALL)
+            await until(lambda: owned_partitions(one, two, three) == ALL)
         assignment = await held(one, 6)
         assert (assignment.shard("jobs", 0).position, assignment.shard("jobs", 0).note) == (11, "eleven")
 
@@ -95,7 +95,7 @@ async def test_the_groups_topics_are_there_for_kafkas_tools() -> None:
 @in_virtual_time
 async def test_two_resources_and_members_that_want_different_ones() -> None:
     async with a_node() as door, a_member(door) as one, a_member(door, resources={"jobs": 6, "mails": 2}) as two:
-        await until(lambda: places(one, two) == [*ALL, ("mails", 0), ("mails", 1)])
+        await until(lambda: owned_partitions(one, two) == [*ALL, ("mails", 0), ("mails", 1)])
         assert [shard.name for shard in two.shards if shard.resource == "mails"] == [0, 1]
 
 
@@ -143,7 +143,7 @@ async def test_a_cooperative_member_goes_on_with_what_it_keeps() -> None:
         async with a_member(door) as two:
             theirs = await held(two, 3)
             assert len(cancelled) == 3
-            assert {shard.place for shard in cancelled} == {shard.place for shard in theirs.shards}
+            assert {shard.topic_partition for shard in cancelled} == {shard.topic_partition for shard in theirs.shards}
             assert all(shard.position == 1 for shard in theirs.shards)
             assert all(shard in before for shard in one.shards)
             assert min(shard.token for shard in theirs.shards) > max(shard.token for shard in before)
@@ -183,7 +183,7 @@ async def test_tokens_grow_with_each_owner_and_a_former_one_cannot_commit() -> N
             first = (await held(one, 6)).shards[0]
             async with a_member(door) as two:
                 await held(two, 3)
-            second = next(shard for shard in one.shards if shard.place == first.place)
+            second = next(shard for shard in one.shards if shard.topic_partition == first.topic_partition)
             assert second.token >= first.token
         async with a_member(door) as three:
             third = (await held(three, 6)).shards[0]
@@ -220,8 +220,10 @@ async def test_a_coordinator_that_is_away_for_long_finds_members_without_work_th
         await asyncio.sleep(30)
         assert all(shard.is_lost for shard in before)
         door.node = node
-        await until(lambda: places(one, two) == ALL)
-        again = next(shard for shard in (*one.shards, *two.shards) if shard.place == before[0].place)
+        await until(lambda: owned_partitions(one, two) == ALL)
+        again = next(
+            shard for shard in (*one.shards, *two.shards) if shard.topic_partition == before[0].topic_partition
+        )
         assert again.position == 3
 
 
@@ -271,10 +273,10 @@ async def test_a_static_member_is_back_with_the_same_work_and_nobody_notices() -
     async with a_node() as door, a_member(door) as other:
         async with a_member(door, instance_id="one") as static:
             await until(lambda: len(static.shards) == len(other.shards) == 3)
-            had, generation = places(static), other.generation
+            had, generation = owned_partitions(static), other.generation
         async with a_member(door, instance_id="one") as static:
             await held(static, 3)
-            assert places(static) == had
+            assert owned_partitions(static) == had
             assert other.generation == static.generation == generation
         await until(lambda: len(other.shards) == 6)  # its session has ended
 

@@ -39,16 +39,18 @@ class Ledger:
         self.taken = 0
 
     def take(self, shard: Shard) -> None:
-        assert shard.place not in self.owners, f"{shard} has an owner already: {self.owners[shard.place]}"
-        assert shard.token >= self.tokens.get(shard.place, 0)
-        committed = self.positions.get(shard.place)
+        assert shard.topic_partition not in self.owners, (
+            f"{shard} has an owner already: {self.owners[shard.topic_partition]}"
+        )
+        assert shard.token >= self.tokens.get(shard.topic_partition, 0)
+        committed = self.positions.get(shard.topic_partition)
         assert committed is None or (shard.position is not None and shard.position >= committed)
-        self.owners[shard.place] = shard
-        self.tokens[shard.place] = shard.token
+        self.owners[shard.topic_partition] = shard
+        self.tokens[shard.topic_partition] = shard.token
         self.taken += 1
 
     def give(self, shard: Shard) -> None:
-        assert self.owners.pop(shard.place) is shard
+        assert self.owners.pop(shard.topic_partition) is shard
 
     async def work_on(self, shard: Shard) -> None:
         """Counts as working from its first line to its last."""
@@ -58,7 +60,7 @@ class Ledger:
             while True:
                 position += 1
                 await shard.commit(position)
-                self.positions[shard.place] = max(position, self.positions.get(shard.place, 0))
+                self.positions[shard.topic_partition] = max(position, self.positions.get(shard.topic_partition, 0))
                 await asyncio.sleep(0.7)
         except ShardLost:
             return

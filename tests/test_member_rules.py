@@ -189,7 +189,7 @@ def test_a_name_is_given_to_those_only_whose_list_has_it() -> None:
         for name, some in lists.items()
     ]
     given_ = dict(Group(joined).assign(sticky, {}))
-    topics = {name: {place[0] for place in _places(data)} for name, data in given_.items()}
+    topics = {name: {topic for topic, _ in _partitions(data)} for name, data in given_.items()}
     assert topics["a"] | topics["b"] == {"tenants.acme", "tenants.both", "tenants.zenith"}
     assert "tenants.acme" in topics["a"] and "tenants.zenith" in topics["b"]
 
@@ -200,11 +200,11 @@ def test_a_member_whose_subscription_cannot_be_read_gets_nothing_and_costs_nobod
     given_ = dict(
         Group([JoinedMember("good", None, good), JoinedMember("bad", None, b"\xff")]).assign(sticky, {"jobs": 2})
     )
-    assert _places(given_["good"]) == (("jobs", 0), ("jobs", 1))
-    assert _places(given_["bad"]) == ()
+    assert _partitions(given_["good"]) == (("jobs", 0), ("jobs", 1))
+    assert _partitions(given_["bad"]) == ()
 
 
-def _places(data: bytes) -> tuple[tuple[str, int], ...]:
+def _partitions(data: bytes) -> tuple[tuple[str, int], ...]:
     assigned = read_assignment(data)
     assert assigned is not None
     return assigned.partitions

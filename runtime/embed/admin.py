@@ -47,7 +47,7 @@ from .results import (
     GroupMember,
     GroupPage,
     ListedGroup,
-    Place,
+    PartitionRange,
     Targets,
     TopicDescription,
     TopicPartition,
@@ -164,7 +164,7 @@ class Admin:
 
     # Offsets ---------------------------------------------------------------------------------------------------------
 
-    async def offsets(self, group: str) -> dict[Place, CommittedOffset]:
+    async def offsets(self, group: str) -> dict[TopicPartition, CommittedOffset]:
         """Everything that a group has committed, by topic and partition; nothing for a group that is not there."""
         answer: Fetched = await self._ask(OffsetFetch(group, None))
         _check(answer.error, f"group {group!r}")
@@ -177,25 +177,29 @@ class Admin:
     async def progress(self, group: str, resource: str) -> dict[int | str, CommittedOffset]:
         """What members of a group have committed of one of their resources, by its number or name, in order."""
         offsets = await self.offsets(group)
-        found = {name: offset for place, offset in offsets.items() if (name := shard_name(resource, place)) is not None}
+        found = {
+            name: offset
+            for partition, offset in offsets.items()
+            if (name := shard_name(resource, partition)) is not None
+        }
         return dict(sorted(found.items(), key=lambda one: (isinstance(one[0], str), one[0])))
 
-    async def reset(self, group: str, targets: Targets) -> dict[Place, int]:
+    async def reset(self, group: str, targets: Targets) -> dict[TopicPartition, int]:
         """Set offsets of a group that has no members; a group that is not there is made. Returns what was set."""
         wanted = _wanted(await self._loaded(), targets)
-        commits = tuple(Commit(*place, offset, TIMESTAMP_UNKNOWN, "") for place, offset in wanted.items())
+        commits = tuple(Commit(*partition, offset, TIMESTAMP_UNKNOWN, "") for partition, offset in wanted.items())
         if commits:
             answer: Committed = await self._ask(OffsetCommit(group, "", None, -1, commits))
-            for place, error in zip(wanted, answer.errors, strict=True):
-                _check(error, f"{place[0]}-{place[1]} of group {group!r}")
+            for partition, error in zip(wanted, answer.errors, strict=True):
+                _check(error, f"{partition[0]}-{partition[1]} of group {group!r}")
         return wanted
 
-    async def delete_offsets(self, group: str, places: Iterable[Place]) -> None:
+    async def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
         """Let a group forget offsets; those that it does not have are forgotten already."""
         topics: dict[str, list[int]] = {}
-        for topic, partition in places:
+        for topic, partition in partitions:
             topics.setdefault(topic, []).append(partition)
-        asked = tuple((topic, tuple(partitions)) for topic, partitions in topics.items())
+        asked = tuple((topic, tuple(numbers)) for topic, numbers in topics.items())
         answer: OffsetsDeleted = await self._ask(OffsetDelete(group, asked))
         _check(answer.error, f"group {group!r}")
         for topic, error in zip(topics, answer.topics, strict=True):
@@ -338,13 +342,13 @@ def _known(topic: Topic | None, name: str) -> Topic:
 
 
 def _described(topic: Topic) -> TopicDescription:
-    partitions = tuple(TopicPartition(log.start_offset, log.end_offset) for log in topic.partitions)
+    partitions = tuple(PartitionRange(log.start_offset, log.end_offset) for log in topic.partitions)
     return TopicDescription(topic.name, topic.topic_id, partitions, topic.is_internal)
 
 
-def _wanted(node: Node, targets: Targets) -> dict[Place, int]:
-    """The offset of each place; a partition's own target wins over its topic's."""
-    wanted: dict[Place, int] = {}
+def _wanted(node: Node, targets: Targets) -> dict[TopicPartition, int]:
+    """The offset of each partition; a partition's own target wins over its topic's."""
+    wanted: dict[TopicPartition, int] = {}
     for where in sorted(targets, key=lambda one: not isinstance(one, str)):
         name, index = (where, None) if isinstance(where, str) else where
         logs = _known(node.topics.get(name), name).partitions

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 from uuid import UUID
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 """A topic and a partition."""
 
 
@@ -24,7 +24,7 @@ class GroupMember:
     client_id: str
     client_host: str
     topics: tuple[str, ...] | None
-    assigned: tuple[Place, ...] | None
+    assigned: tuple[TopicPartition, ...] | None
     metadata: bytes
     assignment: bytes
 
@@ -70,12 +70,12 @@ class CommittedOffset:
 Target = int | Literal["earliest", "latest"]
 """Where a reset goes: to an offset, or to the beginning or the end of what the topic holds in memory."""
 
-Targets = Mapping[Place | str, Target]
+Targets = Mapping[TopicPartition | str, Target]
 """By partition; a topic's name alone stands for all its partitions that are not named."""
 
 
 @dataclass(frozen=True, slots=True)
-class TopicPartition:
+class PartitionRange:
     """What a partition holds in memory: records from ``start_offset`` up to, and without, ``end_offset``."""
 
     start_offset: int
@@ -88,5 +88,5 @@ class TopicDescription:
 
     name: str
     topic_id: UUID
-    partitions: tuple[TopicPartition, ...]
+    partitions: tuple[PartitionRange, ...]
     is_internal: bool

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from ..config import Settings
 from ..waiting import LoopClosed, wait_for
 from .coordinator import Coordinator, End
-from .results import CommittedOffset, GroupDescription, GroupPage, Place, Targets, TopicDescription
+from .results import CommittedOffset, GroupDescription, GroupPage, Targets, TopicDescription, TopicPartition
 
 if TYPE_CHECKING:
     from ..member.blocking import BlockingMember
@@ -179,7 +179,7 @@ class ThreadCoordinator:
         asked = self._coordinator.remove_members(group, member_ids=member_ids, instance_ids=instance_ids, reason=reason)
         return self.run(asked)
 
-    def offsets(self, group: str) -> dict[Place, CommittedOffset]:
+    def offsets(self, group: str) -> dict[TopicPartition, CommittedOffset]:
         """See ``Coordinator.offsets``."""
         return self.run(self._coordinator.offsets(group))
 
@@ -187,13 +187,13 @@ class ThreadCoordinator:
         """See ``Coordinator.progress``."""
         return self.run(self._coordinator.progress(group, resource))
 
-    def reset(self, group: str, targets: Targets) -> dict[Place, int]:
+    def reset(self, group: str, targets: Targets) -> dict[TopicPartition, int]:
         """See ``Coordinator.reset``."""
         return self.run(self._coordinator.reset(group, targets))
 
-    def delete_offsets(self, group: str, places: Iterable[Place]) -> None:
+    def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
         """See ``Coordinator.delete_offsets``."""
-        self.run(self._coordinator.delete_offsets(group, places))
+        self.run(self._coordinator.delete_offsets(group, partitions))
 
     def topics(self, *, with_internal: bool = False) -> tuple[TopicDescription, ...]:
         """See ``Coordinator.topics``."""

@@ -31,7 +31,7 @@ async def commit(membership: Membership, shard: Shard, position: int, note: str)
                 f"{shard!r} is lost, somebody else may work on it already; stop, and go on with the next Assignment"
             )
         member_id, generation = identity = membership.identity
-        rows = (Commit(*shard.place, sent[1], NO_LEADER_EPOCH, sent[2]),)
+        rows = (Commit(*shard.topic_partition, sent[1], NO_LEADER_EPOCH, sent[2]),)
         request = OffsetCommit(membership.group_id, member_id, membership.options.instance_id, generation, rows)
         try:
             answer: Committed = await membership.beats.ask(request)

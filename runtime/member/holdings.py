@@ -7,13 +7,13 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from .work import Assignment, Owner, Place, Shard, Stage, unfinished
+from .work import Assignment, Owner, Shard, Stage, TopicPartition, unfinished
 
 log = logging.getLogger("callboard.member")
 
 
 class Holdings:
-    """Shares by place, and the Assignment that the user has. The protocol's side tells it what comes and what goes."""
+    """The shards that a member owns, by partition, and the Assignment that the user has."""
 
     __slots__ = (
         "_assignment",
@@ -29,7 +29,7 @@ class Holdings:
     )
 
     def __init__(self, owner: Owner) -> None:
-        self.held: dict[Place, Shard] = {}
+        self.held: dict[TopicPartition, Shard] = {}
         self.generation = -1
         self._owner = owner
         self._assignment: Assignment | None = None  # the last that was given to the user
@@ -64,15 +64,15 @@ class Holdings:
         if not shards and not self._has_lost and self.generation >= 0:
             return
         self._has_lost = False
-        self.held.update((shard.place, shard) for shard in shards)
+        self.held.update((shard.topic_partition, shard) for shard in shards)
         self.generation = generation
         self._end_work()
         self._has_news = True
         self._news.set()
 
-    async def hand_back(self, places: Iterable[Place], until_s: float) -> None:
+    async def hand_back(self, partitions: Iterable[TopicPartition], until_s: float) -> None:
         """Stop what runs on these shards, and wait for its end, at most ``until_s`` on the loop's clock."""
-        shards = [self.held[place] for place in places if place in self.held]
+        shards = [self.held[partition] for partition in partitions if partition in self.held]
         if not shards:
             return
         self._has_lost = True
@@ -82,8 +82,8 @@ class Holdings:
         await self._wait(pending, until_s, "handed back")
         for shard in shards:
             shard.move_to(Stage.GONE)
-            if self.held.get(shard.place) is shard:
-                del self.held[shard.place]
+            if self.held.get(shard.topic_partition) is shard:
+                del self.held[shard.topic_partition]
 
     def lose_all(self) -> None:
         """Nothing is held any more, from this moment."""

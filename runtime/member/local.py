@@ -69,7 +69,7 @@ class LocalChannel:
         self._node = node
         self._origin = origin
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[asyncio.Future[Any], _Place] = {}
+        self._waiting: dict[asyncio.Future[Any], _ReplySlot] = {}
         self._is_closed = False
         node.channels[self] = None
 
@@ -79,12 +79,12 @@ class LocalChannel:
         if type(message) is JoinGroup:
             message = message._replace(client_host=self._origin.client_host)
         answer: asyncio.Future[Any] = self._loop.create_future()
-        place = _Place(answer, self._waiting)
+        slot = _ReplySlot(answer, self._waiting)
         node = self._node
         if node.tap is None:
-            node.post(message, place)
+            node.post(message, slot)
         else:
-            node.ask(message, self._origin).on_done(place.take)
+            node.ask(message, self._origin).on_done(slot.take)
         return answer
 
     def close(self) -> None:
@@ -92,16 +92,16 @@ class LocalChannel:
         self._node.channels.pop(self, None)
         if self._node.tap is not None:
             self._node.tap.gone(self._origin)
-        for place in tuple(self._waiting.values()):
-            place.fail(ChannelLost("the channel was closed"))
+        for slot in tuple(self._waiting.values()):
+            slot.fail(ChannelLost("the channel was closed"))
 
 
-class _Place:
+class _ReplySlot:
     """Where an answer goes (``actors.ports.ReplyTo``): to whoever waits for it, if that is still so."""
 
     __slots__ = ("_answer", "_waiting")
 
-    def __init__(self, answer: asyncio.Future[Any], waiting: dict[asyncio.Future[Any], _Place]) -> None:
+    def __init__(self, answer: asyncio.Future[Any], waiting: dict[asyncio.Future[Any], _ReplySlot]) -> None:
         self._answer = answer
         self._waiting = waiting
         waiting[answer] = self

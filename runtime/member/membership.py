@@ -28,7 +28,7 @@ from .named import Wanted
 from .positions import find_positions
 from .protocol import Asked, Step, step_after
 from .terms import MemberOptions
-from .work import Owner, Place, Shard
+from .work import Owner, Shard, TopicPartition
 
 log = logging.getLogger("callboard.member")
 
@@ -78,12 +78,12 @@ class Membership:
         self._assignors = options.assignors()
         self._is_cooperative = all(assignor.is_cooperative for assignor in self._assignors)
         self._wanted = Wanted({}, {})
-        self._places: dict[Place, tuple[str, int | str]] = {}
+        self._shard_names: dict[TopicPartition, tuple[str, int | str]] = {}
         self._has_names = False
         self._calls = asyncio.Event()  # set: there is a reason to join again
         self._is_joining = False  # a JoinGroup is on its way, or parked
         self._is_settled = False  # the generation's assignment is here
-        self._had: tuple[tuple[Place, ...], int] = (), -1  # the last assignment, and its generation
+        self._had: tuple[tuple[TopicPartition, ...], int] = (), -1  # the last assignment, and its generation
         self._watch: asyncio.TimerHandle | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -166,7 +166,7 @@ class Membership:
         is_other = wanted.names != before.names or set(wanted.numbers) != set(before.numbers)
         if is_other or (self.is_leader and wanted.numbers != before.numbers):  # the leader's numbers count
             self._calls.set()
-        self._wanted, self._places = wanted, wanted.places()
+        self._wanted, self._shard_names = wanted, wanted.shard_names()
         self._has_names = self._has_names or bool(wanted.names)
 
     # Join and sync ---------------------------------------------------------------------------------------------------
@@ -183,8 +183,8 @@ class Membership:
     async def _give_back(self) -> None:
         """What must not be held while joining: all of it, or what is no longer wanted."""
         held = self.holdings.held
-        places = [place for place in held if not self._is_cooperative or place not in self._places]
-        await self.holdings.hand_back(places, self.lease.hand_back_deadline_s())
+        partitions = [partition for partition in held if not self._is_cooperative or partition not in self._shard_names]
+        await self.holdings.hand_back(partitions, self.lease.hand_back_deadline_s())
 
     async def _join(self) -> Joined:
         """Until an answer says that we are in a generation.
@@ -250,7 +250,7 @@ class Membership:
         # The phase ended after the last heartbeat that said it was open, and the next one begins after that.
         self.lease.joined(max(sent_s, self.lease.heard_s))
 
-    async def _sync(self, joined: Joined) -> Sequence[Place] | None:
+    async def _sync(self, joined: Joined) -> Sequence[TopicPartition] | None:
         """What we are assigned; None if there was no answer, or it says to join again."""
         identity = self.identity
         request = SyncGroup(
@@ -306,19 +306,25 @@ class Membership:
 
     # What is assigned ------------------------------------------------------------------------------------------------
 
-    async def _take_up(self, assigned: Sequence[Place]) -> bool:
+    async def _take_up(self, assigned: Sequence[TopicPartition]) -> bool:
         """Hand back what was taken, begin with what was given. False: join again, so that others get what was taken."""
         identity, held = self.identity, self.holdings.held
-        places = [place for place in assigned if place in self._places]
-        if len(places) < len(assigned):
+        partitions = [partition for partition in assigned if partition in self._shard_names]
+        if len(partitions) < len(assigned):
             level = logging.INFO if self.is_called else logging.WARNING  # then its names have changed meanwhile
-            log.log(level, "%d places were assigned that this member has no resource for", len(assigned) - len(places))
-        self._had = tuple(places), identity[1]
-        given = set(places)
-        taken = [place for place in held if place not in given]
+            log.log(
+                level,
+                "%d partitions were assigned that this member has no resource for",
+                len(assigned) - len(partitions),
+            )
+        self._had = tuple(partitions), identity[1]
+        given = set(partitions)
+        taken = [partition for partition in held if partition not in given]
         await self.holdings.hand_back(taken, self.lease.hand_back_deadline_s())
         await self.holdings.settle(self.lease.hand_back_deadline_s())
-        added = [self._new_shard(place, identity[1]) for place in places if place not in self.holdings.held]
+        added = [
+            self._new_shard(partition, identity[1]) for partition in partitions if partition not in self.holdings.held
+        ]
         if not await find_positions(self, added) or not await self._is_sure(identity):
             return False
         self._set_watch()
@@ -344,9 +350,9 @@ class Membership:
             self.beats.drop()
             return False
 
-    def _new_shard(self, place: Place, token: int) -> Shard:
-        resource, name = self._places[place]
-        return Shard(self._owner, resource, name, place, token)
+    def _new_shard(self, partition: TopicPartition, token: int) -> Shard:
+        resource, name = self._shard_names[partition]
+        return Shard(self._owner, resource, name, partition, token)
 
     @property
     def is_called(self) -> bool:

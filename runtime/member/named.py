@@ -53,7 +53,7 @@ class Wanted(NamedTuple):
         """All of it as topics, with how many partitions each has."""
         return {**{name: number for name, number in self.numbers.items() if number}, **named_topics(self.names)}
 
-    def places(self) -> dict[tuple[str, int], tuple[str, int | str]]:
+    def shard_names(self) -> dict[tuple[str, int], tuple[str, int | str]]:
         """What each partition is to the user: a resource, and a number or a name."""
         numbered = {
             (topic, number): (topic, number) for topic, count in self.numbers.items() for number in range(count)
@@ -87,9 +87,9 @@ def unescape(escaped: str) -> str:
     return name
 
 
-def shard_name(resource: str, place: tuple[str, int]) -> int | str | None:
+def shard_name(resource: str, topic_partition: tuple[str, int]) -> int | str | None:
     """What a partition is called as a shard of this resource; None for one of another."""
-    topic, partition = place
+    topic, partition = topic_partition
     if topic == resource:
         return partition
     beginning, separator, escaped = topic.partition(".")

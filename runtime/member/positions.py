@@ -50,7 +50,7 @@ async def _ask(membership: Membership, request: OffsetFetch) -> Fetched | None:
 def _by_topic(shards: Iterable[Shard]) -> tuple[tuple[str, tuple[int, ...]], ...]:
     topics: dict[str, list[int]] = {}
     for shard in shards:
-        topics.setdefault(shard.place[0], []).append(shard.place[1])
+        topics.setdefault(shard.topic_partition[0], []).append(shard.topic_partition[1])
     return tuple((topic, tuple(partitions)) for topic, partitions in topics.items())
 
 
@@ -63,6 +63,6 @@ def _worst(error: ErrorCode, rows: Iterable[FetchedOffset]) -> tuple[Step, Error
 
 def _fill_in(shards: Iterable[Shard], rows: dict[tuple[str, int], FetchedOffset]) -> None:
     for shard in shards:
-        row = rows.get(shard.place)
+        row = rows.get(shard.topic_partition)
         if row is not None and row.offset >= 0:
             shard.position, shard.note = row.offset, row.metadata

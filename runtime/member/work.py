@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 from .errors import ShardLost
 
 T = TypeVar("T")
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 """A topic and a partition."""
 
 Tasks = dict[asyncio.Task[Any], None]
@@ -55,13 +55,15 @@ class Shard:
 
     __slots__ = (
         *("_gone", "_over", "_owner", "_stage", "watch"),
-        *("kept", "name", "newest", "note", "place", "position", "resource", "tasks", "token"),
+        *("kept", "name", "newest", "note", "position", "resource", "tasks", "token", "topic_partition"),
     )
 
-    def __init__(self, owner: Owner, resource: str, name: int | str, place: Place, token: int) -> None:
+    def __init__(
+        self, owner: Owner, resource: str, name: int | str, topic_partition: TopicPartition, token: int
+    ) -> None:
         self.resource = resource
         self.name = name
-        self.place = place
+        self.topic_partition = topic_partition
         self.token = token
         self.position: int | None = None
         self.note = ""

@@ -39,7 +39,7 @@ from callboard.runtime.member.assignors import cooperative
 from callboard.runtime.member.holdings import Holdings
 from callboard.runtime.member.lease import Lease
 from callboard.runtime.member.membership import Membership
-from callboard.runtime.member.work import Place, Shard
+from callboard.runtime.member.work import Shard, TopicPartition
 
 from .mutations_log import HOUSEKEEPING, Plant
 
@@ -322,8 +322,8 @@ def leases_never_end(patch: pytest.MonkeyPatch) -> None:
 def tokens_are_not_kept(patch: pytest.MonkeyPatch) -> None:
     new_shard = Membership._new_shard
 
-    def without_token(self: Membership, place: Place, token: int) -> Shard:
-        return new_shard(self, place, 1)
+    def without_token(self: Membership, partition: TopicPartition, token: int) -> Shard:
+        return new_shard(self, partition, 1)
 
     patch.setattr(Membership, "_new_shard", without_token)
 
