@@ -55,7 +55,7 @@ from .ports import Clock, GroupSettings, Random, ReplyTo
 from .purge import Purge
 from .refusal import refusal
 from .states import ABSENT, Action, Request, State
-from .surroundings import Surroundings
+from .surroundings import GroupEnvironment
 from .sweep import Sweep
 from .underway import Kept
 from .unserved import Unserved
@@ -154,7 +154,7 @@ class CoordinatorActor(SteadfastActor):
         self._directory = directory
         self._partitions = partitions
         self._loaded = groups
-        self._surroundings = Surroundings(settings, clock, random, self._actor_ref, timer, writer, directory.counts)
+        self._environment = GroupEnvironment(settings, clock, random, self._actor_ref, timer, writer, directory.counts)
         self._sweep = Sweep(settings, clock, timer, self._actor_ref)
         self._purges: list[Purge] = []
         directory.coordinator = self._actor_ref
@@ -318,7 +318,7 @@ class CoordinatorActor(SteadfastActor):
 
     def _make(self, group_id: str, data: GroupData) -> ActorRef:
         partition = offsets_partition(group_id, self._partitions)
-        ref: ActorRef = self.spawn(GroupActor, group_id, partition, data, self._surroundings)
+        ref: ActorRef = self.spawn(GroupActor, group_id, partition, data, self._environment)
         self._directory.groups[group_id] = ref
         return ref
 

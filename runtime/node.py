@@ -23,7 +23,7 @@ from ..actors.coordinator import CoordinatorActor, Directory
 from ..actors.errors import CoordinatorError
 from ..actors.messages import Drain, GroupRequest, Shutdown, TxnOffsetCommit
 from ..actors.ports import ReplyTo
-from ..actors.transaction_coordinator import TransactionsActor, TransactionSurroundings
+from ..actors.transaction_coordinator import TransactionEnvironment, TransactionsActor
 from ..actors.transactions import Transaction
 from ..actors.writer import OffsetWriterActor
 from .arrival import Arrival
@@ -41,7 +41,7 @@ from .log.folder import DataFolder, random_cluster_id
 from .log.offsets_log import OffsetsLog
 from .log.partition import TRANSACTIONS_TOPIC, folder_name
 from .logs import get_logger
-from .surround import Around, Origin
+from .surround import Environment, Origin
 from .system import System
 
 if TYPE_CHECKING:
@@ -68,14 +68,14 @@ class Node:
 
     node_id = NODE_ID
 
-    def __init__(self, settings: Settings, options: Options, around: Around | None = None) -> None:
-        self.around = around or Around()
+    def __init__(self, settings: Settings, options: Options, environment: Environment | None = None) -> None:
+        self.environment = environment or Environment()
         self.tap: Tap | None = None
         self.configs = DynamicSettings(settings)
         self.settings: Settings = self.configs.settings
         self.options = options
-        self.clock = self.around.clock
-        self.random = self.around.random
+        self.clock = self.environment.clock
+        self.random = self.environment.random
         self.connections: set[Connection] = set()
         self.places: Places
         self._idle_watch = IdleWatch(self.connections, settings.connections_max_idle_ms, self.later)
@@ -117,9 +117,9 @@ class Node:
             self._start_actors(offsets_log, folder)
             self._arrival = Arrival(self.groups, self.topics, offsets_log, self.clock)
             is_large = sum(job.log_bytes for job in jobs) > AT_ONCE_BYTES
-            loads_beside = (self._has_others and is_large) or self.around.load is not None
+            loads_beside = (self._has_others and is_large) or self.environment.load is not None
             if not loads_beside:
-                load_at_once(jobs, self._arrival.take, self.around.disk)
+                load_at_once(jobs, self._arrival.take, self.environment.disk)
                 await self._arrival.finish(self.transactions)
             if listening_socket is not None:
                 self._server = await self._loop.create_server(
@@ -207,7 +207,7 @@ class Node:
         """Descriptors of what no other process may hold: the listener, the connections, the lock of the folder."""
         sockets = [] if self._server is None else [listener.fileno() for listener in self._server.sockets]
         sockets += [connection.fileno() for connection in self.connections]
-        locks = [] if self._folder is None or not self.around.disk.is_real else [self._folder.lock_fd]
+        locks = [] if self._folder is None or not self.environment.disk.is_real else [self._folder.lock_fd]
         return [fd for fd in (*sockets, *locks) if fd >= 0]
 
     # In this process -------------------------------------------------------------------------------------------------
@@ -331,17 +331,17 @@ class Node:
     # Data ------------------------------------------------------------------------------------------------------------
 
     def _open_data(self) -> tuple[OffsetsLog, DataFolder]:
-        settings, path, around = self.settings, self.options.data, self.around
+        settings, path, environment = self.settings, self.options.data, self.environment
         self._folder = folder = DataFolder(
             path,
             settings.offsets_topic_num_partitions,
             settings.transaction_state_log_num_partitions,
-            disk=around.disk,
+            disk=environment.disk,
             new_cluster_id=lambda: random_cluster_id(lambda: UUID(self.random.uuid())),
         )
         self.cluster_id = folder.cluster_id
         self._count_places(folder.offsets_partitions + folder.transactions_partitions)
-        self.configs.load(path, around.disk)
+        self.configs.load(path, environment.disk)
         self._log = OffsetsLog(
             path,
             folder.offsets_partitions,
@@ -351,22 +351,22 @@ class Node:
             segment_ms=settings.log_roll_ms,
             max_message_bytes=settings.message_max_bytes,
             flush_interval_ms=settings.log_flush_interval_ms,
-            checkpoint_bytes=around.checkpoint_bytes,
-            checkpoint_interval_ms=around.checkpoint_interval_ms,
-            disk=around.disk,
-            clock=around.log_clock,
-            threads=around.threads(),
+            checkpoint_bytes=environment.checkpoint_bytes,
+            checkpoint_interval_ms=environment.checkpoint_interval_ms,
+            disk=environment.disk,
+            clock=environment.log_clock,
+            threads=environment.threads(),
         )
         self._log.open()
         own = folder.offsets_partitions, folder.transactions_partitions
-        self.topics = TopicCatalogue(path, settings, self.random, own, around.disk)
+        self.topics = TopicCatalogue(path, settings, self.random, own, environment.disk)
         for name, partitions in self.options.topics:
             self._make_topic(name, partitions)
         return self._log, folder
 
     def _count_places(self, partitions: int) -> None:
         """The log's files take descriptors from the connections; those in memory take none."""
-        most = connections_max(partitions) if self.around.disk.is_real else sys.maxsize
+        most = connections_max(partitions) if self.environment.disk.is_real else sys.maxsize
         self.places = Places(most, self.clock.monotonic_ms)
 
     def _make_topic(self, name: str, partitions: int) -> None:
@@ -398,7 +398,7 @@ class Node:
 
     async def _beside(self, call: Callable[[], object]) -> None:
         """Do what blocks, in another thread if there may be one."""
-        if self.around.has_children:
+        if self.environment.has_children:
             await asyncio.to_thread(call)
         else:
             call()
@@ -406,7 +406,7 @@ class Node:
     @property
     def _has_others(self) -> bool:
         """Whether there may be other processes, and they find the files."""
-        return self.around.has_children and self.around.disk.is_real
+        return self.environment.has_children and self.environment.disk.is_real
 
     def _start_cleaner(self) -> None:
         if self._has_others and self.settings.log_cleaner_enable:
@@ -423,17 +423,17 @@ class Node:
     # Actors ----------------------------------------------------------------------------------------------------------
 
     def _start_actors(self, offsets_log: OffsetsLog, folder: DataFolder) -> None:
-        self.system = system = System(self.around.dispatcher(self._loop), self.clock)
+        self.system = system = System(self.environment.dispatcher(self._loop), self.clock)
         timer = system.start_timer()
         self._writer = system.spawn(OffsetWriterActor, offsets_log, self.clock)
         self.groups.unserved.loading.update(offsets_log.partitions_with_data())
         settings, partitions = self.settings, folder.offsets_partitions
-        surroundings = self.clock, self.random, settings, timer, self._writer, partitions
-        system.spawn(CoordinatorActor, self.groups, *surroundings, {})
+        arguments = self.clock, self.random, settings, timer, self._writer, partitions
+        system.spawn(CoordinatorActor, self.groups, *arguments, {})
         self._start_transactions(timer, folder)
 
     def _start_transactions(self, timer: ActorRef, folder: DataFolder) -> None:
-        surroundings = TransactionSurroundings(
+        environment = TransactionEnvironment(
             self.settings,
             self.clock,
             timer,
@@ -444,7 +444,7 @@ class Node:
             folder.transactions_partitions,
         )
         self.transaction_table = {}
-        self.transactions = self.system.spawn(TransactionsActor, surroundings, self.transaction_table, {}, True)
+        self.transactions = self.system.spawn(TransactionsActor, environment, self.transaction_table, {}, True)
 
     # Loading ---------------------------------------------------------------------------------------------------------
 
@@ -459,7 +459,7 @@ class Node:
         return self._arrival
 
     def _jobs(self, offsets_log: OffsetsLog) -> list[Job]:
-        root, first, disk = self.options.data, offsets_log.first_transactions_partition, self.around.disk
+        root, first, disk = self.options.data, offsets_log.first_transactions_partition, self.environment.disk
         groups = [
             make_job(number, root / folder_name(number), False, disk) for number in offsets_log.partitions_with_data()
         ]
@@ -471,7 +471,7 @@ class Node:
 
     async def _load_beside(self, jobs: list[Job]) -> None:
         try:
-            await (self.around.load or load_beside)(jobs, self._arrival.take)
+            await (self.environment.load or load_beside)(jobs, self._arrival.take)
         except Exception as error:
             log.exception("the log could not be loaded")
             for partition in tuple(self.groups.unserved.loading):

@@ -260,12 +260,12 @@ async def a_node(**settings: Any) -> AsyncIterator[LocalDoor]:
         await door.node.stop()
 
 
-async def start_node(settings: Settings, **around: Any) -> Node:
+async def start_node(settings: Settings, **changes: Any) -> Node:
     loop = asyncio.get_running_loop()
-    surroundings = in_memory()
+    environment = in_memory()
     if isinstance(loop, VirtualLoop):
-        surroundings = replace(surroundings, clock=LoopClock(loop), log_clock=loop.time)
-    node = Node(settings, Options(data=MEMORY), replace(surroundings, **around))
+        environment = replace(environment, clock=LoopClock(loop), log_clock=loop.time)
+    node = Node(settings, Options(data=MEMORY), replace(environment, **changes))
     await node.start()
     return node
 
@@ -275,7 +275,7 @@ async def restart_node(door: LocalDoor) -> None:
     old = door.node
     assert old is not None
     door.node = None
-    disk: Any = old.around.disk
+    disk: Any = old.environment.disk
     old.halt()
     await asyncio.sleep(1)
     door.node = await start_node(old.settings, disk=disk.kill())

@@ -186,12 +186,12 @@ def test_members_leave_with_their_coordinator() -> None:
             async with member:
                 working = asyncio.create_task(member.run(work))
                 await began.wait()
-                around = coordinator.node.around
+                environment = coordinator.node.environment
                 await coordinator.stop()
                 await working  # has come to its end, without an error
                 with pytest.raises(MemberError, match="has left"):
                     await member.next_assignment()
-            async with Coordinator(around=around) as after:
+            async with Coordinator(environment=environment) as after:
                 assert (await after.offsets("g"))["wide", 0].offset == 7
                 assert (await after.describe("g")).state == "Empty"
 

@@ -22,7 +22,7 @@ from weakref import WeakSet
 from .. import config
 from ..config import Address, Options, Settings
 from ..errors import StartError
-from ..surround import MEMORY, Around, in_memory
+from ..surround import MEMORY, Environment, in_memory
 from .admin import Admin
 from .forked import leave_behind
 
@@ -49,8 +49,8 @@ class Coordinator(Admin):
     ``data``: its folder, made if missing; None keeps everything in memory, and nothing outlives the object, which is
     meant for tests: such a log is never compacted. ``listen``: "host:port" for Kafka's clients, port 0 takes a free
     one; None for nobody. ``advertised``: where clients find it if not there. ``sync``: as ``--sync``. ``topics``:
-    partitions by name, made where missing. ``around``: what a test gives instead of the machine. Everything else is a
-    setting (``callboard settings`` lists them; ``DEFAULTS`` are its own). Raises StartError for what makes no sense.
+    partitions by name, made where missing. ``environment``: for tests, see ``Environment``. Everything else is
+    a setting (``callboard settings`` lists them; ``DEFAULTS`` are its own). Raises StartError for what makes no sense.
     """
 
     DEFAULTS: ClassVar[Mapping[str, float | bool]] = {
@@ -68,13 +68,13 @@ class Coordinator(Admin):
         advertised: str | None = None,
         sync: str = "always",
         topics: Mapping[str, int] | None = None,
-        around: Around | None = None,
+        environment: Environment | None = None,
         **settings: float | bool,
     ) -> None:
         self._settings: Settings = config.load_settings({**self.DEFAULTS, **settings})
         self._options = _options(data, listen, advertised, sync, topics or {})
         self._listens = listen is not None
-        self._around = around or (in_memory() if data is None else Around())
+        self._environment = environment or (in_memory() if data is None else Environment())
         self._tap: Tap | None = None
         self._node: Node | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -89,13 +89,13 @@ class Coordinator(Admin):
         advertised: str | None = None,
         sync: str = "always",
         topics: Mapping[str, int] | None = None,
-        around: Around | None = None,
+        environment: Environment | None = None,
         **settings: float | bool,
     ) -> ThreadCoordinator:
         """The same on a thread of its own, for a program without an event loop: ``with Coordinator.in_thread(...)``."""
         from .thread import ThreadCoordinator
 
-        options: dict[str, Any] = {"advertised": advertised, "sync": sync, "topics": topics, "around": around}
+        options: dict[str, Any] = {"advertised": advertised, "sync": sync, "topics": topics, "environment": environment}
         return ThreadCoordinator(Coordinator(data, listen, **options | settings))
 
     # Start and stop --------------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ class Coordinator(Admin):
         node = self._present()
         if end not in get_args(End):
             raise ValueError(f"end {end!r}: expected one of {', '.join(map(repr, get_args(End)))}")
-        if end == "power lost" and self._around.disk.is_real:
+        if end == "power lost" and self._environment.disk.is_real:
             raise ValueError("power lost: expected a Coordinator in memory (data=None), not on a real disk")
         if end == "stopped":
             await self._to_the_end(self._end())
@@ -161,7 +161,7 @@ class Coordinator(Admin):
             self._node = None
             node.halt()
             self._lead_to(None)
-            self._around = replace(self._around, disk=_disk_after(self._around, end))
+            self._environment = replace(self._environment, disk=_disk_after(self._environment, end))
         await self._begin()
 
     async def __aenter__(self) -> Self:
@@ -177,7 +177,7 @@ class Coordinator(Admin):
         from ..node import Node
 
         listening = self._listen()
-        node = Node(self._settings, self._options, self._around)
+        node = Node(self._settings, self._options, self._environment)
         node.tap = self._tap
         leave_behind(node)
         try:
@@ -309,9 +309,9 @@ def _check_text(what: str, value: object, expected: str) -> None:
         raise StartError(f"bad {what} {value!r}: expected {expected}")
 
 
-def _disk_after(around: Around, end: End) -> Any:
+def _disk_after(environment: Environment, end: End) -> Any:
     """What a process that ended so has left."""
-    disk: Any = around.disk
+    disk: Any = environment.disk
     if disk.is_real:
         return disk
     left: FaultyDisk = disk.kill() if end == "killed" else disk.crash()

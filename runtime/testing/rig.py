@@ -1,4 +1,4 @@
-"""What a coordinator under test has around it: a clock that moves, a tap with faults, a timeline, who is present.
+"""The environment of a coordinator under test: a clock that a test moves, an interceptor with faults, a timeline.
 
 It outlives the coordinator's nodes: a restart is the next node with the same rig.
 """
@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..node import Node
-from ..surround import Around
+from ..surround import Environment
 from .clock import MovableClock, MovableDispatcher
 from .faults import Faults
 from .silence import Presence
@@ -20,7 +20,7 @@ from .wiretap import Wiretap
 
 
 class Rig:
-    """``moving.Moved``. Use: ``around(...)`` for a node that is to be made, ``attach`` when it has started."""
+    """``moving.Moved``. Use: ``environment(...)`` for a node that is to be made, ``attach`` when it has started."""
 
     def __init__(self) -> None:
         self.clock = MovableClock()
@@ -31,15 +31,15 @@ class Rig:
         self.node: Node
         self._watcher: Watcher | None = None
 
-    def around(self, around: Around) -> Around:
+    def environment(self, environment: Environment) -> Environment:
         """The same, with the clock that moves."""
-        return replace(around, clock=self.clock, dispatcher=MovableDispatcher)
+        return replace(environment, clock=self.clock, dispatcher=MovableDispatcher)
 
     def attach(self, node: Node) -> None:
         """The node that serves from now on. It has just started."""
         self.node = node
         node.tap = self.tap
-        self.faults.use(node.around.disk)
+        self.faults.use(node.environment.disk)
         self._watcher = Watcher(node, self.timeline)
         port = node.advertised_port
         self.timeline.note("node", f"the coordinator listens on port {port}" if port else "the coordinator begins")

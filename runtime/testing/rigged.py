@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from ..embed.coordinator import Coordinator, End
 from ..embed.thread import ThreadCoordinator
-from ..surround import Around, in_memory
+from ..surround import Environment, in_memory
 from .faults import Faults
 from .moving import BlockingTime, VirtualTime
 from .rig import Rig
@@ -41,12 +41,14 @@ class RiggedCoordinator(Coordinator):
         advertised: str | None = None,
         sync: str = "always",
         topics: Mapping[str, int] | None = None,
-        around: Around | None = None,
+        environment: Environment | None = None,
         **settings: float | bool,
     ) -> None:
         self._rig = Rig()
-        around = self._rig.around(around or (in_memory() if data is None else Around()))
-        super().__init__(data, listen, advertised=advertised, sync=sync, topics=topics, around=around, **settings)
+        environment = self._rig.environment(environment or (in_memory() if data is None else Environment()))
+        super().__init__(
+            data, listen, advertised=advertised, sync=sync, topics=topics, environment=environment, **settings
+        )
         self.tap = self._rig.tap
         self.clock = VirtualTime(self._rig)
         self.faults: Faults[Awaitable[None]] = self._rig.faults.with_restart(self.restart)
@@ -59,12 +61,14 @@ class RiggedCoordinator(Coordinator):
         advertised: str | None = None,
         sync: str = "always",
         topics: Mapping[str, int] | None = None,
-        around: Around | None = None,
+        environment: Environment | None = None,
         **settings: float | bool,
     ) -> RiggedThread:
         """The same on a thread of its own: ``with RiggedCoordinator.in_thread() as coordinator``."""
         return RiggedThread(
-            RiggedCoordinator(data, listen, advertised=advertised, sync=sync, topics=topics, around=around, **settings)
+            RiggedCoordinator(
+                data, listen, advertised=advertised, sync=sync, topics=topics, environment=environment, **settings
+            )
         )
 
     @property
