@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from .config import Options, Settings
     from .member.channel import Channel
     from .reply import Reply
-    from .tap import Tap
+    from .tap import Interceptor
 
 log = get_logger("callboard.runtime")
 
@@ -62,15 +62,15 @@ STOP_TIMEOUT_S = 5.0  # to answer and sync what was decided; then the connection
 class Node:
     """One coordinator. ``start``, then ``stop`` or ``halt``, once each, on the loop that it lives on.
 
-    It serves Kafka's clients by a socket, and whoever is in this process by ``ask``. ``tap``: sees, and may change,
-    what is asked and answered, both ways.
+    It serves Kafka's clients by a socket, and whoever is in this process by ``ask``. ``interceptor``:
+    for tests, may observe and change requests and answers.
     """
 
     node_id = NODE_ID
 
     def __init__(self, settings: Settings, options: Options, environment: Environment | None = None) -> None:
         self.environment = environment or Environment()
-        self.tap: Tap | None = None
+        self.interceptor: Interceptor | None = None
         self.configs = DynamicSettings(settings)
         self.settings: Settings = self.configs.settings
         self.options = options
@@ -221,10 +221,10 @@ class Node:
         reply.timeout_s = float("inf")
         if not self._takes_requests:
             reply.set_exception(_stopped())
-        elif self.tap is None:
+        elif self.interceptor is None:
             self.post(message, reply)
         else:
-            self.tap.ask(self, message, origin, reply)
+            self.interceptor.ask(self, message, origin, reply)
         if not reply.done():
             self._asked.add(reply)
             reply.on_done(self._asked.discard)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..member.member import Member
     from ..member.terms import MemberArguments
     from ..node import Node
-    from ..tap import Tap
+    from ..tap import Interceptor
     from .thread import ThreadCoordinator
 
 log = logging.getLogger("callboard.runtime")
@@ -75,7 +75,7 @@ class Coordinator(Admin):
         self._options = _options(data, listen, advertised, sync, topics or {})
         self._listens = listen is not None
         self._environment = environment or (in_memory() if data is None else Environment())
-        self._tap: Tap | None = None
+        self._interceptor: Interceptor | None = None
         self._node: Node | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._door: LocalDoor | None = None
@@ -178,7 +178,7 @@ class Coordinator(Admin):
 
         listening = self._listen()
         node = Node(self._settings, self._options, self._environment)
-        node.tap = self._tap
+        node.interceptor = self._interceptor
         leave_behind(node)
         try:
             await node.start(listening)
@@ -211,15 +211,15 @@ class Coordinator(Admin):
         return self._present()
 
     @property
-    def tap(self) -> Tap | None:
-        """What sees and may change every request and answer; it stays over a restart."""
-        return self._tap
+    def interceptor(self) -> Interceptor | None:
+        """Sees and may change every request and answer. It stays over a restart."""
+        return self._interceptor
 
-    @tap.setter
-    def tap(self, tap: Tap | None) -> None:
-        self._tap = tap
+    @interceptor.setter
+    def interceptor(self, interceptor: Interceptor | None) -> None:
+        self._interceptor = interceptor
         if self._node is not None:
-            self._node.tap = tap
+            self._node.interceptor = interceptor
 
     @property
     def bootstrap(self) -> str:

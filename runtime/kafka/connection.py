@@ -188,18 +188,18 @@ class Connection(asyncio.Protocol):
         self, route: Route, correlation_id: int, data: bytes, position: int, id_length: int, behind: int
     ) -> None:
         request = self._read(route, data, position, id_length, behind)
-        tap = self.node.tap
-        call = (Call if tap is None else tap.call)(self, route.schema, correlation_id, request)
+        interceptor = self.node.interceptor
+        call = (Call if interceptor is None else interceptor.call)(self, route.schema, correlation_id, request)
         self._calls.append(call)
         if not route.overlaps:
             self._is_alone = True
         elif len(self._calls) >= MAX_CALLS_OPEN:
             self._pause()
         try:
-            if tap is None:
+            if interceptor is None:
                 route.handle(call)
             else:
-                tap.handle(call, route.handle)
+                interceptor.handle(call, route.handle)
         except Exception as error:
             self._calls.pop()
             log.exception("a bug in %s version %s", route.schema.name, route.schema.version)

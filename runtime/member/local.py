@@ -81,7 +81,7 @@ class LocalChannel:
         answer: asyncio.Future[Any] = self._loop.create_future()
         slot = _ReplySlot(answer, self._waiting)
         node = self._node
-        if node.tap is None:
+        if node.interceptor is None:
             node.post(message, slot)
         else:
             node.ask(message, self._origin).on_done(slot.take)
@@ -90,8 +90,8 @@ class LocalChannel:
     def close(self) -> None:
         self._is_closed = True
         self._node.channels.pop(self, None)
-        if self._node.tap is not None:
-            self._node.tap.gone(self._origin)
+        if self._node.interceptor is not None:
+            self._node.interceptor.disconnected(self._origin)
         for slot in tuple(self._waiting.values()):
             slot.fail(ChannelLost("the channel was closed"))
 
@@ -122,7 +122,7 @@ class _ReplySlot:
             self._answer.set_exception(error)
 
     def take(self, reply: Reply) -> None:
-        """What a tap let through."""
+        """Take an answer that went through the interceptor."""
         try:
             self.set(reply.get(timeout=0))
         except Exception as error:

@@ -16,7 +16,7 @@ from .faults import Faults
 from .silence import Presence
 from .timeline import Timeline
 from .watching import Watcher
-from .wiretap import Wiretap
+from .wiretap import FaultInterceptor
 
 
 class Rig:
@@ -27,7 +27,7 @@ class Rig:
         self.presence = Presence()
         self.timeline = Timeline(self.clock.since_start_ms)
         self.faults: Faults[Any] = Faults(self._note_fault)
-        self.tap = Wiretap(self.clock, self.timeline, self.faults, self.presence)
+        self.interceptor = FaultInterceptor(self.clock, self.timeline, self.faults, self.presence)
         self.node: Node
         self._watcher: Watcher | None = None
 
@@ -38,7 +38,7 @@ class Rig:
     def attach(self, node: Node) -> None:
         """The node that serves from now on. It has just started."""
         self.node = node
-        node.tap = self.tap
+        node.interceptor = self.interceptor
         self.faults.use(node.environment.disk)
         self._watcher = Watcher(node, self.timeline)
         port = node.advertised_port

@@ -49,7 +49,7 @@ class RiggedCoordinator(Coordinator):
         super().__init__(
             data, listen, advertised=advertised, sync=sync, topics=topics, environment=environment, **settings
         )
-        self.tap = self._rig.tap
+        self.interceptor = self._rig.interceptor
         self.clock = VirtualTime(self._rig)
         self.faults: Faults[Awaitable[None]] = self._rig.faults.with_restart(self.restart)
 
