@@ -14,7 +14,7 @@ from callboard.actors.messages import DescribeGroup
 from callboard.runtime.member.assignors.base import Assignor
 from callboard.runtime.member.assignors.table import ASSIGNORS
 from callboard.runtime.member.errors import Fenced, MemberError, ShardLost
-from callboard.runtime.member.local import LocalDoor
+from callboard.runtime.member.local import LocalConnector
 from callboard.runtime.member.member import Member
 from callboard.runtime.member.work import Shard
 from callboard.runtime.surround import Origin
@@ -23,8 +23,8 @@ EAGER = ("range", "roundrobin", "sticky")
 JOBS = {"jobs": 6}
 
 
-def a_member(door: Any, group: str = GROUP, **options: Any) -> Member:
-    return Member(door, group, random=Random(1), **{"resources": JOBS, **options})
+def a_member(connector: Any, group: str = GROUP, **options: Any) -> Member:
+    return Member(connector, group, random=Random(1), **{"resources": JOBS, **options})
 
 
 def owned_partitions(*members: Member) -> list[tuple[str, int]]:
@@ -40,9 +40,9 @@ ALL = [("jobs", number) for number in range(6)]
 @pytest.mark.parametrize("assignor", ASSIGNORS)
 @in_virtual_time
 async def test_members_share_out_what_there_is_and_take_over_from_those_who_leave(assignor: str) -> None:
-    async with a_node() as door, a_member(door, assignor=assignor) as one:
+    async with a_node() as connector, a_member(connector, assignor=assignor) as one:
         await (await held(one, 6)).shards[0].commit(11, "eleven")
-        async with a_member(door, assignor=assignor) as two, a_member(door, assignor=assignor) as three:
+        async with a_member(connector, assignor=assignor) as two, a_member(connector, assignor=assignor) as three:
             await until(lambda: len(one.shards) == len(two.shards) == len(three.shards) == 2)
             await until(lambda: owned_partitions(one, two, three) == ALL)
         assignment = await held(one, 6)
@@ -54,24 +54,38 @@ async def test_a_function_of_ones_own_shares_out_and_one_that_fails_stops_nobody
     first_takes_all = Assignor.of("first", lambda partitions, members: {members[0].member_id: ALL})
     nobody: dict[str, list[tuple[str, int]]] = {}
     broken = Assignor.of("broken", lambda partitions, members: {"x": nobody["x"]})
-    async with a_node() as door:
-        async with a_member(door, assignor=first_takes_all) as one, a_member(door, assignor=first_takes_all) as two:
+    async with a_node() as connector:
+        async with (
+            a_member(connector, assignor=first_takes_all) as one,
+            a_member(connector, assignor=first_takes_all) as two,
+        ):
             await until(lambda: sorted((len(one.shards), len(two.shards))) == [0, 6])
-        async with a_member(door, "other", assignor=broken) as one, a_member(door, "other", assignor=broken) as two:
+        async with (
+            a_member(connector, "other", assignor=broken) as one,
+            a_member(connector, "other", assignor=broken) as two,
+        ):
             await until(lambda: len(one.shards) == len(two.shards) == 3)
 
 
 @in_virtual_time
 async def test_weights_are_minded() -> None:
     options = {"assignor": "callboard-weighted"}
-    async with a_node() as door, a_member(door, weight=2, **options) as one, a_member(door, weight=1, **options) as two:
+    async with (
+        a_node() as connector,
+        a_member(connector, weight=2, **options) as one,
+        a_member(connector, weight=1, **options) as two,
+    ):
         await until(lambda: (len(one.shards), len(two.shards)) == (4, 2))
 
 
 @in_virtual_time
 async def test_more_members_than_work_wait() -> None:
     resources = {"jobs": 1}
-    async with a_node() as door, a_member(door, resources=resources) as one, a_member(door, resources=resources) as two:
+    async with (
+        a_node() as connector,
+        a_member(connector, resources=resources) as one,
+        a_member(connector, resources=resources) as two,
+    ):
         await until(lambda: len(one.shards) + len(two.shards) == 1)
         idle = two if one.shards else one
         assert (await idle.next_assignment()).shards == ()
@@ -79,22 +93,26 @@ async def test_more_members_than_work_wait() -> None:
 
 @in_virtual_time
 async def test_the_groups_topics_are_there_for_kafkas_tools() -> None:
-    async with a_node() as door:
-        async with a_member(door), a_member(door, "named", resources={"tenants": ["acme", "a b"]}) as named:
+    async with a_node() as connector:
+        async with a_member(connector), a_member(connector, "named", resources={"tenants": ["acme", "a b"]}) as named:
             await held(named, 2)
-        assert await door.partitions(["jobs", "tenants.acme", "tenants.a.20b", "no"]) == {
+        assert await connector.partitions(["jobs", "tenants.acme", "tenants.a.20b", "no"]) == {
             "jobs": 6,
             "tenants.acme": 1,
             "tenants.a.20b": 1,
         }
-        async with a_member(door, resources={"jobs": 8}) as grown:
+        async with a_member(connector, resources={"jobs": 8}) as grown:
             await held(grown, 8)
-        assert await door.partitions(["jobs"]) == {"jobs": 8}
+        assert await connector.partitions(["jobs"]) == {"jobs": 8}
 
 
 @in_virtual_time
 async def test_two_resources_and_members_that_want_different_ones() -> None:
-    async with a_node() as door, a_member(door) as one, a_member(door, resources={"jobs": 6, "mails": 2}) as two:
+    async with (
+        a_node() as connector,
+        a_member(connector) as one,
+        a_member(connector, resources={"jobs": 6, "mails": 2}) as two,
+    ):
         await until(lambda: owned_partitions(one, two) == [*ALL, ("mails", 0), ("mails", 1)])
         assert [shard.name for shard in two.shards if shard.resource == "mails"] == [0, 1]
 
@@ -106,7 +124,7 @@ async def test_two_resources_and_members_that_want_different_ones() -> None:
 @in_virtual_time
 async def test_an_eager_member_hands_back_all_of_it_and_what_runs_on_it_may_commit(assignor: str) -> None:
     ended = []
-    async with a_node() as door, a_member(door, assignor=assignor) as one:
+    async with a_node() as connector, a_member(connector, assignor=assignor) as one:
         assignment = await held(one, 6)
 
         async def job(shard: Shard) -> None:
@@ -119,7 +137,7 @@ async def test_an_eager_member_hands_back_all_of_it_and_what_runs_on_it_may_comm
 
         for shard in assignment.shards:
             assignment.create_task(job(shard), shard)
-        async with a_member(door, assignor=assignor) as two:
+        async with a_member(connector, assignor=assignor) as two:
             theirs = await held(two, 3)
             assert len(ended) == 6
             assert [shard.position for shard in theirs.shards] == [100 + int(shard.name) for shard in theirs.shards]
@@ -137,10 +155,10 @@ async def test_a_cooperative_member_goes_on_with_what_it_keeps() -> None:
             await shard.commit(1)
             cancelled.append(shard)
 
-    async with a_node() as door, a_member(door) as one, background(one.run(handler)):
+    async with a_node() as connector, a_member(connector) as one, background(one.run(handler)):
         await until(lambda: len(one.shards) == 6)
         before = one.shards
-        async with a_member(door) as two:
+        async with a_member(connector) as two:
             theirs = await held(two, 3)
             assert len(cancelled) == 3
             assert {shard.topic_partition for shard in cancelled} == {shard.topic_partition for shard in theirs.shards}
@@ -165,12 +183,12 @@ async def test_work_that_does_not_end_is_given_up_before_the_group_goes_on(caplo
             await shard.commit(1)
 
     loop = asyncio.get_running_loop()
-    async with a_node() as door, a_member(door, rebalance_timeout_ms=20_000) as one:
+    async with a_node() as connector, a_member(connector, rebalance_timeout_ms=20_000) as one:
         assignment = await held(one, 6)
         for shard in assignment.shards:
             assignment.create_task(stubborn(shard), shard)
         begun_s = loop.time()
-        async with a_member(door, rebalance_timeout_ms=20_000) as two:
+        async with a_member(connector, rebalance_timeout_ms=20_000) as two:
             await held(two, 3)
             assert 5 < loop.time() - begun_s < 25
     assert "has not ended within" in caplog.text
@@ -178,14 +196,14 @@ async def test_work_that_does_not_end_is_given_up_before_the_group_goes_on(caplo
 
 @in_virtual_time
 async def test_tokens_grow_with_each_owner_and_a_former_one_cannot_commit() -> None:
-    async with a_node() as door:
-        async with a_member(door) as one:
+    async with a_node() as connector:
+        async with a_member(connector) as one:
             first = (await held(one, 6)).shards[0]
-            async with a_member(door) as two:
+            async with a_member(connector) as two:
                 await held(two, 3)
             second = next(shard for shard in one.shards if shard.topic_partition == first.topic_partition)
             assert second.token >= first.token
-        async with a_member(door) as three:
+        async with a_member(connector) as three:
             third = (await held(three, 6)).shards[0]
             assert third.token > first.token
             with pytest.raises(ShardLost, match="lost"):
@@ -198,10 +216,10 @@ async def test_tokens_grow_with_each_owner_and_a_former_one_cannot_commit() -> N
 @in_virtual_time
 async def test_the_work_goes_on_when_the_coordinator_dies_and_comes_back() -> None:
     """Within the lease nothing is lost, and a commit that was on its way gets through."""
-    async with a_node() as door, a_member(door) as one, a_member(door) as two:
+    async with a_node() as connector, a_member(connector) as one, a_member(connector) as two:
         await until(lambda: len(one.shards) == len(two.shards) == 3)
         shards = [*one.shards, *two.shards]
-        await asyncio.gather(restart_node(door), *(shard.commit(5) for shard in shards))
+        await asyncio.gather(restart_node(connector), *(shard.commit(5) for shard in shards))
         await asyncio.sleep(60)
         assert [*one.shards, *two.shards] == shards
         assert not any(shard.is_over for shard in shards)
@@ -209,17 +227,17 @@ async def test_the_work_goes_on_when_the_coordinator_dies_and_comes_back() -> No
 
 @in_virtual_time
 async def test_a_coordinator_that_is_away_for_long_finds_members_without_work_that_get_it_again() -> None:
-    async with a_node() as door, a_member(door) as one, a_member(door) as two:
+    async with a_node() as connector, a_member(connector) as one, a_member(connector) as two:
         await until(lambda: len(one.shards) == len(two.shards) == 3)
         before = [*one.shards, *two.shards]
         await before[0].commit(3)
-        node, door.node = door.node, None
+        node, connector.node = connector.node, None
         assert node is not None
         for channel in tuple(node.channels):
             channel.close()
         await asyncio.sleep(30)
         assert all(shard.is_lost for shard in before)
-        door.node = node
+        connector.node = node
         await until(lambda: owned_partitions(one, two) == ALL)
         again = next(
             shard for shard in (*one.shards, *two.shards) if shard.topic_partition == before[0].topic_partition
@@ -229,39 +247,39 @@ async def test_a_coordinator_that_is_away_for_long_finds_members_without_work_th
 
 @in_virtual_time
 async def test_a_member_begins_before_there_is_a_coordinator() -> None:
-    async with a_node() as door:
-        node, door.node = door.node, None
-        async with a_member(door) as member:
+    async with a_node() as connector:
+        node, connector.node = connector.node, None
+        async with a_member(connector) as member:
             await asyncio.sleep(20)
             assert member.generation == -1
-            door.node = node
+            connector.node = node
             await held(member, 6)
 
 
 @in_virtual_time
 async def test_a_full_group_and_one_of_another_kind_refuse_with_advice() -> None:
-    async with a_node(group_max_size=1) as door, a_member(door) as one:
+    async with a_node(group_max_size=1) as connector, a_member(connector) as one:
         await held(one, 6)
         with pytest.raises(MemberError, match="group_max_size"):
-            async with a_member(door) as two:
+            async with a_member(connector) as two:
                 await two.next_assignment()
         with pytest.raises(MemberError, match="session_timeout_ms"):
-            async with a_member(door, "other", session_timeout_ms=1_000) as three:
+            async with a_member(connector, "other", session_timeout_ms=1_000) as three:
                 await three.next_assignment()
-    async with a_node() as door, a_member(door, assignor="range") as one:
+    async with a_node() as connector, a_member(connector, assignor="range") as one:
         await held(one, 6)
         with pytest.raises(MemberError, match="same one"):
-            async with a_member(door, assignor="roundrobin") as two:
+            async with a_member(connector, assignor="roundrobin") as two:
                 await two.next_assignment()
 
 
 @in_virtual_time
 async def test_members_that_know_both_assignors_let_a_group_change_from_one_to_the_other() -> None:
-    async with a_node() as door, a_member(door, assignor=["cooperative-sticky", "range"]) as both:
-        async with a_member(door, assignor="range") as old:
+    async with a_node() as connector, a_member(connector, assignor=["cooperative-sticky", "range"]) as both:
+        async with a_member(connector, assignor="range") as old:
             await until(lambda: len(both.shards) == len(old.shards) == 3)
         await until(lambda: len(both.shards) == 6)
-        async with a_member(door, assignor="cooperative-sticky") as new:
+        async with a_member(connector, assignor="cooperative-sticky") as new:
             await until(lambda: len(both.shards) == len(new.shards) == 3)
 
 
@@ -270,11 +288,11 @@ async def test_members_that_know_both_assignors_let_a_group_change_from_one_to_t
 
 @in_virtual_time
 async def test_a_static_member_is_back_with_the_same_work_and_nobody_notices() -> None:
-    async with a_node() as door, a_member(door) as other:
-        async with a_member(door, instance_id="one") as static:
+    async with a_node() as connector, a_member(connector) as other:
+        async with a_member(connector, instance_id="one") as static:
             await until(lambda: len(static.shards) == len(other.shards) == 3)
             had, generation = owned_partitions(static), other.generation
-        async with a_member(door, instance_id="one") as static:
+        async with a_member(connector, instance_id="one") as static:
             await held(static, 3)
             assert owned_partitions(static) == had
             assert other.generation == static.generation == generation
@@ -283,9 +301,9 @@ async def test_a_static_member_is_back_with_the_same_work_and_nobody_notices() -
 
 @in_virtual_time
 async def test_of_two_processes_with_one_instance_id_the_first_is_fenced() -> None:
-    async with a_node() as door, a_member(door, instance_id="one") as first:
+    async with a_node() as connector, a_member(connector, instance_id="one") as first:
         shard = (await held(first, 6)).shards[0]
-        async with a_member(door, instance_id="one") as second:
+        async with a_member(connector, instance_id="one") as second:
             with pytest.raises(Fenced, match="instance_id='one'"):
                 await first.next_assignment()
             assert shard.is_lost
@@ -299,8 +317,8 @@ async def test_of_two_processes_with_one_instance_id_the_first_is_fenced() -> No
 async def test_a_change_of_names_moves_only_what_it_must_and_progress_stays_with_its_name() -> None:
     names = ["acme", "zenith", "initech", "hooli"]
     options: Any = {"resources": {"tenants": lambda: list(names)}}
-    async with a_node() as door:
-        async with a_member(door, **options) as one, a_member(door, **options) as two:
+    async with a_node() as connector:
+        async with a_member(connector, **options) as one, a_member(connector, **options) as two:
             await until(lambda: len(one.shards) == len(two.shards) == 2)
             kept = [shard for shard in (*one.shards, *two.shards) if shard.name != "acme"]
             for shard in kept:
@@ -309,7 +327,7 @@ async def test_a_change_of_names_moves_only_what_it_must_and_progress_stays_with
             names.sort()
             await until(lambda: sorted(str(shard.name) for shard in (*one.shards, *two.shards)) == names)
             assert all(shard in (*one.shards, *two.shards) and not shard.is_over for shard in kept)
-        async with a_member(door, resources={"tenants": names}) as three:
+        async with a_member(connector, resources={"tenants": names}) as three:
             for shard in (await held(three, 4)).shards:
                 assert (shard.position, shard.note) == ((None, "") if shard.name == "umbrella" else (7, shard.name))
 
@@ -322,7 +340,7 @@ async def test_a_number_may_be_a_coroutine_function_and_grow() -> None:
         await asyncio.sleep(0.1)
         return count
 
-    async with a_node() as door, a_member(door, resources={"jobs": ask}) as one:
+    async with a_node() as connector, a_member(connector, resources={"jobs": ask}) as one:
         await held(one, 2)
         count = 5
         await held(one, 5)
@@ -341,7 +359,7 @@ async def test_a_function_that_says_the_same_again_moves_nothing() -> None:
         return 2
 
     resources: dict[str, Any] = {"jobs": ask, "tenants": lambda: ["acme", "zenith"]}
-    async with a_node() as door, a_member(door, resources=resources) as one:
+    async with a_node() as connector, a_member(connector, resources=resources) as one:
         await held(one, 4)
         generation = one.generation
         await until(lambda: calls > 10)
@@ -358,7 +376,7 @@ async def test_a_function_that_fails_later_is_told_in_the_log(caplog: pytest.Log
         calls += 1
         return 2 if calls == 1 else calls // 0
 
-    async with a_node() as door, a_member(door, resources={"jobs": ask}) as one:
+    async with a_node() as connector, a_member(connector, resources={"jobs": ask}) as one:
         await held(one, 2)
         await until(lambda: calls > 3)
         assert len(one.shards) == 2
@@ -367,10 +385,10 @@ async def test_a_function_that_fails_later_is_told_in_the_log(caplog: pytest.Log
 
 @in_virtual_time
 async def test_a_resource_that_no_topic_can_be_made_of_is_told() -> None:
-    async with a_node() as door, a_member(door, resources={"a.b": 1}) as one:
+    async with a_node() as connector, a_member(connector, resources={"a.b": 1}) as one:
         await held(one, 1)
         with pytest.raises(MemberError, match="collides"):
-            async with a_member(door, "other", resources={"a_b": 1}) as two:
+            async with a_member(connector, "other", resources={"a_b": 1}) as two:
                 await two.next_assignment()
 
 
@@ -384,20 +402,20 @@ async def test_an_error_of_a_handler_comes_out_of_run_when_the_member_has_left()
             raise LookupError("no such image")
         await asyncio.sleep(1e6)
 
-    async with a_node() as door:
-        member = a_member(door)
+    async with a_node() as connector:
+        member = a_member(connector)
         with pytest.raises(LookupError, match="no such image"):
             async with member:
                 try:
                     await member.run(handler)
                 finally:
-                    assert await state(door) == "Empty"
+                    assert await state(connector) == "Empty"
         assert member.shards == ()
 
 
-async def state(door: LocalDoor) -> str:
-    assert door.node is not None
-    described = await door.node.ask(DescribeGroup(GROUP), Origin("test", "/127.0.0.1", 0))
+async def state(connector: LocalConnector) -> str:
+    assert connector.node is not None
+    described = await connector.node.ask(DescribeGroup(GROUP), Origin("test", "/127.0.0.1", 0))
     assert described.error is ErrorCode.NONE
     return str(described.state)
 
@@ -405,7 +423,7 @@ async def state(door: LocalDoor) -> str:
 @in_virtual_time
 async def test_a_body_is_cancelled_quietly_and_the_loop_goes_on_with_the_next_work() -> None:
     seen: list[int] = []
-    async with a_node() as door, a_member(door, assignor="range") as one:
+    async with a_node() as connector, a_member(connector, assignor="range") as one:
 
         async def use() -> None:
             async for assignment in one.assignments():
@@ -415,7 +433,7 @@ async def test_a_body_is_cancelled_quietly_and_the_loop_goes_on_with_the_next_wo
 
         async with background(use()) as using:
             await until(lambda: seen == [6])
-            async with a_member(door, assignor="range") as two:
+            async with a_member(connector, assignor="range") as two:
                 await held(two, 3)
                 await until(lambda: seen == [6, 3])
             await until(lambda: seen == [6, 3, 6])
@@ -428,10 +446,10 @@ async def test_a_body_is_cancelled_quietly_and_the_loop_goes_on_with_the_next_wo
 async def test_the_users_own_cancellation_gets_through_at_any_await() -> None:
     """Also while work is handed back, and while the member joins or leaves; and then nobody is left in the group."""
     for steps in range(120):
-        async with a_node() as door:
+        async with a_node() as connector:
 
-            async def use(door: LocalDoor = door) -> None:
-                async with a_member(door) as one:
+            async def use(connector: LocalConnector = connector) -> None:
+                async with a_member(connector) as one:
                     async for assignment in one.assignments():
                         async with assignment:
                             for shard in assignment.shards:
@@ -449,13 +467,13 @@ async def test_the_users_own_cancellation_gets_through_at_any_await() -> None:
             others = [task for task in asyncio.all_tasks() if "member" in repr(task.get_coro())]
             assert others == []
             await asyncio.sleep(30)
-            assert await state(door) in ("Empty", "Dead")
+            assert await state(connector) in ("Empty", "Dead")
 
 
 @in_virtual_time
 async def test_a_member_is_entered_once() -> None:
-    async with a_node() as door:
-        async with a_member(door) as one:
+    async with a_node() as connector:
+        async with a_member(connector) as one:
             with pytest.raises(RuntimeError, match="entered before"):
                 await one.__aenter__()
         with pytest.raises(RuntimeError, match="entered before"):
@@ -466,4 +484,4 @@ async def test_a_member_is_entered_once() -> None:
 
 def test_a_group_without_a_name_is_refused() -> None:
     with pytest.raises(ValueError, match="not empty"):
-        a_member(LocalDoor(), "")
+        a_member(LocalConnector(), "")

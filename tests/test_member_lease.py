@@ -11,12 +11,12 @@ from random import Random
 from typing import Any
 
 import pytest
-from member_helpers import CutDoor, a_node, held, in_virtual_time, restart_node, until
+from member_helpers import CutConnector, a_node, held, in_virtual_time, restart_node, until
 
 from callboard.actors.messages import GroupRequest, Heartbeat, SyncGroup
 from callboard.runtime.member.channel import Channel
 from callboard.runtime.member.errors import ShardLost
-from callboard.runtime.member.local import LocalDoor
+from callboard.runtime.member.local import LocalConnector
 from callboard.runtime.member.member import Member
 from callboard.runtime.member.work import Assignment, Shard
 from callboard.runtime.testing.loop import Process, VirtualLoop
@@ -69,12 +69,12 @@ class Ledger:
             self.give(shard)
 
 
-async def cut_and_mend(door: CutDoor, random: Random) -> None:
+async def cut_and_mend(connector: CutConnector, random: Random) -> None:
     while True:
         await asyncio.sleep(random.uniform(0, 30))
-        door.loses_requests, door.loses_answers = random.choice([(True, True), (True, False), (False, True)])
+        connector.loses_requests, connector.loses_answers = random.choice([(True, True), (True, False), (False, True)])
         await asyncio.sleep(random.choice([random.uniform(0, 3), random.uniform(5, 40)]))
-        door.loses_requests = door.loses_answers = False
+        connector.loses_requests = connector.loses_answers = False
 
 
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
@@ -86,22 +86,22 @@ def test_no_work_has_two_owners_whatever_is_cut(seed: int, assignor: str) -> Non
 async def cut_off(seed: int, assignor: str) -> None:
     random, ledger = Random(f"{seed}/{assignor}"), Ledger()
     options: Any = {"resources": {"jobs": 5}, "assignor": assignor, "rebalance_timeout_ms": 20_000}
-    async with a_node() as door, AsyncExitStack() as stack:
-        doors = [CutDoor(door) for _ in range(MEMBERS)]
-        members = [Member(one, "g", random=Random(seed), **options) for one in doors]
+    async with a_node() as connector, AsyncExitStack() as stack:
+        connectors = [CutConnector(connector) for _ in range(MEMBERS)]
+        members = [Member(one, "g", random=Random(seed), **options) for one in connectors]
         tasks = []
         for member in members:
             await stack.enter_async_context(member)
             tasks.append(asyncio.ensure_future(member.run(ledger.work_on)))
-        cutting = [asyncio.ensure_future(cut_and_mend(one, random)) for one in doors[1:]]
+        cutting = [asyncio.ensure_future(cut_and_mend(one, random)) for one in connectors[1:]]
         restarts = random.random() < 0.5
         await asyncio.sleep(LONG_S / 2)
         if restarts:
-            await restart_node(door)
+            await restart_node(connector)
         await asyncio.sleep(LONG_S / 2)
         for task in cutting:
             task.cancel()
-        for one in doors:
+        for one in connectors:
             one.loses_requests = one.loses_answers = False
         await until(lambda: len(ledger.owners) == 5, 0.5)
         assert ledger.taken > 5
@@ -132,9 +132,9 @@ class FreezingChannel:
         return await answer
 
 
-class FreezingDoor(LocalDoor):
-    def __init__(self, door: LocalDoor, process: Process) -> None:
-        super().__init__(door.node)
+class FreezingConnector(LocalConnector):
+    def __init__(self, connector: LocalConnector, process: Process) -> None:
+        super().__init__(connector.node)
         self._process = process
 
     async def open(self, client_id: str) -> Any:
@@ -147,16 +147,16 @@ async def test_an_assignment_that_is_read_too_late_is_not_taken_up() -> None:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
     ledger = Ledger()
-    async with a_node() as door:
+    async with a_node() as connector:
         process = Process(loop, "worker")
 
-        async def work_on(way: LocalDoor) -> None:
+        async def work_on(way: LocalConnector) -> None:
             async with Member(way, "g", resources={"jobs": 1}) as member:
                 await member.run(ledger.work_on)
 
-        theirs = process.start(work_on(FreezingDoor(door, process)))
+        theirs = process.start(work_on(FreezingConnector(connector, process)))
         await until(lambda: process.is_frozen)
-        ours = asyncio.ensure_future(work_on(door))
+        ours = asyncio.ensure_future(work_on(connector))
         await until(lambda: ledger.taken == 1)
         process.thaw()
         await asyncio.sleep(20)
@@ -173,12 +173,12 @@ async def test_who_was_frozen_past_its_lease_finds_its_work_lost_before_it_does_
     """Nothing can stop a frozen process in time; but when it wakes it must not commit, and its token is old."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
-    async with a_node() as door:
+    async with a_node() as connector:
         process = Process(loop, "worker")
         seen: list[Any] = []
 
         async def worker() -> None:
-            async with Member(door, "g", resources={"jobs": 1}) as member:
+            async with Member(connector, "g", resources={"jobs": 1}) as member:
                 shard = (await held(member, 1)).shards[0]
                 seen.append(shard)
                 try:
@@ -192,12 +192,12 @@ async def test_who_was_frozen_past_its_lease_finds_its_work_lost_before_it_does_
         await until(lambda: len(seen) == 1)
         await asyncio.sleep(5)
         process.freeze()
-        async with Member(door, "g", resources={"jobs": 1}) as other:
+        async with Member(connector, "g", resources={"jobs": 1}) as other:
             theirs: Assignment = await held(other, 1)
             assert theirs.shards[0].token > seen[0].token
             await theirs.shards[0].commit(100)
             process.thaw()
             await working
             assert isinstance(seen[1], ShardLost)
-        async with Member(door, "g", resources={"jobs": 1}) as third:
+        async with Member(connector, "g", resources={"jobs": 1}) as third:
             assert (await held(third, 1)).shards[0].position == 100

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from door import on_a_loop
-from member_helpers import GROUP, ScriptedDoor, held, in_virtual_time, never, until
+from member_helpers import GROUP, ScriptedConnector, held, in_virtual_time, never, until
 
 import callboard
 from callboard.actors.errors import ErrorCode
@@ -23,12 +23,12 @@ from callboard.runtime.member.blocking import BlockingMember
 from callboard.runtime.member.connect import Connected, ConnectedThread
 from callboard.runtime.member.errors import CommitRefused, MemberError
 from callboard.runtime.member.member import Member
-from callboard.runtime.member.tcp import TcpDoor
+from callboard.runtime.member.tcp import TcpConnector
 from callboard.runtime.member.work import Shard
 
 
-def a_member(door: ScriptedDoor, **options: Any) -> Member:
-    return Member(door, GROUP, random=Random(1), **{"resources": {"jobs": 2}, **options})
+def a_member(connector: ScriptedConnector, **options: Any) -> Member:
+    return Member(connector, GROUP, random=Random(1), **{"resources": {"jobs": 2}, **options})
 
 
 # Several commits of one shard ----------------------------------------------------------------------------------------
@@ -37,28 +37,28 @@ def a_member(door: ScriptedDoor, **options: Any) -> Member:
 @in_virtual_time
 async def test_a_commit_that_is_tried_again_does_not_take_back_a_later_one() -> None:
     """Else 6 would be acknowledged, and the next owner begin at 5."""
-    door = ScriptedDoor()
-    async with a_member(door) as member:
+    connector = ScriptedConnector()
+    async with a_member(connector) as member:
         shard = (await held(member, 2)).shards[0]
-        door.then(OffsetCommit, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE)
+        connector.then(OffsetCommit, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE)
         earlier = asyncio.create_task(shard.commit(5))
         await asyncio.sleep(0)
         assert (await shard.commit(6, "six")).durability == "synced"
         assert (await earlier).durability == "synced"
-        assert [one.commits[0].offset for one in door.asked if isinstance(one, OffsetCommit)] == [5, 6]
+        assert [one.commits[0].offset for one in connector.asked if isinstance(one, OffsetCommit)] == [5, 6]
         assert (shard.position, shard.note) == (6, "six")
 
 
 @in_virtual_time
 async def test_a_commit_that_is_tried_again_behind_a_later_one_repeats_that() -> None:
     """The later one is on its way, and may be there before or behind."""
-    door = ScriptedDoor()
-    async with a_member(door) as member:
+    connector = ScriptedConnector()
+    async with a_member(connector) as member:
         shard = (await held(member, 2)).shards[0]
-        door.then(OffsetCommit, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, slow := never())
+        connector.then(OffsetCommit, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, slow := never())
         earlier, later = asyncio.create_task(shard.commit(5)), asyncio.create_task(shard.commit(6))
         await earlier
-        assert door.last(OffsetCommit).commits[0].offset == 6
+        assert connector.last(OffsetCommit).commits[0].offset == 6
         slow.set_result(ErrorCode.NONE)
         await later
         assert shard.position == 6
@@ -66,17 +66,17 @@ async def test_a_commit_that_is_tried_again_behind_a_later_one_repeats_that() ->
 
 @in_virtual_time
 async def test_a_later_commit_that_is_refused_takes_no_earlier_one_with_it() -> None:
-    door = ScriptedDoor()
-    async with a_member(door) as member:
+    connector = ScriptedConnector()
+    async with a_member(connector) as member:
         shard = (await held(member, 2)).shards[0]
         too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
-        door.then(OffsetCommit, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, too_large, too_large, ErrorCode.NONE)
+        connector.then(OffsetCommit, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, too_large, too_large, ErrorCode.NONE)
         earlier = asyncio.create_task(shard.commit(5))
         await asyncio.sleep(0)
         with pytest.raises(CommitRefused, match="too long"):
             await shard.commit(6, "a long story")
         await earlier
-        assert door.last(OffsetCommit).commits[0].offset == shard.position == 5
+        assert connector.last(OffsetCommit).commits[0].offset == shard.position == 5
 
 
 # Leaving -------------------------------------------------------------------------------------------------------------
@@ -84,8 +84,8 @@ async def test_a_later_commit_that_is_refused_takes_no_earlier_one_with_it() -> 
 
 @in_virtual_time
 async def test_a_handler_that_leaves_while_it_is_cleaned_up_does_not_wait_for_itself() -> None:
-    door = ScriptedDoor()
-    member = a_member(door)
+    connector = ScriptedConnector()
+    member = a_member(connector)
     left = []
 
     async def handler(shard: Shard) -> None:
@@ -109,7 +109,7 @@ async def test_a_handler_that_leaves_while_it_is_cleaned_up_does_not_wait_for_it
 @in_virtual_time
 async def test_assignments_and_run_end_when_the_member_leaves() -> None:
     """An error would be one that nobody can do anything about, and nobody hears of a task's at the end of a program."""
-    async with a_member(ScriptedDoor()) as member:
+    async with a_member(ScriptedConnector()) as member:
         looking = asyncio.create_task(_all_of(member))
         await until(lambda: len(member.shards) == 2)
         await member.leave()
@@ -135,8 +135,8 @@ async def test_a_member_that_left_while_its_resources_were_asked_for_does_not_be
         await asyncio.sleep(1)
         return 2
 
-    door = ScriptedDoor()
-    member = a_member(door, resources={"jobs": ask})
+    connector = ScriptedConnector()
+    member = a_member(connector, resources={"jobs": ask})
     entering = asyncio.create_task(member.__aenter__())
     await asked.wait()
     with pytest.raises(RuntimeError, match="entered before"):  # at the same time
@@ -144,7 +144,7 @@ async def test_a_member_that_left_while_its_resources_were_asked_for_does_not_be
     await member.leave()
     with pytest.raises(MemberError, match="left before"):
         await entering
-    assert not door.asked
+    assert not connector.asked
 
 
 @on_a_loop
@@ -190,7 +190,7 @@ def test_a_thread_does_not_leave_inside_of_its_work() -> None:
 
 @in_virtual_time
 async def test_a_member_that_nobody_entered_says_so() -> None:
-    member = a_member(ScriptedDoor())
+    member = a_member(ScriptedConnector())
     with pytest.raises(RuntimeError, match="async with"):
         await member.next_assignment()
 
@@ -198,7 +198,7 @@ async def test_a_member_that_nobody_entered_says_so() -> None:
 @in_virtual_time
 @pytest.mark.parametrize("handler", [lambda shard: None, 5], ids=["function", "number"])
 async def test_a_handler_that_is_no_coroutine_function_is_named(handler: Any) -> None:
-    async with a_member(ScriptedDoor()) as member:
+    async with a_member(ScriptedConnector()) as member:
         with pytest.raises(TypeError, match="async def handle"):
             await member.run(handler)
 
@@ -223,7 +223,7 @@ async def test_a_handler_that_is_no_coroutine_function_is_named(handler: Any) ->
 def test_wrong_options_are_named(options: dict[str, Any], expected: str) -> None:
     given = {"group": GROUP, "resources": {"jobs": 1}, **options}
     with pytest.raises(ValueError, match=expected):
-        Member(ScriptedDoor(), **given)
+        Member(ScriptedConnector(), **given)
 
 
 @pytest.mark.parametrize(("name", "function"), [(3, dict), ("mine", "no function")])
@@ -248,7 +248,7 @@ async def test_a_name_that_no_host_can_have_is_a_lost_channel() -> None:
 
 @in_virtual_time
 async def test_half_of_a_surrogate_pair_is_no_note() -> None:
-    async with a_member(ScriptedDoor()) as member:
+    async with a_member(ScriptedConnector()) as member:
         shard = (await held(member, 2)).shards[0]
         with pytest.raises(ValueError, match="surrogate"):
             await shard.commit(1, "\ud800")
@@ -268,10 +268,10 @@ def test_type_checkers_know_the_options_of_every_member() -> None:
 @in_virtual_time
 async def test_an_error_in_the_heartbeats_is_told() -> None:
     """Without them the member would lose its work again and again, and nobody knew why."""
-    door = ScriptedDoor()
-    async with a_member(door) as member:
+    connector = ScriptedConnector()
+    async with a_member(connector) as member:
         await held(member, 2)
-        door.then(Heartbeat, ZeroDivisionError("in a door"))
+        connector.then(Heartbeat, ZeroDivisionError("in a connector"))
         with pytest.raises(ZeroDivisionError):
             await member.next_assignment()
 
@@ -288,8 +288,8 @@ async def test_a_change_of_a_long_list_costs_as_much_as_the_list_is_long(monkeyp
 
     monkeypatch.setattr(named, "topic_of", counted)
     names = [f"tenant-{number}" for number in range(400)]
-    door = ScriptedDoor()
-    async with a_member(door, resources={"tenants": lambda: names}, refresh_interval_ms=100) as member:
+    connector = ScriptedConnector()
+    async with a_member(connector, resources={"tenants": lambda: names}, refresh_interval_ms=100) as member:
         await held(member, 400)
         calls = 0
         names.append("one-more")
@@ -334,7 +334,7 @@ async def test_who_is_cancelled_while_the_coordinator_is_looked_for_leaves_no_co
     complaints: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     async with callboard.Coordinator(listen="127.0.0.1:0") as coordinator:
-        channel = await TcpDoor(coordinator.bootstrap).open("one")
+        channel = await TcpConnector(coordinator.bootstrap).open("one")
         asking = asyncio.create_task(channel.ask(Heartbeat("g", "nobody", None, 1)))
         await asyncio.sleep(0)
         await asyncio.sleep(0)

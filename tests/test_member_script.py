@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from member_helpers import GROUP, MEMBER_ID, ScriptedDoor, held, in_virtual_time, never, until
+from member_helpers import GROUP, MEMBER_ID, ScriptedConnector, held, in_virtual_time, never, until
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import (
@@ -33,8 +33,8 @@ ASSIGNORS = ("range", "cooperative-sticky")
 each_assignor = pytest.mark.parametrize("assignor", ASSIGNORS)
 
 
-def a_member(door: ScriptedDoor, **options: Any) -> Member:
-    return Member(door, GROUP, random=Random(1), **{"resources": {"jobs": 2}, **options})
+def a_member(connector: ScriptedConnector, **options: Any) -> Member:
+    return Member(connector, GROUP, random=Random(1), **{"resources": {"jobs": 2}, **options})
 
 
 # The usual way -------------------------------------------------------------------------------------------------------
@@ -42,9 +42,9 @@ def a_member(door: ScriptedDoor, **options: Any) -> Member:
 
 @in_virtual_time
 async def test_a_member_joins_leads_syncs_reads_its_positions_and_leaves() -> None:
-    door = ScriptedDoor()
-    door.position = 7
-    async with a_member(door) as member:
+    connector = ScriptedConnector()
+    connector.position = 7
+    async with a_member(connector) as member:
         assignment = await held(member, 2)
         assert [(shard.resource, shard.name, shard.position) for shard in assignment.shards] == [
             ("jobs", 0, 7),
@@ -53,32 +53,32 @@ async def test_a_member_joins_leads_syncs_reads_its_positions_and_leaves() -> No
         assert assignment.generation == assignment.shards[0].token == member.generation == 2
         assert member.is_leader and member.member_id == MEMBER_ID
         assert (await assignment.commit(assignment.shard("jobs", 1), 8, "half")).durability == "synced"
-        assert door.topics == {"jobs": 2}
-    kinds = [type(one) for one in door.asked]
+        assert connector.topics == {"jobs": 2}
+    kinds = [type(one) for one in connector.asked]
     assert kinds == [JoinGroup, JoinGroup, Heartbeat, SyncGroup, OffsetFetch, OffsetCommit, LeaveGroup]
-    assert door.last(OffsetFetch).require_stable  # what an open transaction is about to change is waited for
+    assert connector.last(OffsetFetch).require_stable  # what an open transaction is about to change is waited for
     assert assignment.is_over and assignment.shards[0].is_lost
 
 
 @in_virtual_time
 async def test_heartbeats_go_on_and_work_with_them() -> None:
-    door = ScriptedDoor()
-    async with a_member(door) as member:
+    connector = ScriptedConnector()
+    async with a_member(connector) as member:
         assignment = await held(member, 2)
         await asyncio.sleep(3600)
         assert not assignment.is_over
-        assert door.count(Heartbeat) == pytest.approx(1800, abs=2)
-        assert door.opened == 2
+        assert connector.count(Heartbeat) == pytest.approx(1800, abs=2)
+        assert connector.opened == 2
 
 
 @in_virtual_time
 async def test_a_commit_says_how_far_the_work_has_come() -> None:
-    door = ScriptedDoor()
-    async with a_member(door) as member:
+    connector = ScriptedConnector()
+    async with a_member(connector) as member:
         shard = (await held(member, 2)).shards[0]
         await shard.commit(5, "five")
         assert (shard.position, shard.note) == (5, "five")
-        commit = door.last(OffsetCommit)
+        commit = connector.last(OffsetCommit)
         assert (commit.member_id, commit.generation_id) == (MEMBER_ID, 2)
         assert commit.commits[0][:3] == ("jobs", 0, 5)
         for bad in (-1, 2**63, True, "5", 1.5):
@@ -115,18 +115,18 @@ def expected(asked: Asked, error: ErrorCode) -> Step:
 @each_error
 @in_virtual_time
 async def test_an_error_at_a_join(error: ErrorCode, assignor: str) -> None:
-    door = ScriptedDoor()
-    door.then(JoinGroup, error)
-    assert await outcome(a_member(door, assignor=assignor)) is expected(Asked.JOIN, error)
+    connector = ScriptedConnector()
+    connector.then(JoinGroup, error)
+    assert await outcome(a_member(connector, assignor=assignor)) is expected(Asked.JOIN, error)
 
 
 @each_error
 @in_virtual_time
 async def test_an_error_at_a_join_with_a_member_id(error: ErrorCode) -> None:
-    door = ScriptedDoor()
-    door.then(JoinGroup, ErrorCode.MEMBER_ID_REQUIRED, error)
-    assert await outcome(a_member(door)) is expected(Asked.JOIN, error)
-    third = [one for one in door.asked if type(one) is JoinGroup][2:3]
+    connector = ScriptedConnector()
+    connector.then(JoinGroup, ErrorCode.MEMBER_ID_REQUIRED, error)
+    assert await outcome(a_member(connector)) is expected(Asked.JOIN, error)
+    third = [one for one in connector.asked if type(one) is JoinGroup][2:3]
     if error is ErrorCode.UNKNOWN_MEMBER_ID:
         assert third[0].member_id == ""
 
@@ -135,9 +135,9 @@ async def test_an_error_at_a_join_with_a_member_id(error: ErrorCode) -> None:
 @each_error
 @in_virtual_time
 async def test_an_error_at_a_sync(error: ErrorCode, assignor: str) -> None:
-    door = ScriptedDoor()
-    door.then(SyncGroup, error)
-    assert await outcome(a_member(door, assignor=assignor)) is expected(Asked.SYNC, error)
+    connector = ScriptedConnector()
+    connector.then(SyncGroup, error)
+    assert await outcome(a_member(connector, assignor=assignor)) is expected(Asked.SYNC, error)
 
 
 @each_error
@@ -145,9 +145,9 @@ async def test_an_error_at_a_sync(error: ErrorCode, assignor: str) -> None:
 async def test_an_error_where_positions_are_read(error: ErrorCode) -> None:
     """Of the whole, or of one partition."""
     for answer in (error, Fetched(ErrorCode.NONE, (("jobs", (FetchedOffset(1, -1, -1, "", error),)),))):
-        door = ScriptedDoor()
-        door.then(OffsetFetch, answer)
-        assert await outcome(a_member(door)) is expected(Asked.FETCH, error)
+        connector = ScriptedConnector()
+        connector.then(OffsetFetch, answer)
+        assert await outcome(a_member(connector)) is expected(Asked.FETCH, error)
 
 
 @each_assignor
@@ -155,13 +155,13 @@ async def test_an_error_where_positions_are_read(error: ErrorCode) -> None:
 @in_virtual_time
 async def test_an_error_at_a_heartbeat(error: ErrorCode, assignor: str) -> None:
     """The work is lost at once where the group does not know us as we are; else it is handed back, or stays."""
-    door = ScriptedDoor()
-    async with a_member(door, assignor=assignor) as member:
+    connector = ScriptedConnector()
+    async with a_member(connector, assignor=assignor) as member:
         assignment = await held(member, 2)
-        door.then(Heartbeat, error)
+        connector.then(Heartbeat, error)
         step = step_after(Asked.HEARTBEAT, error)
-        beats = door.count(Heartbeat)
-        await until(lambda: door.count(Heartbeat) > beats)
+        beats = connector.count(Heartbeat)
+        await until(lambda: connector.count(Heartbeat) > beats)
         await asyncio.sleep(1)
         if step in (Step.FENCED, Step.FAIL):
             assert assignment.shards[0].is_lost
@@ -171,7 +171,7 @@ async def test_an_error_at_a_heartbeat(error: ErrorCode, assignor: str) -> None:
             keeps = step in (Step.AGAIN, Step.RECONNECT) or (step is Step.REJOIN and assignor != "range")
             assert assignment.is_over != keeps
             assert sum(not shard.is_over for shard in member.shards) == 2
-            assert door.count(JoinGroup) == {Step.JOIN_ANEW: 4}.get(
+            assert connector.count(JoinGroup) == {Step.JOIN_ANEW: 4}.get(
                 step, 2 if step in (Step.AGAIN, Step.RECONNECT) else 3
             )
 
@@ -179,10 +179,10 @@ async def test_an_error_at_a_heartbeat(error: ErrorCode, assignor: str) -> None:
 @each_error
 @in_virtual_time
 async def test_an_error_at_a_commit(error: ErrorCode) -> None:
-    door = ScriptedDoor()
-    async with a_member(door) as member:
+    connector = ScriptedConnector()
+    async with a_member(connector) as member:
         shard = (await held(member, 2)).shards[0]
-        door.then(OffsetCommit, error)
+        connector.then(OffsetCommit, error)
         step = step_after(Asked.COMMIT, error)
         if step is Step.FAIL:
             with pytest.raises(CommitRefused, match=error.name):
@@ -194,17 +194,17 @@ async def test_an_error_at_a_commit(error: ErrorCode) -> None:
             assert shard.is_lost
         else:
             await shard.commit(1)
-            assert door.count(OffsetCommit) >= 2
+            assert connector.count(OffsetCommit) >= 2
 
 
 @each_error
 @in_virtual_time
 async def test_an_error_at_the_leave_hurts_nobody(error: ErrorCode) -> None:
-    door = ScriptedDoor()
-    door.then(LeaveGroup, error)
-    async with a_member(door) as member:
+    connector = ScriptedConnector()
+    connector.then(LeaveGroup, error)
+    async with a_member(connector) as member:
         await held(member, 2)
-    assert door.count(LeaveGroup) == 1
+    assert connector.count(LeaveGroup) == 1
 
 
 # Answers that do not come --------------------------------------------------------------------------------------------
@@ -213,45 +213,45 @@ async def test_an_error_at_the_leave_hurts_nobody(error: ErrorCode) -> None:
 @pytest.mark.parametrize("kind", [JoinGroup, SyncGroup, OffsetFetch], ids=lambda kind: kind.__name__)
 @in_virtual_time
 async def test_a_lost_connection_is_opened_again(kind: type) -> None:
-    door = ScriptedDoor()
-    door.then(kind, ChannelLost("gone"), ChannelLost("gone"), ChannelLost("gone"))
-    async with a_member(door) as member:
+    connector = ScriptedConnector()
+    connector.then(kind, ChannelLost("gone"), ChannelLost("gone"), ChannelLost("gone"))
+    async with a_member(connector) as member:
         await held(member, 2)
-    assert door.opened >= 4
+    assert connector.opened >= 4
 
 
 @in_virtual_time
 async def test_a_commit_whose_connection_is_lost_is_sent_again() -> None:
-    door = ScriptedDoor()
-    async with a_member(door) as member:
+    connector = ScriptedConnector()
+    async with a_member(connector) as member:
         shard = (await held(member, 2)).shards[0]
-        door.then(OffsetCommit, ChannelLost("gone"), ChannelLost("gone"))
+        connector.then(OffsetCommit, ChannelLost("gone"), ChannelLost("gone"))
         await shard.commit(1)
-        assert door.count(OffsetCommit) == 3
+        assert connector.count(OffsetCommit) == 3
 
 
 @pytest.mark.parametrize("kind", [JoinGroup, SyncGroup], ids=lambda kind: kind.__name__)
 @in_virtual_time
 async def test_a_join_that_is_never_answered_is_asked_again(kind: type) -> None:
     """After the rebalance timeout, by which the coordinator must have answered, and then some."""
-    door = ScriptedDoor()
-    door.then(kind, never())
-    async with a_member(door, rebalance_timeout_ms=30_000) as member:
+    connector = ScriptedConnector()
+    connector.then(kind, never())
+    async with a_member(connector, rebalance_timeout_ms=30_000) as member:
         await held(member, 2)
-    assert 35 <= door.times[-1] - door.times[0] < 37
+    assert 35 <= connector.times[-1] - connector.times[0] < 37
 
 
 @in_virtual_time
 async def test_an_answer_to_somebody_that_we_no_longer_are_changes_nothing() -> None:
     """A heartbeat of the last generation is answered when we have joined the next."""
-    door = ScriptedDoor()
-    async with a_member(door) as member:
+    connector = ScriptedConnector()
+    async with a_member(connector) as member:
         await held(member, 2)
         late = never()
-        door.then(Heartbeat, late)
-        beats = door.count(Heartbeat)
-        await until(lambda: door.count(Heartbeat) > beats)
-        door.then(OffsetCommit, ErrorCode.REBALANCE_IN_PROGRESS)
+        connector.then(Heartbeat, late)
+        beats = connector.count(Heartbeat)
+        await until(lambda: connector.count(Heartbeat) > beats)
+        connector.then(OffsetCommit, ErrorCode.REBALANCE_IN_PROGRESS)
         await member.shards[0].commit(1)
         await until(lambda: member.generation == 3)
         late.set_result(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -262,31 +262,31 @@ async def test_an_answer_to_somebody_that_we_no_longer_are_changes_nothing() -> 
 @in_virtual_time
 async def test_a_member_that_leaves_while_its_join_is_parked_says_so_on_the_other_line() -> None:
     """Behind the join it would wait for the end of the rebalance."""
-    door = ScriptedDoor()
-    door.then(JoinGroup, ErrorCode.MEMBER_ID_REQUIRED, never())
-    async with a_member(door):
-        await until(lambda: door.count(JoinGroup) == 2)
-    assert door.last(LeaveGroup).members[0].member_id == MEMBER_ID
-    assert door.times[-1] - door.times[0] < 1
-    assert door.lines[-1] is not door.lines[0]
+    connector = ScriptedConnector()
+    connector.then(JoinGroup, ErrorCode.MEMBER_ID_REQUIRED, never())
+    async with a_member(connector):
+        await until(lambda: connector.count(JoinGroup) == 2)
+    assert connector.last(LeaveGroup).members[0].member_id == MEMBER_ID
+    assert connector.times[-1] - connector.times[0] < 1
+    assert connector.lines[-1] is not connector.lines[0]
 
 
 @in_virtual_time
 async def test_a_leave_that_is_never_answered_is_given_up() -> None:
-    door = ScriptedDoor()
-    door.then(LeaveGroup, never())
-    async with a_member(door) as member:
+    connector = ScriptedConnector()
+    connector.then(LeaveGroup, never())
+    async with a_member(connector) as member:
         await held(member, 2)
-    assert door.count(LeaveGroup) == 1
+    assert connector.count(LeaveGroup) == 1
 
 
 @pytest.mark.parametrize("error", [ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.INCONSISTENT_GROUP_PROTOCOL])
 @in_virtual_time
 async def test_who_is_refused_hears_what_to_do(error: ErrorCode) -> None:
-    door = ScriptedDoor()
-    door.then(JoinGroup, error)
+    connector = ScriptedConnector()
+    connector.then(JoinGroup, error)
     with pytest.raises(MemberError, match=error.name + ": ") as raised:
-        async with a_member(door) as member:
+        async with a_member(connector) as member:
             await member.next_assignment()
     assert raised.value.code is error
 
@@ -298,14 +298,14 @@ async def test_who_is_refused_hears_what_to_do(error: ErrorCode) -> None:
 @in_virtual_time
 async def test_the_work_is_lost_a_margin_before_the_session_ends(assignor: str) -> None:
     """It counts from when the last heartbeat that was answered was sent."""
-    door = ScriptedDoor()
+    connector = ScriptedConnector()
     loop = asyncio.get_running_loop()
-    async with a_member(door, assignor=assignor) as member:
+    async with a_member(connector, assignor=assignor) as member:
         assignment = await held(member, 2)
         shard = assignment.shards[0]
         await asyncio.sleep(20)
-        last_s = max(time for time, one in zip(door.times, door.asked, strict=True) if type(one) is Heartbeat)
-        door.then(Heartbeat, *(never() for _ in range(50)))
+        last_s = max(time for time, one in zip(connector.times, connector.asked, strict=True) if type(one) is Heartbeat)
+        connector.then(Heartbeat, *(never() for _ in range(50)))
         await shard.lost.wait()
         assert loop.time() == pytest.approx(last_s + 8, abs=0.01)
         assert assignment.is_over
@@ -316,13 +316,13 @@ async def test_the_work_is_lost_a_margin_before_the_session_ends(assignor: str) 
 @in_virtual_time
 async def test_a_heartbeat_that_was_long_on_its_way_counts_from_its_beginning() -> None:
     """The coordinator may have had it as soon as it was sent."""
-    door = ScriptedDoor()
+    connector = ScriptedConnector()
     loop = asyncio.get_running_loop()
-    async with a_member(door) as member:
+    async with a_member(connector) as member:
         shard = (await held(member, 2)).shards[0]
-        beats, slow = door.count(Heartbeat), never()
-        door.then(Heartbeat, slow, *(never() for _ in range(50)))
-        await until(lambda: door.count(Heartbeat) > beats)
+        beats, slow = connector.count(Heartbeat), never()
+        connector.then(Heartbeat, slow, *(never() for _ in range(50)))
+        await until(lambda: connector.count(Heartbeat) > beats)
         sent_s = loop.time()
         await asyncio.sleep(5)
         assert not shard.is_lost
@@ -334,19 +334,19 @@ async def test_a_heartbeat_that_was_long_on_its_way_counts_from_its_beginning() 
 @in_virtual_time
 async def test_a_join_that_was_long_on_its_way_counts_from_its_beginning() -> None:
     """The coordinator may have answered at once, and its session has run since."""
-    door = ScriptedDoor()
+    connector = ScriptedConnector()
     loop = asyncio.get_running_loop()
-    async with a_member(door) as member:
+    async with a_member(connector) as member:
         shard = (await held(member, 2)).shards[0]
         slow = never()
-        door.then(Heartbeat, ErrorCode.REBALANCE_IN_PROGRESS, *(never() for _ in range(50)))
-        door.then(JoinGroup, slow)
-        door.then(SyncGroup, *(never() for _ in range(50)))
-        joins = door.count(JoinGroup)
-        await until(lambda: door.count(JoinGroup) > joins)
+        connector.then(Heartbeat, ErrorCode.REBALANCE_IN_PROGRESS, *(never() for _ in range(50)))
+        connector.then(JoinGroup, slow)
+        connector.then(SyncGroup, *(never() for _ in range(50)))
+        joins = connector.count(JoinGroup)
+        await until(lambda: connector.count(JoinGroup) > joins)
         sent_s = loop.time()
         await asyncio.sleep(4)
-        me = door.last(JoinGroup)
+        me = connector.last(JoinGroup)
         slow.set_result(Joined(ErrorCode.NONE, me.member_id, 3, "consumer", me.protocols[0].name, "somebody"))
         await shard.lost.wait()
         assert loop.time() == pytest.approx(sent_s + 8, abs=0.05)
@@ -355,14 +355,14 @@ async def test_a_join_that_was_long_on_its_way_counts_from_its_beginning() -> No
 @in_virtual_time
 async def test_a_cooperative_member_whose_join_waits_too_long_loses_what_it_kept() -> None:
     """Whoever did not get its join through is left out when the rebalance timeout is over."""
-    door = ScriptedDoor()
+    connector = ScriptedConnector()
     loop = asyncio.get_running_loop()
-    async with a_member(door, rebalance_timeout_ms=30_000) as member:
+    async with a_member(connector, rebalance_timeout_ms=30_000) as member:
         shard = (await held(member, 2)).shards[0]
-        door.then(Heartbeat, *[ErrorCode.REBALANCE_IN_PROGRESS] * 100)
-        door.then(JoinGroup, never())
-        joins = door.count(JoinGroup)
-        await until(lambda: door.count(JoinGroup) > joins)
+        connector.then(Heartbeat, *[ErrorCode.REBALANCE_IN_PROGRESS] * 100)
+        connector.then(JoinGroup, never())
+        joins = connector.count(JoinGroup)
+        await until(lambda: connector.count(JoinGroup) > joins)
         begun_s = loop.time()
         assert not shard.is_over
         await shard.lost.wait()
@@ -371,21 +371,21 @@ async def test_a_cooperative_member_whose_join_waits_too_long_loses_what_it_kept
 
 @in_virtual_time
 async def test_a_commit_that_hangs_ends_with_the_lease() -> None:
-    door = ScriptedDoor()
-    async with a_member(door) as member:
+    connector = ScriptedConnector()
+    async with a_member(connector) as member:
         shard = (await held(member, 2)).shards[0]
-        door.then(OffsetCommit, *(never() for _ in range(9)))
-        door.then(Heartbeat, *(never() for _ in range(9)))
+        connector.then(OffsetCommit, *(never() for _ in range(9)))
+        connector.then(Heartbeat, *(never() for _ in range(9)))
         with pytest.raises(ShardLost, match="lost"):
             await shard.commit(1)
 
 
 @in_virtual_time
 async def test_after_its_lease_a_member_goes_on_trying_and_gets_work_again() -> None:
-    door = ScriptedDoor()
-    async with a_member(door) as member:
+    connector = ScriptedConnector()
+    async with a_member(connector) as member:
         assignment = await held(member, 2)
-        door.then(Heartbeat, *(never() for _ in range(3)))
+        connector.then(Heartbeat, *(never() for _ in range(3)))
         await assignment.shards[0].lost.wait()
         again = await held(member, 2)
         assert again.acquired == again.shards
@@ -397,21 +397,21 @@ async def test_after_its_lease_a_member_goes_on_trying_and_gets_work_again() -> 
 
 @in_virtual_time
 async def test_a_join_that_was_answered_to_a_former_self_is_done_again() -> None:
-    door = ScriptedDoor()
-    async with a_member(door, assignor="range") as member:
+    connector = ScriptedConnector()
+    async with a_member(connector, assignor="range") as member:
         await held(member, 2)
         parked = never()
-        door.then(JoinGroup, parked)
-        door.then(Heartbeat, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID)
-        joins = door.count(JoinGroup)
-        await until(lambda: door.count(JoinGroup) > joins + 1)
+        connector.then(JoinGroup, parked)
+        connector.then(Heartbeat, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID)
+        joins = connector.count(JoinGroup)
+        await until(lambda: connector.count(JoinGroup) > joins + 1)
         await held(member, 2)
-        assert [one.member_id for one in door.asked if type(one) is JoinGroup][-2:] == ["", MEMBER_ID]
+        assert [one.member_id for one in connector.asked if type(one) is JoinGroup][-2:] == ["", MEMBER_ID]
 
 
 @in_virtual_time
 async def test_a_handler_that_sees_its_work_lost_is_no_failure() -> None:
-    door = ScriptedDoor()
+    connector = ScriptedConnector()
     started: list[Shard] = []
 
     async def handler(shard: Shard) -> None:
@@ -420,10 +420,10 @@ async def test_a_handler_that_sees_its_work_lost_is_no_failure() -> None:
             await shard.commit(1)
             await asyncio.sleep(0.3)
 
-    async with a_member(door) as member:
+    async with a_member(connector) as member:
         running = asyncio.ensure_future(member.run(handler))
         await until(lambda: len(started) == 2)
-        door.then(OffsetCommit, ErrorCode.UNKNOWN_MEMBER_ID)
+        connector.then(OffsetCommit, ErrorCode.UNKNOWN_MEMBER_ID)
         await until(lambda: len(started) == 4)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -433,12 +433,12 @@ async def test_a_handler_that_sees_its_work_lost_is_no_failure() -> None:
 @in_virtual_time
 async def test_a_static_leader_that_comes_back_assigns_nothing_anew() -> None:
     """KIP-814: it is told to skip the assignment, and gets what it had."""
-    door = ScriptedDoor()
-    async with a_member(door, instance_id="one") as member:
+    connector = ScriptedConnector()
+    async with a_member(connector, instance_id="one") as member:
         await held(member, 2)
-        sync = door.last(SyncGroup)
-    assert door.count(LeaveGroup) == 0
-    again = ScriptedDoor()
+        sync = connector.last(SyncGroup)
+    assert connector.count(LeaveGroup) == 0
+    again = ScriptedConnector()
     again.then(JoinGroup, Joined(ErrorCode.NONE, MEMBER_ID, 2, "consumer", "cooperative-sticky", MEMBER_ID, (), True))
     parked = never()
     again.then(SyncGroup, parked)

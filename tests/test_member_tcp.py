@@ -19,7 +19,7 @@ from callboard.runtime.errors import StartError
 from callboard.runtime.member.channel import ChannelLost
 from callboard.runtime.member.errors import Fenced, MemberError, ShardLost
 from callboard.runtime.member.member import Member
-from callboard.runtime.member.tcp import TcpDoor
+from callboard.runtime.member.tcp import TcpConnector
 
 DEADLINE_S = 120.0
 SETTINGS: Any = {"group_initial_rebalance_delay_ms": 0, "group_min_session_timeout_ms": 200}
@@ -90,12 +90,12 @@ async def test_a_static_member_is_fenced_over_tcp() -> None:
 @on_a_loop
 async def test_topics_grow_over_tcp_and_bad_ones_are_refused() -> None:
     async with a_coordinator() as coordinator:
-        door = TcpDoor(f"127.0.0.1:1,{coordinator.bootstrap}")
-        await door.ensure_topics({"jobs": 2, "mails": 1})
-        await door.ensure_topics({"jobs": 5, "mails": 1})
-        assert await door.partitions(["jobs", "mails", "none"]) == {"jobs": 5, "mails": 1}
+        connector = TcpConnector(f"127.0.0.1:1,{coordinator.bootstrap}")
+        await connector.ensure_topics({"jobs": 2, "mails": 1})
+        await connector.ensure_topics({"jobs": 5, "mails": 1})
+        assert await connector.partitions(["jobs", "mails", "none"]) == {"jobs": 5, "mails": 1}
         with pytest.raises(CoordinatorError, match="collides"):
-            await door.ensure_topics({"a.b": 1, "a_b": 1})
+            await connector.ensure_topics({"a.b": 1, "a_b": 1})
 
 
 @on_a_loop
@@ -115,7 +115,7 @@ async def test_nobody_there_and_somebody_else_there_are_told() -> None:
     async with server:
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(ChannelLost, match="does not speak Kafka's protocol"):
-            await TcpDoor(f"127.0.0.1:{port}").open("me")
+            await TcpConnector(f"127.0.0.1:{port}").open("me")
 
 
 @pytest.mark.parametrize("bootstrap", ["", "nowhere", "host:0", "host:9092,"])

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from socket import socket
 
     from ..faulty_disk import FaultyDisk
-    from ..member.local import LocalDoor
+    from ..member.local import LocalConnector
     from ..member.member import Member
     from ..member.terms import MemberArguments
     from ..node import Node
@@ -78,7 +78,7 @@ class Coordinator(Admin):
         self._interceptor: Interceptor | None = None
         self._node: Node | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._door: LocalDoor | None = None
+        self._connector: LocalConnector | None = None
         self._members: WeakSet[Member] = WeakSet()
 
     @staticmethod
@@ -200,8 +200,8 @@ class Coordinator(Admin):
 
     def _lead_to(self, node: Node | None) -> None:
         """For members in this process."""
-        if self._door is not None:
-            self._door.node = node
+        if self._connector is not None:
+            self._connector.node = node
 
     # While it runs ---------------------------------------------------------------------------------------------------
 
@@ -243,20 +243,20 @@ class Coordinator(Admin):
         return self._settings if self._node is None else self._node.settings
 
     @property
-    def door(self) -> LocalDoor:
+    def connector(self) -> LocalConnector:
         """The way of members in this process to their coordinator; it leads to the next one after a restart."""
-        if self._door is None:
-            from ..member.local import LocalDoor
+        if self._connector is None:
+            from ..member.local import LocalConnector
 
-            self._door = LocalDoor(self._node, self._loop)
-        return self._door
+            self._connector = LocalConnector(self._node, self._loop)
+        return self._connector
 
     def member(self, group: str, **options: Unpack[MemberArguments]) -> Member:
         """A member of a group, in this process. See ``Member`` for its options."""
         from ..member.member import Member
 
         self._present()
-        member = Member(self.door, group, **options)
+        member = Member(self.connector, group, **options)
         self._members.add(member)
         return member
 

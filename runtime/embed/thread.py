@@ -140,7 +140,7 @@ class ThreadCoordinator:
         """A member of a group, in this process; its work is done on the caller's thread. Options as ``Member``'s."""
         from ..member.blocking import BlockingMember
 
-        return BlockingMember(self._coordinator.door, group, loop=self._present(), **options)
+        return BlockingMember(self._coordinator.connector, group, loop=self._present(), **options)
 
     def describe(self, group: str) -> GroupDescription:
         """See ``Coordinator.describe``."""

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from ..waiting import LoopClosed, wait_for
-from .channel import Door
+from .channel import Connector
 from .errors import HasLeft, MemberError, ShardLost
 from .member import Member
 from .terms import MemberArguments
@@ -148,7 +148,7 @@ class BlockingMember:
 
     def __init__(
         self,
-        door: Door,
+        connector: Connector,
         group: str,
         *,
         loop: asyncio.AbstractEventLoop,
@@ -156,7 +156,7 @@ class BlockingMember:
         **options: Unpack[MemberArguments],
     ) -> None:
         self._runner = Runner(loop)
-        self._member = Member(door, group, random=random, **options)
+        self._member = Member(connector, group, random=random, **options)
         self._shards: dict[Shard, BlockingShard] = {}
 
     @property

@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 from .blocking import BlockingMember
 from .member import Member
-from .tcp import TcpDoor
+from .tcp import TcpConnector
 from .terms import MemberArguments
 
 log = logging.getLogger("callboard.member")
@@ -24,12 +24,12 @@ class Connected:
     """What ``connect`` gives: ``async with``, then any number of members. A connection is made when one needs it."""
 
     def __init__(self, bootstrap: str) -> None:
-        self._door = TcpDoor(bootstrap)
+        self._connector = TcpConnector(bootstrap)
         self._members: WeakSet[Member] = WeakSet()
 
     async def __aenter__(self) -> Self:
         """Raises ChannelLost when nobody is there now, so that a wrong address is told at once."""
-        await self._door.knock()
+        await self._connector.check_reachable()
         return self
 
     async def __aexit__(
@@ -42,7 +42,7 @@ class Connected:
 
     def member(self, group: str, **options: Unpack[MemberArguments]) -> Member:
         """A member of a group. See ``Member`` for its options."""
-        member = Member(self._door, group, **options)
+        member = Member(self._connector, group, **options)
         self._members.add(member)
         return member
 
@@ -51,7 +51,7 @@ class ConnectedThread:
     """What ``connect_in_thread`` gives: the same for a program without an event loop; one runs on a thread beside."""
 
     def __init__(self, bootstrap: str) -> None:
-        self._door = TcpDoor(bootstrap)
+        self._connector = TcpConnector(bootstrap)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
@@ -65,7 +65,7 @@ class ConnectedThread:
         ready.wait()
         assert self._loop is not None, "the thread has set it"
         try:
-            asyncio.run_coroutine_threadsafe(self._door.knock(), self._loop).result()
+            asyncio.run_coroutine_threadsafe(self._connector.check_reachable(), self._loop).result()
         except BaseException:
             self.close()
             raise
@@ -86,7 +86,7 @@ class ConnectedThread:
         """A member of a group; its work is done on the caller's thread. Options as ``Member``'s."""
         if self._loop is None:
             raise RuntimeError("not connected yet: use it inside of `with callboard.connect_in_thread(...)`")
-        return BlockingMember(self._door, group, loop=self._loop, **options)
+        return BlockingMember(self._connector, group, loop=self._loop, **options)
 
     def _run(self, ready: threading.Event) -> None:
         asyncio.run(self._live(ready))

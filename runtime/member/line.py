@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from ...actors.messages import GroupRequest
-from .channel import Channel, ChannelLost, Door
+from .channel import Channel, ChannelLost, Connector
 
 BACKOFF_MIN_S = 0.05
 BACKOFF_MAX_S = 1.0
@@ -30,10 +30,10 @@ class Backoff:
 class Line:
     """A channel of one member. It opens when something is asked, also after it was lost or dropped."""
 
-    __slots__ = ("_channel", "_client_id", "_door", "_opening")
+    __slots__ = ("_channel", "_client_id", "_connector", "_opening")
 
-    def __init__(self, door: Door, client_id: str) -> None:
-        self._door = door
+    def __init__(self, connector: Connector, client_id: str) -> None:
+        self._connector = connector
         self._client_id = client_id
         self._channel: Channel | None = None
         self._opening: asyncio.Task[Channel] | None = None
@@ -62,7 +62,7 @@ class Line:
         """One is opened for all who wait."""
         opening = self._opening
         if opening is None:
-            opening = self._opening = asyncio.get_running_loop().create_task(self._door.open(self._client_id))
+            opening = self._opening = asyncio.get_running_loop().create_task(self._connector.open(self._client_id))
             opening.add_done_callback(self._opened)
         await asyncio.wait({opening})
         if opening.cancelled():

@@ -1,4 +1,4 @@
-"""LocalDoor: to a coordinator in this process, without a socket and without bytes."""
+"""LocalConnector: members reach a coordinator in this process, without a socket and without encoding."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLIENT_HOST = "/127.0.0.1"
 """What a description of the group shows as a member's host."""
 
 
-class LocalDoor:
+class LocalConnector:
     """``node``: the coordinator; None while there is none. A node closes its channels when it ends.
 
     ``loop``: where it lives, and its members must too; not looked at if None.

@@ -10,7 +10,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from .channel import Door
+from .channel import Connector
 from .commits import commit
 from .errors import HasLeft
 from .membership import Membership
@@ -33,13 +33,13 @@ class Member:
     """
 
     def __init__(
-        self, door: Door, group: str, *, random: Random | None = None, **options: Unpack[MemberArguments]
+        self, connector: Connector, group: str, *, random: Random | None = None, **options: Unpack[MemberArguments]
     ) -> None:
         if not isinstance(group, str) or not group:
             raise ValueError(f"group {group!r}: expected a name that is not empty, as in 'resize-images'")
         check_text("group", group)
         self._options = make_options(options)
-        self._membership = Membership(door, group, self._options, self, random or _CHANCE)
+        self._membership = Membership(connector, group, self._options, self, random or _CHANCE)
         self._refresher: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
         self._is_entered = False

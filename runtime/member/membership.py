@@ -18,7 +18,7 @@ from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.messages import Heartbeat, Joined, JoinGroup, LeaveGroup, Leaving, Protocol, Synced, SyncGroup
 from .assignors.base import Own
 from .assignors.wire import read_assignment
-from .channel import ChannelLost, Door
+from .channel import ChannelLost, Connector
 from .errors import Fenced, HasLeft, MemberError, refused
 from .holdings import Holdings
 from .leading import Group, offer, protocol_name
@@ -61,7 +61,9 @@ def _now_s() -> float:
 class Membership:
     """What one member is in its group at the moment, and the tasks that keep it so."""
 
-    def __init__(self, door: Door, group_id: str, options: MemberOptions, owner: Owner, random: Random) -> None:
+    def __init__(
+        self, connector: Connector, group_id: str, options: MemberOptions, owner: Owner, random: Random
+    ) -> None:
         client_id = options.client_id or CLIENT_ID
         self.group_id = group_id
         self.options = options
@@ -69,10 +71,10 @@ class Membership:
         self.is_leader = False
         self.lease = Lease(options.terms())
         self.holdings = Holdings(owner)
-        self.beats = Line(door, client_id)  # heartbeats, commits, fetches: they must not wait behind a parked join
+        self.beats = Line(connector, client_id)  # heartbeats, commits, fetches: they must not wait behind a parked join
         self.random = random
-        self._joins = Line(door, client_id)
-        self._door = door
+        self._joins = Line(connector, client_id)
+        self._connector = connector
         self._client_id = client_id
         self._owner = owner
         self._assignors = options.assignors()
@@ -153,7 +155,7 @@ class Membership:
         backoff = Backoff(self.random)
         while new:
             try:
-                await self._door.ensure_topics(new)
+                await self._connector.ensure_topics(new)
                 break
             except ChannelLost as error:
                 log.info("the topics of group %r cannot be made yet: %s; trying again", self.group_id, error)
@@ -288,7 +290,7 @@ class Membership:
         foreign = [topic for topic in group.topics if topic not in numbers]
         if foreign:
             try:
-                numbers.update(await self._door.partitions(foreign))
+                numbers.update(await self._connector.partitions(foreign))
             except ChannelLost:
                 log.warning("topics of other members could not be looked up: %s", ", ".join(foreign))
         assignor = next(one for one in self._assignors if protocol_name(one, self._has_names) == joined.protocol_name)

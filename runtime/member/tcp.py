@@ -1,4 +1,4 @@
-"""TcpDoor: to a coordinator anywhere, in Kafka's protocol over TCP."""
+"""TcpConnector: members reach their coordinator by Kafka's protocol over TCP."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Connection(asyncio.Protocol):
                 answer.set_exception(ChannelLost(f"{self.address}: {why}"))
 
 
-class TcpDoor:
+class TcpConnector:
     """``bootstrap``: "host:port", or several with commas between, of which any may answer. Raises StartError.
 
     A group's coordinator is looked for when a channel is first asked; with Callboard it is who was asked.
@@ -141,7 +141,7 @@ class TcpDoor:
                 failure = error
         raise failure
 
-    async def knock(self) -> None:
+    async def check_reachable(self) -> None:
         """Raises ChannelLost when nobody is there."""
         (await self.connect_to_any("callboard")).close()
 
@@ -167,8 +167,8 @@ class TcpDoor:
 class TcpChannel:
     """A connection to a group's coordinator, which is looked for when it is first asked."""
 
-    def __init__(self, door: TcpDoor, connection: Connection, client_id: str) -> None:
-        self._door = door
+    def __init__(self, connector: TcpConnector, connection: Connection, client_id: str) -> None:
+        self._connector = connector
         self._connection = connection
         self._client_id = client_id
         self._finding: asyncio.Task[None] | None = None

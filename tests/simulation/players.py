@@ -54,7 +54,7 @@ class Player:
         self.sim = sim
         self.name = name
         self.process = sim.process(name)
-        self.door = sim.door(name)
+        self.connector = sim.connector(name)
         self.task = self.process.start(self.run())
         self._serial = 0
         self._channels: dict[str, SimulatedChannel] = {}
@@ -72,7 +72,7 @@ class Player:
         channel = self._channels.get(way)
         try:
             if channel is None:
-                channel = self._channels[way] = await self.door.open(self.name)
+                channel = self._channels[way] = await self.connector.open(self.name)
             async with asyncio.timeout(REQUEST_S):
                 return await channel.ask(message)
         except (ChannelLost, TimeoutError) as error:
