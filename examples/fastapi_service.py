@@ -47,11 +47,11 @@ class Service:
 
     async def do_imports(self, shard: callboard.Shard) -> None:
         """For one tenant, for as long as it is ours: it is cancelled when not."""
-        position = shard.position or 0
+        page = shard.next_offset or 0
         while True:
             await asyncio.sleep(STEP_S)
-            position += 1
-            await shard.commit(position, note=f"page {position}")
+            page += 1
+            await shard.commit(page, note=f"page {page}")
 
 
 def report(worker: asyncio.Task[None]) -> None:

@@ -58,13 +58,13 @@ def work(name: str, bootstrap: str, source: Path, target: Path) -> None:
             with held:
                 for shard in held.shards:
                     ours = images[int(shard.name) :: SHARES]
-                    for place in range(shard.position or 0, len(ours)):
+                    for number in range(shard.next_offset or 0, len(ours)):
                         if held.is_over:  # somebody came or went: come back with what we hold then
                             break
-                        resize(ours[place], target)
-                        have_accident(ours[place])
-                        print(f"{name} resized {ours[place].name}", flush=True)
-                        shard.commit(place + 1, note=name)
+                        resize(ours[number], target)
+                        have_accident(ours[number])
+                        print(f"{name} resized {ours[number].name}", flush=True)
+                        shard.commit(number + 1, note=name)
 
 
 def resize(image: Path, target: Path) -> None:
@@ -116,7 +116,7 @@ def progress(coordinator: callboard.ThreadCoordinator) -> int:
 
 
 def images_in(folder: Path) -> list[Path]:
-    """Always in the same order: a shard is every sixth of them, and its position counts on that."""
+    """Always in the same order: a shard is every sixth image, and offsets count images in this order."""
     return sorted(folder.glob("*.jpg"))
 
 

@@ -63,19 +63,19 @@ class Worker:
 
     async def drain(self, shard: callboard.Shard) -> None:
         """Do the tasks of one shard, for as long as we hold it."""
-        position, attempts = shard.position or 0, int(shard.note or 0)
+        next_offset, attempts = shard.next_offset or 0, int(shard.note or 0)
         while True:
-            for task in lines_from(self.folder / f"shard-{shard.name}.jsonl", position):
-                await self.do(task, shard, position, attempts)
-                position, attempts = position + 1, 0
-                await shard.commit(position, note="0")
+            for task in lines_from(self.folder / f"shard-{shard.name}.jsonl", next_offset):
+                await self.do(task, shard, next_offset, attempts)
+                next_offset, attempts = next_offset + 1, 0
+                await shard.commit(next_offset, note="0")
             await asyncio.sleep(LOOK_S)
 
-    async def do(self, task: dict[str, str], shard: callboard.Shard, position: int, attempts: int) -> None:
+    async def do(self, task: dict[str, str], shard: callboard.Shard, next_offset: int, attempts: int) -> None:
         """Until it is done, or has had its attempts."""
         while attempts < ATTEMPTS_MAX:
             attempts += 1
-            await shard.commit(position, note=str(attempts))
+            await shard.commit(next_offset, note=str(attempts))
             try:
                 await TASKS[task["task"]](task["key"], attempts)
             except Exception as error:

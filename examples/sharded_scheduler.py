@@ -61,16 +61,16 @@ class Scheduler:
         self.freezes = name == FROZEN
 
     async def keep(self, shard: callboard.Shard) -> None:
-        """Run the jobs of one shard for as long as we hold it. Ticks that nobody was there for are left out."""
-        name, last = str(shard.name), shard.position or 0
+        """Run the jobs of one shard while this scheduler owns it. Ticks that had no owner are skipped."""
+        name, next_tick = str(shard.name), shard.next_offset or 0
         print(f"{self.name} runs {name}, token {shard.token}", flush=True)
         while True:
             tick = int(time.time() / EVERY_S)
-            if tick > last:
+            if tick >= next_tick:
                 self.run_jobs(name, shard.token, tick)
-                await shard.commit(tick, note=self.name)
-                last = tick
-            await asyncio.sleep((last + 1) * EVERY_S - time.time())
+                next_tick = tick + 1
+                await shard.commit(next_tick, note=self.name)
+            await asyncio.sleep(next_tick * EVERY_S - time.time())
 
     def run_jobs(self, shard: str, token: int, tick: int) -> None:
         # The work itself would be done here.

@@ -86,7 +86,7 @@ class ScriptedConnector:
         self.topics: dict[str, int] = {}
         self.next_answers: dict[type, list[Any]] = {}
         self.generation = 1
-        self.position = -1
+        self.next_offset = -1
         self._assignments: Mapping[str, bytes] = {}
         self._protocol = ""
 
@@ -156,7 +156,7 @@ class ScriptedConnector:
         raise AssertionError(f"a member asks for {message!r}")
 
     def _row(self, partition: int) -> FetchedOffset:
-        return FetchedOffset(partition, self.position, -1, "", ErrorCode.NONE)
+        return FetchedOffset(partition, self.next_offset, -1, "", ErrorCode.NONE)
 
 
 class ScriptedChannel:

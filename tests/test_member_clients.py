@@ -39,8 +39,8 @@ class Client(ABC):
         self._thread = threading.Thread(target=self._live, args=(bootstrap, group, assignor), daemon=True)
         self._thread.start()
 
-    def commit(self, partition: int, position: int) -> None:
-        self._orders.append((partition, position))
+    def commit(self, partition: int, next_offset: int) -> None:
+        self._orders.append((partition, next_offset))
         wait_until(lambda: not self._orders, self)
 
     def close(self) -> None:
@@ -71,7 +71,7 @@ class Client(ABC):
     async def poll(self) -> frozenset[int]: ...
 
     @abstractmethod
-    async def keep(self, partition: int, position: int) -> None: ...
+    async def keep(self, partition: int, next_offset: int) -> None: ...
 
     @abstractmethod
     async def end(self) -> None: ...
@@ -93,10 +93,10 @@ class Confluent(Client):
         self._consumer.poll(POLL_S)
         return frozenset(part.partition for part in self._consumer.assignment())
 
-    async def keep(self, partition: int, position: int) -> None:
+    async def keep(self, partition: int, next_offset: int) -> None:
         from confluent_kafka import TopicPartition
 
-        self._consumer.commit(offsets=[TopicPartition(TOPIC, partition, position)], asynchronous=False)
+        self._consumer.commit(offsets=[TopicPartition(TOPIC, partition, next_offset)], asynchronous=False)
 
     async def end(self) -> None:
         self._consumer.close()
@@ -128,10 +128,10 @@ class AioKafka(Client):
         await self._consumer.getmany(timeout_ms=int(POLL_S * 1000))
         return frozenset(part.partition for part in self._consumer.assignment())
 
-    async def keep(self, partition: int, position: int) -> None:
+    async def keep(self, partition: int, next_offset: int) -> None:
         from aiokafka import TopicPartition
 
-        await self._consumer.commit({TopicPartition(TOPIC, partition): position})
+        await self._consumer.commit({TopicPartition(TOPIC, partition): next_offset})
 
     async def end(self) -> None:
         await self._consumer.stop()
@@ -165,9 +165,9 @@ class KafkaPython(Client):
         self._consumer.poll(timeout_ms=int(POLL_S * 1000))
         return frozenset(part.partition for part in self._consumer.assignment())
 
-    async def keep(self, partition: int, position: int) -> None:
+    async def keep(self, partition: int, next_offset: int) -> None:
         structs = import_module("kafka.structs")
-        part, offset = structs.TopicPartition(TOPIC, partition), structs.OffsetAndMetadata(position, "", -1)
+        part, offset = structs.TopicPartition(TOPIC, partition), structs.OffsetAndMetadata(next_offset, "", -1)
         self._consumer.commit({part: offset})
 
     async def end(self) -> None:
@@ -225,7 +225,7 @@ def test_a_member_leads_and_a_client_follows(
             client.commit(partition, 42)
         wait_until(lambda: len(held(member)) == PARTITIONS)
         assignment = latest(member)
-        assert assignment.shard(TOPIC, partition).position == 42
+        assert assignment.shard(TOPIC, partition).next_offset == 42
         assert member.is_leader
 
 

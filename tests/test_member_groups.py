@@ -46,7 +46,7 @@ async def test_members_share_out_what_there_is_and_take_over_from_those_who_leav
             await until(lambda: len(one.shards) == len(two.shards) == len(three.shards) == 2)
             await until(lambda: owned_partitions(one, two, three) == ALL)
         assignment = await held(one, 6)
-        assert (assignment.shard("jobs", 0).position, assignment.shard("jobs", 0).note) == (11, "eleven")
+        assert (assignment.shard("jobs", 0).next_offset, assignment.shard("jobs", 0).note) == (11, "eleven")
 
 
 @in_virtual_time
@@ -140,7 +140,7 @@ async def test_an_eager_member_hands_back_all_of_it_and_what_runs_on_it_may_comm
         async with a_member(connector, assignor=assignor) as two:
             theirs = await held(two, 3)
             assert len(ended) == 6
-            assert [shard.position for shard in theirs.shards] == [100 + int(shard.name) for shard in theirs.shards]
+            assert [shard.next_offset for shard in theirs.shards] == [100 + int(shard.name) for shard in theirs.shards]
             assert theirs.generation == theirs.shards[0].token > assignment.generation
 
 
@@ -162,7 +162,7 @@ async def test_a_cooperative_member_goes_on_with_what_it_keeps() -> None:
             theirs = await held(two, 3)
             assert len(cancelled) == 3
             assert {shard.topic_partition for shard in cancelled} == {shard.topic_partition for shard in theirs.shards}
-            assert all(shard.position == 1 for shard in theirs.shards)
+            assert all(shard.next_offset == 1 for shard in theirs.shards)
             assert all(shard in before for shard in one.shards)
             assert min(shard.token for shard in theirs.shards) > max(shard.token for shard in before)
         await until(lambda: len(one.shards) == 6)
@@ -242,7 +242,7 @@ async def test_a_coordinator_that_is_away_for_long_finds_members_without_work_th
         again = next(
             shard for shard in (*one.shards, *two.shards) if shard.topic_partition == before[0].topic_partition
         )
-        assert again.position == 3
+        assert again.next_offset == 3
 
 
 @in_virtual_time
@@ -329,7 +329,7 @@ async def test_a_change_of_names_moves_only_what_it_must_and_progress_stays_with
             assert all(shard in (*one.shards, *two.shards) and not shard.is_over for shard in kept)
         async with a_member(connector, resources={"tenants": names}) as three:
             for shard in (await held(three, 4)).shards:
-                assert (shard.position, shard.note) == ((None, "") if shard.name == "umbrella" else (7, shard.name))
+                assert (shard.next_offset, shard.note) == ((None, "") if shard.name == "umbrella" else (7, shard.name))
 
 
 @in_virtual_time

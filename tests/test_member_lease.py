@@ -35,7 +35,7 @@ class Ledger:
     def __init__(self) -> None:
         self.owners: dict[tuple[str, int], Shard] = {}
         self.tokens: dict[tuple[str, int], int] = {}
-        self.positions: dict[tuple[str, int], int] = {}
+        self.next_offsets: dict[tuple[str, int], int] = {}
         self.taken = 0
 
     def take(self, shard: Shard) -> None:
@@ -43,8 +43,8 @@ class Ledger:
             f"{shard} has an owner already: {self.owners[shard.topic_partition]}"
         )
         assert shard.token >= self.tokens.get(shard.topic_partition, 0)
-        committed = self.positions.get(shard.topic_partition)
-        assert committed is None or (shard.position is not None and shard.position >= committed)
+        committed = self.next_offsets.get(shard.topic_partition)
+        assert committed is None or (shard.next_offset is not None and shard.next_offset >= committed)
         self.owners[shard.topic_partition] = shard
         self.tokens[shard.topic_partition] = shard.token
         self.taken += 1
@@ -55,12 +55,14 @@ class Ledger:
     async def work_on(self, shard: Shard) -> None:
         """Counts as working from its first line to its last."""
         self.take(shard)
-        position = shard.position or 0
+        next_offset = shard.next_offset or 0
         try:
             while True:
-                position += 1
-                await shard.commit(position)
-                self.positions[shard.topic_partition] = max(position, self.positions.get(shard.topic_partition, 0))
+                next_offset += 1
+                await shard.commit(next_offset)
+                self.next_offsets[shard.topic_partition] = max(
+                    next_offset, self.next_offsets.get(shard.topic_partition, 0)
+                )
                 await asyncio.sleep(0.7)
         except ShardLost:
             return
@@ -200,4 +202,4 @@ async def test_who_was_frozen_past_its_lease_finds_its_work_lost_before_it_does_
             await working
             assert isinstance(seen[1], ShardLost)
         async with Member(connector, "g", resources={"jobs": 1}) as third:
-            assert (await held(third, 1)).shards[0].position == 100
+            assert (await held(third, 1)).shards[0].next_offset == 100

@@ -46,7 +46,7 @@ async def test_a_commit_that_is_tried_again_does_not_take_back_a_later_one() -> 
         assert (await shard.commit(6, "six")).durability == "synced"
         assert (await earlier).durability == "synced"
         assert [one.commits[0].offset for one in connector.asked if isinstance(one, OffsetCommit)] == [5, 6]
-        assert (shard.position, shard.note) == (6, "six")
+        assert (shard.next_offset, shard.note) == (6, "six")
 
 
 @in_virtual_time
@@ -61,7 +61,7 @@ async def test_a_commit_that_is_tried_again_behind_a_later_one_repeats_that() ->
         assert connector.last(OffsetCommit).commits[0].offset == 6
         slow.set_result(ErrorCode.NONE)
         await later
-        assert shard.position == 6
+        assert shard.next_offset == 6
 
 
 @in_virtual_time
@@ -76,7 +76,7 @@ async def test_a_later_commit_that_is_refused_takes_no_earlier_one_with_it() -> 
         with pytest.raises(CommitRefused, match="too long"):
             await shard.commit(6, "a long story")
         await earlier
-        assert connector.last(OffsetCommit).commits[0].offset == shard.position == 5
+        assert connector.last(OffsetCommit).commits[0].offset == shard.next_offset == 5
 
 
 # Leaving -------------------------------------------------------------------------------------------------------------

@@ -43,10 +43,10 @@ def a_member(connector: ScriptedConnector, **options: Any) -> Member:
 @in_virtual_time
 async def test_a_member_joins_leads_syncs_reads_its_positions_and_leaves() -> None:
     connector = ScriptedConnector()
-    connector.position = 7
+    connector.next_offset = 7
     async with a_member(connector) as member:
         assignment = await held(member, 2)
-        assert [(shard.resource, shard.name, shard.position) for shard in assignment.shards] == [
+        assert [(shard.resource, shard.name, shard.next_offset) for shard in assignment.shards] == [
             ("jobs", 0, 7),
             ("jobs", 1, 7),
         ]
@@ -77,13 +77,13 @@ async def test_a_commit_says_how_far_the_work_has_come() -> None:
     async with a_member(connector) as member:
         shard = (await held(member, 2)).shards[0]
         await shard.commit(5, "five")
-        assert (shard.position, shard.note) == (5, "five")
+        assert (shard.next_offset, shard.note) == (5, "five")
         commit = connector.last(OffsetCommit)
         assert (commit.member_id, commit.generation_id) == (MEMBER_ID, 2)
         assert commit.commits[0][:3] == ("jobs", 0, 5)
         for bad in (-1, 2**63, True, "5", 1.5):
             wrong: Any = bad
-            with pytest.raises(ValueError, match="position"):
+            with pytest.raises(ValueError, match="next_offset"):
                 await shard.commit(wrong)
         wrong = 3
         with pytest.raises(ValueError, match="note"):

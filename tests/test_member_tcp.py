@@ -53,7 +53,7 @@ async def test_members_over_tcp_and_in_process_are_of_one_group() -> None:
             await until_split(near)
         async with remote.member("g", **JOBS) as far:
             assignment = await far.next_assignment()
-            assert (assignment.shards[0].position, assignment.shards[0].note) == (9, "nine")
+            assert (assignment.shards[0].next_offset, assignment.shards[0].note) == (9, "nine")
         assert [(topic.name, len(topic.partitions)) for topic in await coordinator.topics()] == [("jobs", 4)]
 
 
@@ -148,9 +148,9 @@ def test_a_thread_works_is_told_to_stop_and_may_commit_what_it_has_done(coordina
                         shard.commit(10 + int(shard.name))
             if number == 1:
                 break
-        assert assignment.shards[0].position is not None
+        assert assignment.shards[0].next_offset is not None
         theirs = second.next_assignment(DEADLINE_S)
-        assert sorted(shard.position or 0 for shard in (*assignment.shards, *theirs.shards)) == [10, 11, 12, 13]
+        assert sorted(shard.next_offset or 0 for shard in (*assignment.shards, *theirs.shards)) == [10, 11, 12, 13]
         assert theirs.shard("jobs", theirs.shards[1].name) is theirs.shards[1]
         second.leave()
         with pytest.raises(MemberError, match="has left"):

@@ -22,12 +22,12 @@ class Owner:
             self, 3, tuple(Shard(self, "jobs", number, ("jobs", number), 3) for number in (0, 1)), ()
         )
 
-    async def _commit(self, shard: Shard, position: int) -> Progress:
-        shard.position = position
+    async def _commit(self, shard: Shard, next_offset: int) -> Progress:
+        shard.next_offset = next_offset
         return Progress("synced")
 
-    def commit(self, shard: Shard, position: int, note: str) -> Coroutine[Any, Any, Progress]:
-        return self._commit(shard, position)
+    def commit(self, shard: Shard, next_offset: int, note: str) -> Coroutine[Any, Any, Progress]:
+        return self._commit(shard, next_offset)
 
     def has_failed(self, error: BaseException) -> None:
         self.failures.append(error)

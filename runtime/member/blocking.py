@@ -66,8 +66,8 @@ class BlockingShard:
         return repr(self._shard)
 
     @property
-    def position(self) -> int | None:
-        return self._shard.position
+    def next_offset(self) -> int | None:
+        return self._shard.next_offset
 
     @property
     def note(self) -> str:
@@ -83,9 +83,9 @@ class BlockingShard:
         """Whether nothing can be committed any more."""
         return self._shard.is_lost
 
-    def commit(self, position: int, note: str = "") -> Progress:
+    def commit(self, next_offset: int, note: str = "") -> Progress:
         """See ``Shard.commit``."""
-        return self._runner.run(self._shard.commit(position, note))
+        return self._runner.run(self._shard.commit(next_offset, note))
 
     def _moved(self, stage: Stage) -> None:
         if stage is not Stage.HELD:
@@ -118,9 +118,9 @@ class BlockingAssignment:
         """One of the shards. Raises KeyError for what this assignment does not have."""
         return self.shards[self._assignment.shards.index(self._assignment.shard(resource, name))]
 
-    def commit(self, shard: BlockingShard, position: int, note: str = "") -> Progress:
+    def commit(self, shard: BlockingShard, next_offset: int, note: str = "") -> Progress:
         """See ``Shard.commit``."""
-        return shard.commit(position, note)
+        return shard.commit(next_offset, note)
 
     def __enter__(self) -> Self:
         self._body = self._runner.run(self._enter(threading.current_thread()))

@@ -1,8 +1,8 @@
 """The protocols between a Member and its coordinator: a Connector opens Channels.
 
 ``LocalConnector`` reaches a coordinator in this process, ``TcpConnector`` one over TCP. The simulation has its own,
-with a network that delays and loses messages. Requests are the actors' messages, answers are the coordinator's tuples. An
-error code in an answer is not raised.
+with a network that delays and loses messages. Requests are the actors' messages, answers are the coordinator's tuples.
+An error code in an answer is not raised.
 """
 
 from __future__ import annotations

@@ -16,14 +16,14 @@ from .work import Progress, Shard
 if TYPE_CHECKING:
     from .membership import Membership
 
-POSITION_MAX = 2**63 - 1
+OFFSET_MAX = 2**63 - 1
 NO_LEADER_EPOCH = -1
 
 
-async def commit(membership: Membership, shard: Shard, position: int, note: str) -> Progress:
+async def commit(membership: Membership, shard: Shard, next_offset: int, note: str) -> Progress:
     """See ``Shard.commit``."""
-    _check(position, note)
-    own = sent = shard.newest = shard.newest[0] + 1, position, note
+    _check(next_offset, note)
+    own = sent = shard.newest = shard.newest[0] + 1, next_offset, note
     backoff: Backoff | None = None
     while own[0] >= shard.kept[0]:
         if shard.is_lost or not membership.check_lease():
@@ -45,7 +45,7 @@ async def commit(membership: Membership, shard: Shard, position: int, note: str)
             if step is not Step.FAIL:
                 membership.follow(step, identity, error, "a commit")
             elif sent is own:
-                raise CommitRefused(refused(f"the commit of {position} for {shard!r}", error), error)
+                raise CommitRefused(refused(f"the commit of {next_offset} for {shard!r}", error), error)
             elif shard.newest is sent:
                 shard.newest = own
         backoff = backoff or Backoff(membership.random)
@@ -58,13 +58,16 @@ def _keep(shard: Shard, sent: tuple[int, int, str], progress: Progress) -> Progr
     """One is acknowledged. What was begun before it, and is still on its way, is then acknowledged as well."""
     if sent[0] >= shard.kept[0]:
         shard.kept = sent[0], progress
-        shard.position, shard.note = sent[1:]
+        shard.next_offset, shard.note = sent[1:]
     return progress
 
 
-def _check(position: object, note: object) -> None:
-    if type(position) is not int or not 0 <= position <= POSITION_MAX:
-        raise ValueError(f"position {position!r}: expected a whole number from 0 to 2**63-1, as in shard.commit(42)")
+def _check(next_offset: object, note: object) -> None:
+    if type(next_offset) is not int or not 0 <= next_offset <= OFFSET_MAX:
+        raise ValueError(
+            f"next_offset {next_offset!r}: expected a whole number from 0 to 2**63-1, the offset of the next item to "
+            f"process, as in shard.commit(43) after item 42"
+        )
     if not isinstance(note, str):
         raise ValueError(f"note {note!r}: expected a string; json.dumps makes one of other values")
     if not note.isascii():

@@ -145,9 +145,9 @@ class Member:
         finally:
             await self.leave()
 
-    def commit(self, shard: Shard, position: int, note: str = "") -> Coroutine[Any, Any, Progress]:
+    def commit(self, shard: Shard, next_offset: int, note: str = "") -> Coroutine[Any, Any, Progress]:
         """See ``Shard.commit``."""
-        return commit(self._membership, shard, position, note)
+        return commit(self._membership, shard, next_offset, note)
 
     def has_failed(self, error: BaseException) -> None:
         """For the work: something that ran on it has failed."""

@@ -65,4 +65,4 @@ def _fill_in(shards: Iterable[Shard], rows: dict[tuple[str, int], FetchedOffset]
     for shard in shards:
         row = rows.get(shard.topic_partition)
         if row is not None and row.offset >= 0:
-            shard.position, shard.note = row.offset, row.metadata
+            shard.next_offset, shard.note = row.offset, row.metadata

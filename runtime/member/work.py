@@ -39,7 +39,7 @@ class Stage(IntEnum):
 class Owner(Protocol):
     """The member, as its work sees it."""
 
-    def commit(self, shard: Shard, position: int, note: str) -> Coroutine[Any, Any, Progress]: ...
+    def commit(self, shard: Shard, next_offset: int, note: str) -> Coroutine[Any, Any, Progress]: ...
 
     def has_failed(self, error: BaseException) -> None:
         """Something that ran on the work has failed."""
@@ -49,13 +49,16 @@ class Shard:
     """One partition of a numbered resource, or one name, that this member holds.
 
     ``token`` is the generation in which it was acquired: it grows with each change of owner as long as the group lives,
-    so a store that remembers the highest one can refuse writes of former owners. ``position`` and ``note`` are what was
-    committed last, by whomever; None and "" if nothing was.
+    so a store that remembers the highest one can refuse writes of former owners.
+
+    ``next_offset`` is the offset that the group committed last for this shard: the first item that is not done yet, as
+    in Kafka. None if the group has no committed offset; the caller then decides where to begin (``shard.next_offset or
+    0``). ``note`` is the text that was committed with it, "" if none.
     """
 
     __slots__ = (
         *("_gone", "_over", "_owner", "_stage", "watch"),
-        *("kept", "name", "newest", "note", "position", "resource", "tasks", "token", "topic_partition"),
+        *("kept", "name", "newest", "next_offset", "note", "resource", "tasks", "token", "topic_partition"),
     )
 
     def __init__(
@@ -65,7 +68,7 @@ class Shard:
         self.name = name
         self.topic_partition = topic_partition
         self.token = token
-        self.position: int | None = None
+        self.next_offset: int | None = None
         self.note = ""
         self.tasks: Tasks = {}
         self._owner = owner
@@ -73,7 +76,7 @@ class Shard:
         self._over: asyncio.Event | None = None
         self._gone: asyncio.Event | None = None
         self.watch: Callable[[Stage], None] | None = None  # hears of every move
-        self.newest = 0, 0, ""  # the commit that was begun last: its number, position and note
+        self.newest = 0, 0, ""  # the commit that was begun last: its number, offset and note
         self.kept = 0, Progress("")  # the number of the newest that was acknowledged, and what became of it
 
     def __repr__(self) -> str:
@@ -112,13 +115,14 @@ class Shard:
         self._gone = _event(self._gone, self.is_lost)
         return self._gone
 
-    def commit(self, position: int, note: str = "") -> Coroutine[Any, Any, Progress]:
-        """To be awaited: keep how far the work has come, durably; whoever gets the shard next begins there.
+    def commit(self, next_offset: int, note: str = "") -> Coroutine[Any, Any, Progress]:
+        """Commit the offset of the next item to process, as Kafka's consumers do: after item 42, ``commit(43)``.
 
-        Tries again through rebalances and restarts of the coordinator, as long as the shard is held. Of several at a
-        time the one that was begun last counts. Raises ShardLost, CommitRefused, ValueError.
+        The next owner of the shard begins there. Retries through rebalances and restarts of the coordinator while the
+        shard is owned. If several commits overlap, the one that was begun last wins. ``next_offset``: 0 to 2**63-1.
+        ``note``: text, at most ``offset_metadata_max_bytes``. Raises ShardLost, CommitRefused, ValueError.
         """
-        return self._owner.commit(self, position, note)
+        return self._owner.commit(self, next_offset, note)
 
     def move_to(self, stage: Stage) -> None:
         """For the member. What runs on the shard is cancelled as soon as it is over."""
@@ -185,9 +189,9 @@ class Assignment:
         self._lost = _event(self._lost, self.is_over)
         return self._lost
 
-    def commit(self, shard: Shard, position: int, note: str = "") -> Coroutine[Any, Any, Progress]:
+    def commit(self, shard: Shard, next_offset: int, note: str = "") -> Coroutine[Any, Any, Progress]:
         """See ``Shard.commit``."""
-        return self._owner.commit(shard, position, note)
+        return self._owner.commit(shard, next_offset, note)
 
     def create_task(self, coro: Coroutine[Any, Any, T], shard: Shard | None = None) -> asyncio.Task[T]:
         """Run something for as long as ``shard`` is held, through changes of other shards; or of this assignment.

@@ -233,18 +233,18 @@ class Troupe(Crew):
         await asyncio.wait({serving})
 
     async def _work(self, shard: Shard) -> None:
-        position = shard.position or 0
+        next_offset = shard.next_offset or 0
         try:
             while True:
                 await asyncio.sleep(2 * self.sim.random.random())
-                position += 1
-                await shard.commit(position, f"{shard.token}")
+                next_offset += 1
+                await shard.commit(next_offset, f"{shard.token}")
         except asyncio.CancelledError:
             if self.sim.random.random() < 0.3:
                 await asyncio.sleep(self.sim.random.random())
             if not shard.is_lost and self.sim.random.random() < 0.5:
                 with suppress(ShardLost):
-                    await shard.commit(position + 1, f"{shard.token} last")
+                    await shard.commit(next_offset + 1, f"{shard.token} last")
             raise
 
     def join(self) -> None:
