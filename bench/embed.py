@@ -200,7 +200,7 @@ def crowd(options: argparse.Namespace) -> dict[str, Any]:
             started, cpu_s = time.perf_counter(), time.process_time()
             await asyncio.sleep(options.beating)
             took, cpu_s = time.perf_counter() - started, time.process_time() - cpu_s
-            lost = sum(shard.is_over for shard in shards)
+            lost = sum(shard.is_revoked for shard in shards)
             started = time.perf_counter()
         return {
             "members": options.members,

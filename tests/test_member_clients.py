@@ -248,7 +248,7 @@ def test_a_client_leads_and_a_member_follows(
 
 
 def held(member: BlockingMember) -> frozenset[int]:
-    return frozenset(int(shard.name) for shard in member.shards if not shard.is_over)
+    return frozenset(int(shard.name) for shard in member.shards if not shard.is_revoked)
 
 
 def latest(member: BlockingMember) -> Any:

@@ -28,7 +28,7 @@ def a_member(connector: Any, group: str = GROUP, **options: Any) -> Member:
 
 
 def owned_partitions(*members: Member) -> list[tuple[str, int]]:
-    return sorted(shard.topic_partition for member in members for shard in member.shards if not shard.is_over)
+    return sorted(shard.topic_partition for member in members for shard in member.shards if not shard.is_revoked)
 
 
 ALL = [("jobs", number) for number in range(6)]
@@ -222,7 +222,7 @@ async def test_the_work_goes_on_when_the_coordinator_dies_and_comes_back() -> No
         await asyncio.gather(restart_node(connector), *(shard.commit(5) for shard in shards))
         await asyncio.sleep(60)
         assert [*one.shards, *two.shards] == shards
-        assert not any(shard.is_over for shard in shards)
+        assert not any(shard.is_revoked for shard in shards)
 
 
 @in_virtual_time
@@ -268,7 +268,7 @@ async def test_a_full_group_and_one_of_another_kind_refuse_with_advice() -> None
                 await three.next_assignment()
     async with a_node() as connector, a_member(connector, assignor="range") as one:
         await held(one, 6)
-        with pytest.raises(MemberError, match="same one"):
+        with pytest.raises(MemberError, match="same assignor"):
             async with a_member(connector, assignor="roundrobin") as two:
                 await two.next_assignment()
 
@@ -326,7 +326,7 @@ async def test_a_change_of_names_moves_only_what_it_must_and_progress_stays_with
             names[names.index("acme")] = "umbrella"
             names.sort()
             await until(lambda: sorted(str(shard.name) for shard in (*one.shards, *two.shards)) == names)
-            assert all(shard in (*one.shards, *two.shards) and not shard.is_over for shard in kept)
+            assert all(shard in (*one.shards, *two.shards) and not shard.is_revoked for shard in kept)
         async with a_member(connector, resources={"tenants": names}) as three:
             for shard in (await held(three, 4)).shards:
                 assert (shard.next_offset, shard.note) == ((None, "") if shard.name == "umbrella" else (7, shard.name))

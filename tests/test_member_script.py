@@ -24,7 +24,7 @@ from callboard.actors.messages import (
 from callboard.runtime.member.channel import ChannelLost
 from callboard.runtime.member.errors import CommitRefused, Fenced, MemberError, ShardLost
 from callboard.runtime.member.member import Member
-from callboard.runtime.member.protocol import Asked, Step, step_after
+from callboard.runtime.member.protocol import Reaction, RequestKind, reaction_to
 from callboard.runtime.member.work import Shard
 
 ERRORS = [error for error in ErrorCode if error is not ErrorCode.NONE]
@@ -93,22 +93,22 @@ async def test_a_commit_says_how_far_the_work_has_come() -> None:
 # Every error at every request ----------------------------------------------------------------------------------------
 
 
-async def outcome(member: Member) -> Step:
+async def outcome(member: Member) -> Reaction:
     """What becomes of a member: it has work in the end, or its user hears of an error."""
     try:
         async with member:
             await held(member, 2)
-            return Step.GO_ON
+            return Reaction.CONTINUE
     except Fenced:
-        return Step.FENCED
+        return Reaction.FENCED
     except MemberError as error:
         assert str(error)
-        return Step.FAIL
+        return Reaction.FAIL
 
 
-def expected(asked: Asked, error: ErrorCode) -> Step:
-    step = step_after(asked, error)
-    return step if step in (Step.FENCED, Step.FAIL) else Step.GO_ON
+def expected(asked: RequestKind, error: ErrorCode) -> Reaction:
+    reaction = reaction_to(asked, error)
+    return reaction if reaction in (Reaction.FENCED, Reaction.FAIL) else Reaction.CONTINUE
 
 
 @each_assignor
@@ -117,7 +117,7 @@ def expected(asked: Asked, error: ErrorCode) -> Step:
 async def test_an_error_at_a_join(error: ErrorCode, assignor: str) -> None:
     connector = ScriptedConnector()
     connector.then(JoinGroup, error)
-    assert await outcome(a_member(connector, assignor=assignor)) is expected(Asked.JOIN, error)
+    assert await outcome(a_member(connector, assignor=assignor)) is expected(RequestKind.JOIN, error)
 
 
 @each_error
@@ -125,7 +125,7 @@ async def test_an_error_at_a_join(error: ErrorCode, assignor: str) -> None:
 async def test_an_error_at_a_join_with_a_member_id(error: ErrorCode) -> None:
     connector = ScriptedConnector()
     connector.then(JoinGroup, ErrorCode.MEMBER_ID_REQUIRED, error)
-    assert await outcome(a_member(connector)) is expected(Asked.JOIN, error)
+    assert await outcome(a_member(connector)) is expected(RequestKind.JOIN, error)
     third = [one for one in connector.asked if type(one) is JoinGroup][2:3]
     if error is ErrorCode.UNKNOWN_MEMBER_ID:
         assert third[0].member_id == ""
@@ -137,7 +137,7 @@ async def test_an_error_at_a_join_with_a_member_id(error: ErrorCode) -> None:
 async def test_an_error_at_a_sync(error: ErrorCode, assignor: str) -> None:
     connector = ScriptedConnector()
     connector.then(SyncGroup, error)
-    assert await outcome(a_member(connector, assignor=assignor)) is expected(Asked.SYNC, error)
+    assert await outcome(a_member(connector, assignor=assignor)) is expected(RequestKind.SYNC, error)
 
 
 @each_error
@@ -147,7 +147,7 @@ async def test_an_error_where_positions_are_read(error: ErrorCode) -> None:
     for answer in (error, Fetched(ErrorCode.NONE, (("jobs", (FetchedOffset(1, -1, -1, "", error),)),))):
         connector = ScriptedConnector()
         connector.then(OffsetFetch, answer)
-        assert await outcome(a_member(connector)) is expected(Asked.FETCH, error)
+        assert await outcome(a_member(connector)) is expected(RequestKind.FETCH, error)
 
 
 @each_assignor
@@ -159,20 +159,22 @@ async def test_an_error_at_a_heartbeat(error: ErrorCode, assignor: str) -> None:
     async with a_member(connector, assignor=assignor) as member:
         assignment = await held(member, 2)
         connector.then(Heartbeat, error)
-        step = step_after(Asked.HEARTBEAT, error)
-        beats = connector.count(Heartbeat)
-        await until(lambda: connector.count(Heartbeat) > beats)
+        reaction = reaction_to(RequestKind.HEARTBEAT, error)
+        heartbeats = connector.count(Heartbeat)
+        await until(lambda: connector.count(Heartbeat) > heartbeats)
         await asyncio.sleep(1)
-        if step in (Step.FENCED, Step.FAIL):
+        if reaction in (Reaction.FENCED, Reaction.FAIL):
             assert assignment.shards[0].is_lost
-            with pytest.raises(Fenced if step is Step.FENCED else MemberError):
+            with pytest.raises(Fenced if reaction is Reaction.FENCED else MemberError):
                 await member.next_assignment()
         else:
-            keeps = step in (Step.AGAIN, Step.RECONNECT) or (step is Step.REJOIN and assignor != "range")
+            keeps = reaction in (Reaction.RETRY, Reaction.RECONNECT) or (
+                reaction is Reaction.REJOIN and assignor != "range"
+            )
             assert assignment.is_over != keeps
-            assert sum(not shard.is_over for shard in member.shards) == 2
-            assert connector.count(JoinGroup) == {Step.JOIN_ANEW: 4}.get(
-                step, 2 if step in (Step.AGAIN, Step.RECONNECT) else 3
+            assert sum(not shard.is_revoked for shard in member.shards) == 2
+            assert connector.count(JoinGroup) == {Reaction.JOIN_AS_NEW: 4}.get(
+                reaction, 2 if reaction in (Reaction.RETRY, Reaction.RECONNECT) else 3
             )
 
 
@@ -183,12 +185,12 @@ async def test_an_error_at_a_commit(error: ErrorCode) -> None:
     async with a_member(connector) as member:
         shard = (await held(member, 2)).shards[0]
         connector.then(OffsetCommit, error)
-        step = step_after(Asked.COMMIT, error)
-        if step is Step.FAIL:
+        reaction = reaction_to(RequestKind.COMMIT, error)
+        if reaction is Reaction.FAIL:
             with pytest.raises(CommitRefused, match=error.name):
                 await shard.commit(1)
             await shard.commit(2)
-        elif step in (Step.LOSE, Step.JOIN_ANEW, Step.FENCED):
+        elif reaction in (Reaction.LOSE_SHARDS, Reaction.JOIN_AS_NEW, Reaction.FENCED):
             with pytest.raises(ShardLost):
                 await shard.commit(1)
             assert shard.is_lost
@@ -249,8 +251,8 @@ async def test_an_answer_to_somebody_that_we_no_longer_are_changes_nothing() -> 
         await held(member, 2)
         late = never()
         connector.then(Heartbeat, late)
-        beats = connector.count(Heartbeat)
-        await until(lambda: connector.count(Heartbeat) > beats)
+        heartbeats = connector.count(Heartbeat)
+        await until(lambda: connector.count(Heartbeat) > heartbeats)
         connector.then(OffsetCommit, ErrorCode.REBALANCE_IN_PROGRESS)
         await member.shards[0].commit(1)
         await until(lambda: member.generation == 3)
@@ -320,9 +322,9 @@ async def test_a_heartbeat_that_was_long_on_its_way_counts_from_its_beginning() 
     loop = asyncio.get_running_loop()
     async with a_member(connector) as member:
         shard = (await held(member, 2)).shards[0]
-        beats, slow = connector.count(Heartbeat), never()
+        heartbeats, slow = connector.count(Heartbeat), never()
         connector.then(Heartbeat, slow, *(never() for _ in range(50)))
-        await until(lambda: connector.count(Heartbeat) > beats)
+        await until(lambda: connector.count(Heartbeat) > heartbeats)
         sent_s = loop.time()
         await asyncio.sleep(5)
         assert not shard.is_lost
@@ -364,7 +366,7 @@ async def test_a_cooperative_member_whose_join_waits_too_long_loses_what_it_kept
         joins = connector.count(JoinGroup)
         await until(lambda: connector.count(JoinGroup) > joins)
         begun_s = loop.time()
-        assert not shard.is_over
+        assert not shard.is_revoked
         await shard.lost.wait()
         assert 25 < loop.time() - begun_s <= 28
 

@@ -141,8 +141,8 @@ def test_a_thread_works_is_told_to_stop_and_may_commit_what_it_has_done(coordina
                     assert len(assignment.acquired) == 4
                     second = coordinator.member("g", assignor="range", **JOBS)
                     second.__enter__()
-                    assert assignment.shards[0].over.wait(DEADLINE_S)
-                    assert assignment.is_over and assignment.lost.is_set()
+                    assert assignment.shards[0].revoked.wait(DEADLINE_S)
+                    assert assignment.is_over and assignment.over.is_set()
                     assert not assignment.shards[0].is_lost
                     for shard in assignment.shards:
                         shard.commit(10 + int(shard.name))

@@ -10,7 +10,7 @@ import pytest
 from member_helpers import in_virtual_time
 
 from callboard.runtime.member.errors import ShardLost
-from callboard.runtime.member.work import Assignment, Progress, Shard, Stage
+from callboard.runtime.member.work import Assignment, CommitResult, Shard, ShardState
 
 
 class Owner:
@@ -22,14 +22,14 @@ class Owner:
             self, 3, tuple(Shard(self, "jobs", number, ("jobs", number), 3) for number in (0, 1)), ()
         )
 
-    async def _commit(self, shard: Shard, next_offset: int) -> Progress:
+    async def _commit(self, shard: Shard, next_offset: int) -> CommitResult:
         shard.next_offset = next_offset
-        return Progress("synced")
+        return CommitResult("synced")
 
-    def commit(self, shard: Shard, next_offset: int, note: str) -> Coroutine[Any, Any, Progress]:
+    def commit(self, shard: Shard, next_offset: int, note: str) -> Coroutine[Any, Any, CommitResult]:
         return self._commit(shard, next_offset)
 
-    def has_failed(self, error: BaseException) -> None:
+    def report_failure(self, error: BaseException) -> None:
         self.failures.append(error)
 
     def end_soon(self) -> None:
@@ -127,7 +127,7 @@ async def test_a_lost_commit_ends_a_body_quietly_if_its_work_is_over() -> None:
 async def test_a_work_that_is_over_lets_nobody_begin() -> None:
     owner = Owner()
     owner.assignment.end()
-    owner.assignment.shards[0].move_to(Stage.GONE)
+    owner.assignment.shards[0].set_state(ShardState.LOST)
     seen = []
     async with owner.assignment:
         await asyncio.sleep(1)
@@ -139,7 +139,7 @@ async def test_a_work_that_is_over_lets_nobody_begin() -> None:
     tasks = [owner.assignment.create_task(job()), owner.assignment.create_task(job(), owner.assignment.shards[0])]
     await asyncio.wait(tasks)
     assert seen == [] and all(task.cancelled() for task in tasks)
-    assert owner.assignment.lost.is_set() and owner.assignment.shards[0].lost.is_set()
+    assert owner.assignment.over.is_set() and owner.assignment.shards[0].lost.is_set()
 
 
 @in_virtual_time
@@ -156,24 +156,24 @@ async def test_a_work_has_one_body_and_any_number_of_tasks() -> None:
 async def test_a_share_is_over_before_it_is_gone_and_tasks_end_with_it() -> None:
     owner = Owner()
     shard, other = owner.assignment.shards
-    assert await owner.assignment.commit(shard, 4) == Progress("synced")
+    assert await owner.assignment.commit(shard, 4) == CommitResult("synced")
 
     async def forever() -> None:
         await asyncio.sleep(1e9)
 
     mine, theirs, whole = (owner.assignment.create_task(forever(), one) for one in (shard, other, None))
     await asyncio.sleep(1)
-    over, lost = shard.over, shard.lost
-    shard.move_to(Stage.WANTED_BACK)
+    revoked, lost = shard.revoked, shard.lost
+    shard.set_state(ShardState.REVOKED)
     await asyncio.sleep(1)
-    assert (over.is_set(), lost.is_set(), shard.is_over, shard.is_lost) == (True, False, True, False)
+    assert (revoked.is_set(), lost.is_set(), shard.is_revoked, shard.is_lost) == (True, False, True, False)
     assert (mine.cancelled(), theirs.done(), whole.done()) == (True, False, False)
-    shard.move_to(Stage.GONE)
+    shard.set_state(ShardState.LOST)
     assert lost.is_set() and shard.is_lost
     owner.assignment.end()
     await asyncio.sleep(1)
     assert (theirs.done(), whole.cancelled()) == (False, True)
-    other.move_to(Stage.GONE)
+    other.set_state(ShardState.LOST)
     await asyncio.wait({theirs})
 
 

@@ -18,7 +18,9 @@ def printed(block: Block) -> str:
     return run(PAGE, block, {"__name__": "__main__"})
 
 
-def test_readme_example_of_a_member_continues_at_the_committed_offset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readme_example_of_a_member_continues_at_the_committed_offset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     first, second = printed(IN_PROCESS).splitlines()
     assert re.fullmatch(r"shard 0, begin at 0, token \d+", first)

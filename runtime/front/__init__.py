@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from callboard.runtime.member.errors import ShardLost as ShardLost
     from callboard.runtime.member.member import Member as Member
     from callboard.runtime.member.work import Assignment as Assignment
-    from callboard.runtime.member.work import Progress as Progress
+    from callboard.runtime.member.work import CommitResult as CommitResult
     from callboard.runtime.member.work import Shard as Shard
 
 _HOMES = {
@@ -46,7 +46,7 @@ _HOMES = {
     "Fenced": "callboard.runtime.member.errors",
     "Member": "callboard.runtime.member.member",
     "MemberError": "callboard.runtime.member.errors",
-    "Progress": "callboard.runtime.member.work",
+    "CommitResult": "callboard.runtime.member.work",
     "Shard": "callboard.runtime.member.work",
     "StartError": "callboard.runtime.errors",
     "ThreadCoordinator": "callboard.runtime.embed.thread",

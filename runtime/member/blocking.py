@@ -1,7 +1,7 @@
-"""The blocking twin of ``Member``, for programs of threads: the protocol runs on an event loop beside.
+"""The blocking API of a member, for programs with threads. The protocol runs on an event loop in another thread.
 
-A thread cannot be cancelled. So a shard says that it is over, and whoever works on it must look, or wait for that:
-``while not shard.is_over: ...``. Hand-backs wait for the end of ``with assignment:``, as long as the rebalance allows.
+A thread cannot be cancelled, so it must check ``shard.is_revoked`` or wait for ``shard.revoked``. The member waits for
+the end of ``with assignment:`` before it releases shards, at most for the rebalance timeout.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from .channel import Connector
 from .errors import HasLeft, MemberError, ShardLost
 from .member import Member
 from .terms import MemberArguments
-from .work import Assignment, Body, Progress, Shard, Stage
+from .work import Assignment, Body, CommitResult, Shard, ShardState
 
 T = TypeVar("T")
 
-ENDED = "the event loop of this member has ended, and with it the member"
+ENDED = "the event loop of this member has ended"
 
 
 class Runner:
@@ -45,22 +45,22 @@ class Runner:
         except (CancelledError, LoopClosed) as error:
             raise MemberError(ENDED) from error
         finally:
-            future.cancel()  # of use only when we are interrupted or out of time
+            future.cancel()  # has an effect only after an interrupt or a timeout
 
 
 class BlockingShard:
-    """The blocking form of ``Shard``. ``over`` and ``lost`` are ``threading.Event``s."""
+    """The blocking form of ``Shard``. ``revoked`` and ``lost`` are ``threading.Event``s."""
 
     def __init__(self, shard: Shard, runner: Runner) -> None:
         self.resource = shard.resource
         self.name = shard.name
         self.token = shard.token
-        self.over = threading.Event()
+        self.revoked = threading.Event()
         self.lost = threading.Event()
         self._shard = shard
         self._runner = runner
-        shard.watch = self._moved
-        self._moved(shard.stage)
+        shard.on_state_change = self._state_changed
+        self._state_changed(shard.state)
 
     def __repr__(self) -> str:
         return repr(self._shard)
@@ -74,30 +74,30 @@ class BlockingShard:
         return self._shard.note
 
     @property
-    def is_over(self) -> bool:
-        """Whether to stop: it is being handed back, or is lost."""
-        return self._shard.is_over
+    def is_revoked(self) -> bool:
+        """Whether to stop work on it: it is being revoked, or is lost."""
+        return self._shard.is_revoked
 
     @property
     def is_lost(self) -> bool:
-        """Whether nothing can be committed any more."""
+        """Whether the member does not own it any more: commits raise ShardLost."""
         return self._shard.is_lost
 
-    def commit(self, next_offset: int, note: str = "") -> Progress:
+    def commit(self, next_offset: int, note: str = "") -> CommitResult:
         """See ``Shard.commit``."""
         return self._runner.run(self._shard.commit(next_offset, note))
 
-    def _moved(self, stage: Stage) -> None:
-        if stage is not Stage.HELD:
-            self.over.set()
-        if stage is Stage.GONE:
+    def _state_changed(self, state: ShardState) -> None:
+        if state is not ShardState.OWNED:
+            self.revoked.set()
+        if state is ShardState.LOST:
             self.lost.set()
 
 
 class BlockingAssignment:
     """The blocking form of ``Assignment``. ``with assignment:`` marks the block that works on it.
 
-    ``lost`` is set when the assignment is over.
+    ``over`` is set when the assignment is over.
     """
 
     def __init__(self, assignment: Assignment, shards: dict[Shard, BlockingShard], runner: Runner) -> None:
@@ -105,7 +105,7 @@ class BlockingAssignment:
         self.shards = tuple(shards[shard] for shard in assignment.shards)
         self.acquired = tuple(shards[shard] for shard in assignment.acquired)
         self.kept = tuple(shards[shard] for shard in assignment.kept)
-        self.lost = threading.Event()
+        self.over = threading.Event()
         self._assignment = assignment
         self._runner = runner
         self._body: Body | None = None
@@ -118,7 +118,7 @@ class BlockingAssignment:
         """One of the shards. Raises KeyError for what this assignment does not have."""
         return self.shards[self._assignment.shards.index(self._assignment.shard(resource, name))]
 
-    def commit(self, shard: BlockingShard, next_offset: int, note: str = "") -> Progress:
+    def commit(self, shard: BlockingShard, next_offset: int, note: str = "") -> CommitResult:
         """See ``Shard.commit``."""
         return shard.commit(next_offset, note)
 
@@ -134,7 +134,7 @@ class BlockingAssignment:
         return isinstance(error, ShardLost) and self._assignment.is_over
 
     async def _enter(self, worker: threading.Thread) -> Body:
-        return self._assignment.enter(self.lost.set, worker)
+        return self._assignment.enter(self.over.set, worker)
 
     async def _leave(self, body: Body) -> None:
         self._assignment.leave(body)
@@ -165,12 +165,12 @@ class BlockingMember:
 
     @property
     def member_id(self) -> str:
-        """As the coordinator knows it; empty while it has given none."""
+        """The id that the coordinator has given; empty before the first join."""
         return self._member.member_id
 
     @property
     def generation(self) -> int:
-        """The one that this member is in, -1 for none."""
+        """The generation that this member is in, -1 for none."""
         return self._member.generation
 
     @property
@@ -179,7 +179,7 @@ class BlockingMember:
 
     @property
     def shards(self) -> tuple[Shard, ...]:
-        """What is held at this moment, to look at; ``next_assignment`` has what can be worked on."""
+        """The shards owned at this moment, for inspection; work on those of ``next_assignment``."""
         return self._member.shards
 
     def __enter__(self) -> Self:
@@ -192,7 +192,7 @@ class BlockingMember:
         self.leave()
 
     def leave(self) -> None:
-        """Hand the shards back and leave the group. Raises RuntimeError inside ``with assignment:``."""
+        """Release the shards and leave the group. Raises RuntimeError inside ``with assignment:``."""
         self._runner.run(self._leave(threading.current_thread()))
 
     async def _leave(self, caller: threading.Thread) -> None:
@@ -203,7 +203,7 @@ class BlockingMember:
         await self._member.leave()
 
     def assignments(self) -> Iterator[BlockingAssignment]:
-        """An assignment each time what is held has changed; it ends when the member leaves.
+        """Yield an assignment each time the shards have changed; end when the member leaves.
 
         Raises Fenced and MemberError when the member cannot go on.
         """
@@ -213,7 +213,7 @@ class BlockingMember:
                 yield assignment
 
     def next_assignment(self, timeout_s: float | None = None) -> BlockingAssignment:
-        """The next of ``assignments``. Raises TimeoutError."""
+        """Wait for the next of ``assignments``. Raises TimeoutError."""
         return self._runner.run(self._next_assignment(), timeout_s)
 
     async def _next_assignment(self) -> BlockingAssignment:

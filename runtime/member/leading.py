@@ -12,7 +12,7 @@ from ...actors.messages import JoinedMember, Protocol
 from .assignors.base import Assignor, Own
 from .assignors.leading import assign, subscribed
 from .assignors.wire import Assigned, Subscription, read_subscription, write_assignment, write_subscription
-from .named import PREFIX, Names, Wanted, named_topics, pack_names, unpack_names
+from .named import PREFIX, Names, ResourceSet, named_topics, pack_names, unpack_names
 
 log = logging.getLogger("callboard.member")
 
@@ -21,7 +21,7 @@ def protocol_name(assignor: Assignor, has_names: bool) -> str:
     return (PREFIX if has_names else "") + assignor.name
 
 
-def offer(assignor: Assignor, wanted: Wanted, own: Own, has_names: bool, holds: bool) -> Protocol:
+def offer(assignor: Assignor, wanted: ResourceSet, own: Own, has_names: bool, holds: bool) -> Protocol:
     """One of the protocols of a JoinGroup. Without names it is byte for byte as a client of Kafka's writes it.
 
     ``holds``: whether the member still has what it owned; an eager one has given it back.

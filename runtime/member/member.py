@@ -1,4 +1,4 @@
-"""Member: one of those who share out resources among them. What a user of a group holds in hands."""
+"""Member: one worker of a consumer group, the class that users work with."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ from .channel import Connector
 from .commits import commit
 from .errors import HasLeft
 from .membership import Membership
-from .named import check_text, find_wanted
+from .named import check_text, evaluate_resources
 from .terms import MemberArguments, make_options
-from .work import Assignment, Progress, Shard
+from .work import Assignment, CommitResult, Shard
 
 log = logging.getLogger("callboard.member")
 
 _CHANCE = Random()
-"""Spreads retries and first heartbeats in time, and nothing else."""
+"""For the jitter of retries and first heartbeats."""
 
 
 class Member:
-    """A member of ``group``: ``async with`` joins, its end hands everything back and leaves.
+    """A member of ``group``: ``async with`` joins, its end releases the shards and leaves.
 
-    ``options`` are those of ``MemberOptions``. Raises ValueError for one that makes no sense. It lives on the loop on
-    which it is entered, once. All that it does in the background is in its tasks; errors of theirs come out of
-    ``assignments`` and ``run``. ``random`` is for retries that do not come all at once.
+    ``options`` are those of ``MemberOptions``; a bad one raises ValueError. A member is entered once and belongs to
+    that event loop. ``assignments`` and ``run`` raise the errors of its background tasks. ``random``: for jitter.
     """
 
     def __init__(
@@ -50,36 +49,36 @@ class Member:
 
     @property
     def member_id(self) -> str:
-        """As the coordinator knows it; empty while it has given none."""
+        """The id that the coordinator has given; empty before the first join."""
         return self._membership.identity[0]
 
     @property
     def generation(self) -> int:
-        """The one that this member is in, -1 for none."""
+        """The generation that this member is in, -1 for none."""
         return self._membership.identity[1]
 
     @property
     def is_leader(self) -> bool:
-        """Whether this member shared out the work last."""
+        """Whether this member computed the last assignment."""
         return self._membership.is_leader
 
     @property
     def shards(self) -> tuple[Shard, ...]:
-        """What is held at this moment."""
-        return tuple(self._membership.holdings.held.values())
+        """The shards owned at this moment."""
+        return tuple(self._membership.owned.shards.values())
 
     async def __aenter__(self) -> Self:
         if self._leaving is not None or self._is_entered:
             raise RuntimeError("this member was entered before; make another one")
         self._is_entered = True
         try:
-            wanted = await find_wanted(self._options.resources)
+            resources = await evaluate_resources(self._options.resources)
         except BaseException:
             self._is_entered = False
             raise
         if self._leaving is not None:
             raise HasLeft(f"this member of group {self.group_id!r} left before it had begun; make another one")
-        self._membership.start(wanted)
+        self._membership.start(resources)
         self._refresher = asyncio.get_running_loop().create_task(self._refresh())
         return self
 
@@ -89,10 +88,10 @@ class Member:
         await self.leave()
 
     async def leave(self) -> None:
-        """Cancel and await what runs on the work, hand it back, leave the group (a static member does not).
+        """Cancel and await what runs on the shards, release them, leave the group (a static member does not).
 
-        A second call waits for the first. If the caller is cancelled, it goes on by itself. What runs on the work may
-        call it too: it is cancelled there, and in its cleanup does not wait, since it would wait for its own end.
+        A second call waits for the first. It continues if the caller is cancelled. A task on a shard may call it: the
+        task is cancelled, and in its cleanup the call returns at once, since it would wait for its own end.
         """
         if self._leaving is None:
             self._leaving = asyncio.get_running_loop().create_task(self._leave())
@@ -101,19 +100,19 @@ class Member:
             await asyncio.shield(self._leaving)
 
     def is_run_by(self, worker: object) -> bool:
-        """Whether this task or thread works on what the member holds, or held."""
-        return self._membership.holdings.is_run_by(worker)
+        """Whether this task or thread works on a shard that the member owns or owned."""
+        return self._membership.owned.is_run_by(worker)
 
     async def _leave(self) -> None:
         if self._refresher is not None:
             self._refresher.cancel()
         await self._membership.leave()
-        self._membership.holdings.tell_failures()
+        self._membership.owned.log_failure()
 
     async def assignments(self) -> AsyncIterator[Assignment]:
-        """An Assignment each time what is held has changed; it ends when the member leaves.
+        """Yield an Assignment each time the shards have changed; end when the member leaves.
 
-        Raises Fenced and MemberError when it cannot go on, and the errors of tasks that ran on the assignment.
+        Raises Fenced and MemberError if the member cannot continue, and the errors of tasks on the assignment.
         """
         with suppress(HasLeft):
             while True:
@@ -121,16 +120,16 @@ class Member:
                 yield assignment
 
     async def next_assignment(self) -> Assignment:
-        """The next of ``assignments``. Raises MemberError, too, when the member has left."""
+        """Wait for the next of ``assignments``. Raises MemberError, also after the member has left."""
         if not self._is_entered and self._leaving is None:
-            raise RuntimeError("this member does not take part yet: use it inside of `async with`")
-        return await self._membership.holdings.next_assignment()
+            raise RuntimeError("this member has not joined yet: use it inside `async with`")
+        return await self._membership.owned.next_assignment()
 
     async def run(self, handler: Callable[[Shard], Coroutine[Any, Any, object]]) -> None:
-        """For each shard that is acquired a task ``handler(shard)``, cancelled and awaited when the shard goes.
+        """Run a task ``handler(shard)`` for each shard; cancel and await it when the shard is revoked or lost.
 
-        Shares that stay are not disturbed. Returns when the member leaves; an error of a handler is raised, after
-        leaving the group.
+        Tasks of other shards are not interrupted. Returns when the member leaves. If a handler fails, the member leaves
+        the group, then its error is raised.
         """
         served: set[Shard] = set()
         try:
@@ -145,29 +144,29 @@ class Member:
         finally:
             await self.leave()
 
-    def commit(self, shard: Shard, next_offset: int, note: str = "") -> Coroutine[Any, Any, Progress]:
+    def commit(self, shard: Shard, next_offset: int, note: str = "") -> Coroutine[Any, Any, CommitResult]:
         """See ``Shard.commit``."""
         return commit(self._membership, shard, next_offset, note)
 
-    def has_failed(self, error: BaseException) -> None:
-        """For the work: something that ran on it has failed."""
-        self._membership.holdings.fail(error)
+    def report_failure(self, error: BaseException) -> None:
+        """For Assignment: a task on it has failed."""
+        self._membership.owned.fail(error)
 
     async def _refresh(self) -> None:
-        """Ask functions among the resources again and again; a change makes the member join again."""
+        """Call the functions among the resources periodically; rejoin if a result has changed."""
         if not any(callable(amount) for amount in self._options.resources.values()):
             return
         while True:
             await asyncio.sleep(self._options.refresh_interval_ms / 1000)
             try:
-                wanted = await find_wanted(self._options.resources)
-                await self._membership.want(wanted)
+                resources = await evaluate_resources(self._options.resources)
+                await self._membership.set_resources(resources)
             except Exception:
                 log.exception("the resources of group %r could not be refreshed; they stay as they are", self.group_id)
 
 
 def _begin(handler: Callable[[Shard], Coroutine[Any, Any, object]], shard: Shard) -> Coroutine[Any, Any, object]:
-    """Raises TypeError for what is no coroutine function."""
+    """Raises TypeError if ``handler`` is not a coroutine function."""
     begun: object = handler(shard) if callable(handler) else handler
     if not asyncio.iscoroutine(begun):
         raise TypeError(f"handler {handler!r}: expected a coroutine function, as in `async def handle(shard): ...`")

@@ -43,7 +43,7 @@ _VERSION = 0
 Names = Mapping[str, tuple[str, ...]]
 
 
-class Wanted(NamedTuple):
+class ResourceSet(NamedTuple):
     """The resources that a member wants at one moment."""
 
     numbers: Mapping[str, int]
@@ -101,7 +101,7 @@ def shard_name(resource: str, topic_partition: tuple[str, int]) -> int | str | N
         return None
 
 
-async def find_wanted(resources: Mapping[str, Resource]) -> Wanted:
+async def evaluate_resources(resources: Mapping[str, Resource]) -> ResourceSet:
     """Ask the functions among the resources, and check what they say. Raises ValueError, and what a function raises."""
     numbers: dict[str, int] = {}
     names: dict[str, tuple[str, ...]] = {}
@@ -113,7 +113,7 @@ async def find_wanted(resources: Mapping[str, Resource]) -> Wanted:
             numbers[resource] = check_number(resource, found)
         else:
             names[resource] = check_names(resource, found)
-    return Wanted(numbers, names)
+    return ResourceSet(numbers, names)
 
 
 def check_resources(resources: object) -> None:

@@ -69,13 +69,13 @@ class Connection(asyncio.Protocol):
             raise ChannelLost(f"{self.address} did not answer {name} within {TIMEOUT_S:g} s") from error
 
     def close(self) -> None:
-        self._lose("the connection was closed")
+        self._lose_all("the connection was closed")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._lose(str(exc) if exc else "it hung up")
+        self._lose_all(str(exc) if exc else "it hung up")
 
     def data_received(self, data: bytes) -> None:
         self._rest += data
@@ -83,7 +83,7 @@ class Connection(asyncio.Protocol):
         while len(self._rest) - position >= SIZE.size:
             (size,) = SIZE.unpack_from(self._rest, position)
             if not 0 < size <= ANSWER_BYTES_MAX:
-                self._lose(f"it does not speak Kafka's protocol: a frame of {size} bytes")
+                self._lose_all(f"it does not speak Kafka's protocol: a frame of {size} bytes")
                 return
             end = position + SIZE.size + size
             if end > len(self._rest):
@@ -94,19 +94,19 @@ class Connection(asyncio.Protocol):
 
     def _answer(self, payload: bytes) -> None:
         if not self._waiting:
-            self._lose("it answered what nobody had asked")
+            self._lose_all("it answered what nobody had asked")
             return
         waiting = self._waiting.popleft()
         try:
             entity = decode(waiting.name, waiting.version, waiting.correlation_id, payload)
         except BadAnswer as error:
             self._waiting.appendleft(waiting)
-            self._lose(f"it answered {waiting.name} with {error}")
+            self._lose_all(f"it answered {waiting.name} with {error}")
             return
         if not waiting.answer.done():
             waiting.answer.set_result(entity)
 
-    def _lose(self, why: str) -> None:
+    def _lose_all(self, why: str) -> None:
         if not self._is_lost:
             self._is_lost = True
             if self._transport is not None:

@@ -11,7 +11,7 @@ from ..config import INT_MAX
 from .assignors.base import Assignor
 from .assignors.table import find_assignor
 from .assignors.user_data import write_weight
-from .lease import Terms
+from .lease import LeaseTimeouts
 from .named import Resource, check_resources, check_text
 
 HEARTBEATS_A_SESSION = 5
@@ -63,16 +63,16 @@ class MemberOptions:
             _check_number(name, getattr(self, name))
         for name in ("session_timeout_ms", "rebalance_timeout_ms", "refresh_interval_ms"):
             _check_ms(name, getattr(self, name))
-        self._check_terms()
+        self._check_timeouts()
 
-    def _check_terms(self) -> None:
-        terms = self.terms()
-        if not 0 < terms.interval_s < terms.session_s:
+    def _check_timeouts(self) -> None:
+        timeouts = self.timeouts()
+        if not 0 < timeouts.interval_s < timeouts.session_s:
             raise ValueError(
                 f"heartbeat_interval_ms={self.heartbeat_interval_ms!r}: expected more than 0 and less than "
                 f"session_timeout_ms ({self.session_timeout_ms}); a fifth of it is the default"
             )
-        if not 0 <= terms.margin_s < min(terms.session_s - terms.interval_s, terms.rebalance_s):
+        if not 0 <= timeouts.margin_s < min(timeouts.session_s - timeouts.interval_s, timeouts.rebalance_s):
             raise ValueError(
                 f"lease_margin_ms={self.lease_margin_ms!r}: expected 0 or more, and less than the session "
                 f"({self.session_timeout_ms}) without a heartbeat's interval, and than rebalance_timeout_ms "
@@ -88,13 +88,13 @@ class MemberOptions:
             raise ValueError(f"assignor={given!r}: expected at least one, as in assignor='cooperative-sticky'")
         return tuple(find_assignor(one) for one in several)
 
-    def terms(self) -> Terms:
+    def timeouts(self) -> LeaseTimeouts:
         session_ms = self.session_timeout_ms
         margin_ms = session_ms / MARGINS_A_SESSION if self.lease_margin_ms is None else self.lease_margin_ms
         interval_ms = self.heartbeat_interval_ms
         if interval_ms is None:
             interval_ms = session_ms // HEARTBEATS_A_SESSION
-        return Terms(session_ms / 1000, self.rebalance_timeout_ms / 1000, margin_ms / 1000, interval_ms / 1000)
+        return LeaseTimeouts(session_ms / 1000, self.rebalance_timeout_ms / 1000, margin_ms / 1000, interval_ms / 1000)
 
 
 class MemberArguments(TypedDict, total=False):

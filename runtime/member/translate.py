@@ -113,7 +113,7 @@ def _heartbeat(request: Heartbeat) -> dict[str, Any]:
     }
 
 
-def _beaten(_request: Heartbeat, answer: Any) -> ErrorCode:
+def _heartbeat_answer(_request: Heartbeat, answer: Any) -> ErrorCode:
     return error_of(answer.error_code)
 
 
@@ -194,7 +194,7 @@ class Translation(NamedTuple):
 TRANSLATIONS: Mapping[type, Translation] = {
     JoinGroup: Translation("join_group", _join, _joined),
     SyncGroup: Translation("sync_group", _sync, _synced),
-    Heartbeat: Translation("heartbeat", _heartbeat, _beaten),
+    Heartbeat: Translation("heartbeat", _heartbeat, _heartbeat_answer),
     LeaveGroup: Translation("leave_group", _leave, _left),
     OffsetCommit: Translation("offset_commit", _commit, _committed),
     OffsetFetch: Translation("offset_fetch", _fetch, _fetched),

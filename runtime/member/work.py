@@ -1,7 +1,7 @@
 """Shard: one partition or name that a member owns. Assignment: all its shards at one time.
 
-Everything that runs on them is cancelled when they go. There are two ways to go: a shard that is *handed back* is over
-at once, but commits on it count until everything on it has ended; one that is *lost* takes no commits any more.
+A shard leaves its member in one of two ways, and what runs on it is cancelled in both. A shard that is *revoked*
+accepts commits until everything on it has ended. A shard that is *lost* accepts none.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ TopicPartition = tuple[str, int]
 """A topic and a partition."""
 
 Tasks = dict[asyncio.Task[Any], None]
-"""A set in the order in which they were made, so that a simulation cancels them in the same order each time."""
+"""A set in creation order, so that a simulation cancels tasks in the same order each time."""
 
 
-class Progress(NamedTuple):
-    """What became of a commit. ``durability``: "synced", it survives a loss of power; "written", it survives the end of
-    the coordinator's process; "" over TCP, where answers do not say: there the server's ``--sync`` holds."""
+class CommitResult(NamedTuple):
+    """The result of a commit. ``durability``: "synced" survives a power loss, "written" the end of the coordinator's
+    process. It is "" over TCP, where the protocol does not say and the server's ``--sync`` decides."""
 
     durability: str
 
 
-class Stage(IntEnum):
-    HELD = 0
-    WANTED_BACK = 1  # stop, and commit what is done
-    GONE = 2
+class ShardState(IntEnum):
+    OWNED = 0
+    REVOKED = 1  # stop; commits are still accepted
+    LOST = 2  # commits are refused
 
 
 class Owner(Protocol):
-    """The member, as its work sees it."""
+    """The member that owns the shards."""
 
-    def commit(self, shard: Shard, next_offset: int, note: str) -> Coroutine[Any, Any, Progress]: ...
+    def commit(self, shard: Shard, next_offset: int, note: str) -> Coroutine[Any, Any, CommitResult]: ...
 
-    def has_failed(self, error: BaseException) -> None:
-        """Something that ran on the work has failed."""
+    def report_failure(self, error: BaseException) -> None:
+        """A task on a shard or an assignment has failed."""
 
 
 class Shard:
-    """One partition of a numbered resource, or one name, that this member holds.
+    """One partition of a numbered resource, or one name, that this member owns.
 
-    ``token`` is the generation in which it was acquired: it grows with each change of owner as long as the group lives,
-    so a store that remembers the highest one can refuse writes of former owners.
+    ``token`` is the generation in which the member got the shard. It grows with each change of owner, so a store that
+    remembers the greatest token can refuse writes of former owners.
 
     ``next_offset`` is the offset that the group committed last for this shard: the first item that is not done yet, as
     in Kafka. None if the group has no committed offset; the caller then decides where to begin (``shard.next_offset or
@@ -57,8 +57,18 @@ class Shard:
     """
 
     __slots__ = (
-        *("_gone", "_over", "_owner", "_stage", "watch"),
-        *("kept", "name", "newest", "next_offset", "note", "resource", "tasks", "token", "topic_partition"),
+        *("_lost", "_owner", "_revoked", "_state", "on_state_change"),
+        *(
+            "acknowledged",
+            "latest_commit",
+            "name",
+            "next_offset",
+            "note",
+            "resource",
+            "tasks",
+            "token",
+            "topic_partition",
+        ),
     )
 
     def __init__(
@@ -72,50 +82,50 @@ class Shard:
         self.note = ""
         self.tasks: Tasks = {}
         self._owner = owner
-        self._stage = Stage.HELD
-        self._over: asyncio.Event | None = None
-        self._gone: asyncio.Event | None = None
-        self.watch: Callable[[Stage], None] | None = None  # hears of every move
-        self.newest = 0, 0, ""  # the commit that was begun last: its number, offset and note
-        self.kept = 0, Progress("")  # the number of the newest that was acknowledged, and what became of it
+        self._state = ShardState.OWNED
+        self._revoked: asyncio.Event | None = None
+        self._lost: asyncio.Event | None = None
+        self.on_state_change: Callable[[ShardState], None] | None = None  # hears of every move
+        self.latest_commit = 0, 0, ""  # the commit begun last: its number, offset and note
+        self.acknowledged = 0, CommitResult("")  # the latest acknowledged commit: its number and result
 
     def __repr__(self) -> str:
-        return f"Shard({self.resource!r}, {self.name!r}, token={self.token}, {self._stage.name.lower()})"
+        return f"Shard({self.resource!r}, {self.name!r}, token={self.token}, {self._state.name.lower()})"
 
     @property
     def number(self) -> int:
-        """The name of a numbered shard. Raises TypeError for one with a name."""
+        """The number of a numbered shard. Raises TypeError for a named one."""
         if isinstance(self.name, int):
             return self.name
         raise TypeError(f"{self!r} has a name and no number; use shard.name")
 
     @property
-    def stage(self) -> Stage:
-        return self._stage
+    def state(self) -> ShardState:
+        return self._state
 
     @property
-    def is_over(self) -> bool:
-        """Whether to stop: it is being handed back, or is lost."""
-        return self._stage is not Stage.HELD
+    def is_revoked(self) -> bool:
+        """Whether to stop work on it: it is being revoked, or is lost."""
+        return self._state is not ShardState.OWNED
 
     @property
     def is_lost(self) -> bool:
-        """Whether it is gone: nothing can be committed any more, and somebody else may work on it."""
-        return self._stage is Stage.GONE
+        """Whether the member does not own it any more: commits raise ShardLost, and another member may own it."""
+        return self._state is ShardState.LOST
 
     @property
-    def over(self) -> asyncio.Event:
-        """Set when ``is_over``."""
-        self._over = _event(self._over, self.is_over)
-        return self._over
+    def revoked(self) -> asyncio.Event:
+        """Set when ``is_revoked`` becomes true."""
+        self._revoked = _event(self._revoked, self.is_revoked)
+        return self._revoked
 
     @property
     def lost(self) -> asyncio.Event:
-        """Set when ``is_lost``."""
-        self._gone = _event(self._gone, self.is_lost)
-        return self._gone
+        """Set when ``is_lost`` becomes true."""
+        self._lost = _event(self._lost, self.is_lost)
+        return self._lost
 
-    def commit(self, next_offset: int, note: str = "") -> Coroutine[Any, Any, Progress]:
+    def commit(self, next_offset: int, note: str = "") -> Coroutine[Any, Any, CommitResult]:
         """Commit the offset of the next item to process, as Kafka's consumers do: after item 42, ``commit(43)``.
 
         The next owner of the shard begins there. Retries through rebalances and restarts of the coordinator while the
@@ -124,25 +134,25 @@ class Shard:
         """
         return self._owner.commit(self, next_offset, note)
 
-    def move_to(self, stage: Stage) -> None:
-        """For the member. What runs on the shard is cancelled as soon as it is over."""
-        if stage <= self._stage:
+    def set_state(self, state: ShardState) -> None:
+        """For the member: go on to a later state. Cancels what runs on the shard."""
+        if state <= self._state:
             return
-        self._stage = stage
+        self._state = state
         for task in tuple(self.tasks):
             task.cancel()
-        if self._over is not None:
-            self._over.set()
-        if self._gone is not None and stage is Stage.GONE:
-            self._gone.set()
-        if self.watch is not None:
-            self.watch(stage)
+        if self._revoked is not None:
+            self._revoked.set()
+        if self._lost is not None and state is ShardState.LOST:
+            self._lost.set()
+        if self.on_state_change is not None:
+            self.on_state_change(state)
 
 
 class Body:
-    """Somebody who works on a Assignment, and says when done: the body of an ``async with``, or a thread.
+    """A block that works on an Assignment: the body of ``async with``, or of ``with`` in a thread.
 
-    ``worker``: the task or the thread.
+    ``stop`` is called when the assignment is over, ``done`` is set at the end of the block. ``worker``: task or thread.
     """
 
     __slots__ = ("done", "stop", "worker")
@@ -154,10 +164,11 @@ class Body:
 
 
 class Assignment:
-    """All that a member holds, from one change to the next. Made by ``Member.assignments``.
+    """All shards that a member owns, from one change to the next. Made by ``Member.assignments``.
 
-    ``async with assignment:`` runs a body that is cancelled, quietly, when the assignment is over: what is held
-    has changed, is to be handed back, or is lost. Hand-backs wait for the body, which may commit while it ends.
+    ``acquired``: shards that were not in the assignment before; ``kept``: those that were. ``async with assignment:``
+    runs a body that is cancelled, without an error outside, when the assignment is over: shards were added, are revoked
+    or lost. The member waits for the end of the body before it releases shards, and the body may commit until then.
     """
 
     def __init__(self, owner: Owner, generation: int, shards: tuple[Shard, ...], kept: tuple[Shard, ...]) -> None:
@@ -170,7 +181,7 @@ class Assignment:
         self.bodies: list[Body] = []
         self.tasks: Tasks = {}
         self._owner = owner
-        self._lost: asyncio.Event | None = None
+        self._over: asyncio.Event | None = None
         self._entered: _Entered | None = None
 
     def __repr__(self) -> str:
@@ -184,12 +195,12 @@ class Assignment:
         raise KeyError(f"{resource!r}, {name!r} is no shard of this assignment; it has {[s.name for s in self.shards]}")
 
     @property
-    def lost(self) -> asyncio.Event:
-        """Set when the work is over."""
-        self._lost = _event(self._lost, self.is_over)
-        return self._lost
+    def over(self) -> asyncio.Event:
+        """Set when the assignment is over."""
+        self._over = _event(self._over, self.is_over)
+        return self._over
 
-    def commit(self, shard: Shard, next_offset: int, note: str = "") -> Coroutine[Any, Any, Progress]:
+    def commit(self, shard: Shard, next_offset: int, note: str = "") -> Coroutine[Any, Any, CommitResult]:
         """See ``Shard.commit``."""
         return self._owner.commit(shard, next_offset, note)
 
@@ -202,7 +213,7 @@ class Assignment:
         task = asyncio.get_running_loop().create_task(coro)
         tasks[task] = None
         task.add_done_callback(partial(self._task_done, tasks))
-        if self.is_over if shard is None else shard.is_over:
+        if self.is_over if shard is None else shard.is_revoked:
             task.cancel()
         return task
 
@@ -210,10 +221,10 @@ class Assignment:
         del tasks[task]
         if task.cancelled() or (error := task.exception()) is None or isinstance(error, ShardLost):
             return
-        self._owner.has_failed(error)
+        self._owner.report_failure(error)
 
     def enter(self, stop: Callable[[], object], worker: object) -> Body:
-        """Somebody begins to work on it. ``stop`` is called when it is over, at once if it is; ``done`` is awaited."""
+        """A block begins to work on it. Calls ``stop`` when the assignment is over, at once if it is."""
         body = Body(stop, asyncio.get_running_loop().create_future(), worker)
         self.bodies.append(body)
         if self.is_over:
@@ -226,19 +237,19 @@ class Assignment:
             body.done.set_result(None)
 
     def end(self) -> None:
-        """For the member: it is over. Bodies and tasks are cancelled."""
+        """For the member: end the assignment. Bodies and tasks are cancelled."""
         if self.is_over:
             return
         self.is_over = True
-        if self._lost is not None:
-            self._lost.set()
+        if self._over is not None:
+            self._over.set()
         for body in self.bodies:
             body.stop()
         for task in tuple(self.tasks):
             task.cancel()
 
     def is_run_by(self, worker: object) -> bool:
-        """Whether this task or thread works on it, or on one of its shards."""
+        """Whether this task or thread works on the assignment or one of its shards."""
         return (
             any(body.worker is worker for body in self.bodies)
             or worker in self.tasks
@@ -246,12 +257,12 @@ class Assignment:
         )
 
     def unfinished(self) -> set[asyncio.Future[Any]]:
-        """What has not ended yet of this work itself."""
+        """Bodies and tasks of the assignment itself that have not ended."""
         return {*(body.done for body in self.bodies), *(task for task in self.tasks if not task.done())}
 
     async def __aenter__(self) -> Self:
         if self._entered is not None:
-            raise RuntimeError("this work has a body already; use create_task to do several things at once")
+            raise RuntimeError("this assignment has a body already; use create_task to run several tasks")
         self._entered = _Entered(self)
         return self
 
@@ -264,8 +275,8 @@ class Assignment:
 
 
 class _Entered:
-    """The body of an ``async with``, in the task that runs it; as in ``asyncio.timeout``, a cancellation is told from
-    the user's own by how many there were."""
+    """The body of an ``async with``, and the task that runs it. As in ``asyncio.timeout``, the count of cancellations
+    tells whether the user cancelled the task too."""
 
     def __init__(self, assignment: Assignment) -> None:
         task = asyncio.current_task()
@@ -281,7 +292,7 @@ class _Entered:
         self._task.cancel()
 
     async def exit(self, error: BaseException | None) -> bool:
-        """Whether ``error`` ends here."""
+        """Whether to suppress ``error``."""
         try:
             if not self._is_stopped:
                 return isinstance(error, ShardLost) and self._assignment.is_over
@@ -296,7 +307,7 @@ class _Entered:
 
 
 async def _let_cancel() -> None:
-    """A body that ended in the moment in which it was cancelled: the cancellation must not hit what comes behind it."""
+    """Deliver a cancellation that is pending at the end of the body, so that it does not hit the code after it."""
     try:
         await asyncio.sleep(0)
     except asyncio.CancelledError:
@@ -309,7 +320,7 @@ def unfinished(shards: Iterable[Shard]) -> set[asyncio.Future[Any]]:
 
 
 def _event(event: asyncio.Event | None, is_set: bool) -> asyncio.Event:
-    """Made when somebody asks for it: most shards of most members live and go without."""
+    """Create the event on first use: most shards never need one."""
     if event is None:
         event = asyncio.Event()
         if is_set:

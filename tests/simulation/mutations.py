@@ -36,7 +36,7 @@ from callboard.runtime.log.compaction.seen import SeenKeys
 from callboard.runtime.log.newest import Loaded
 from callboard.runtime.log.recovery import Recovery
 from callboard.runtime.member.assignors import cooperative
-from callboard.runtime.member.holdings import Holdings
+from callboard.runtime.member.holdings import OwnedShards
 from callboard.runtime.member.lease import Lease
 from callboard.runtime.member.membership import Membership
 from callboard.runtime.member.work import Shard, TopicPartition
@@ -316,7 +316,7 @@ def open_transactions_are_not_hidden(patch: pytest.MonkeyPatch) -> None:
 
 
 def leases_never_end(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Lease, "deadline_s", lambda self: self.heard_s + 1_000_000)
+    patch.setattr(Lease, "deadline_s", lambda self: self.renewed_s + 1_000_000)
 
 
 def tokens_are_not_kept(patch: pytest.MonkeyPatch) -> None:
@@ -345,10 +345,10 @@ def what_moves_is_given_at_once(patch: pytest.MonkeyPatch) -> None:
 def hand_backs_do_not_wait(patch: pytest.MonkeyPatch) -> None:
     """What runs on a shard is cancelled but not awaited before others may have it."""
 
-    async def at_once(self: Holdings, pending: Any, until_s: float, what: str) -> None:
+    async def at_once(self: OwnedShards, pending: Any, until_s: float, what: str) -> None:
         return
 
-    patch.setattr(Holdings, "_wait", at_once)
+    patch.setattr(OwnedShards, "_wait", at_once)
 
 
 def journals_names_are_not_synced(patch: pytest.MonkeyPatch) -> None:
