@@ -26,7 +26,6 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from callboard.bench.door import callboard_server
 from callboard.bench.harness import (
     BenchError,
     Measured,
@@ -39,6 +38,7 @@ from callboard.bench.harness import (
     summarise,
     write_json,
 )
+from callboard.bench.server import callboard_server
 from callboard.runtime.embed.coordinator import Coordinator
 from callboard.runtime.member.connect import connect
 from callboard.runtime.member.member import Member

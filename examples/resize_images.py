@@ -54,12 +54,12 @@ def work(name: str, bootstrap: str, source: Path, target: Path) -> None:
             GROUP, resources={"images": SHARES}, client_id=name, session_timeout_ms=SESSION_MS
         ) as member,
     ):
-        for held in member.assignments():  # again whenever what we hold has changed
-            with held:
-                for shard in held.shards:
+        for assignment in member.assignments():  # a new one whenever the shards have changed
+            with assignment:
+                for shard in assignment.shards:
                     ours = images[int(shard.name) :: SHARES]
                     for number in range(shard.next_offset or 0, len(ours)):
-                        if held.is_over:  # somebody came or went: come back with what we hold then
+                        if assignment.is_over:  # a rebalance: continue with the next assignment
                             break
                         resize(ours[number], target)
                         have_accident(ours[number])
