@@ -1,4 +1,4 @@
-"""Coordinator: a node in somebody else's program, on the event loop that the program runs.
+"""Coordinator: a node embedded in a program, on the program's event loop.
 
     async with Coordinator(data="state", listen="127.0.0.1:0") as coordinator:
         ...                                             # Kafka's clients connect to coordinator.bootstrap
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("callboard.runtime")
 
 End = Literal["stopped", "killed", "power lost"]
-"""How a process ends, before the next one takes its place."""
+"""How a process ends before the next one starts."""
 
 
 class Coordinator(Admin):
@@ -54,11 +54,11 @@ class Coordinator(Admin):
     """
 
     DEFAULTS: ClassVar[Mapping[str, float | bool]] = {
-        "group_initial_rebalance_delay_ms": 0,  # few members, and the first of them should not wait
-        "group_generation_from_clock": True,  # tokens grow, whatever becomes of the group
-        "offsets_retention_minutes": config.INT_MAX,  # progress is kept until somebody deletes it
+        "group_initial_rebalance_delay_ms": 0,  # few members, so the first should not wait
+        "group_generation_from_clock": True,  # tokens grow even if the group is deleted
+        "offsets_retention_minutes": config.INT_MAX,  # offsets are kept until they are deleted
     }
-    """What is other than in ``callboard serve``, where all is as in Kafka."""
+    """Defaults that differ from ``callboard serve``, which has Kafka's."""
 
     def __init__(
         self,
@@ -101,24 +101,25 @@ class Coordinator(Admin):
     # Start and stop --------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Recover what the folder holds, and serve. Raises StartError where a person can mend it."""
+        """Recover the data folder and serve. Raises StartError for a problem that an operator can fix."""
         if self._loop is not None:
             raise RuntimeError("this Coordinator was started before: make another one")
         self._loop = asyncio.get_running_loop()
         await self._begin()
 
     async def stop(self) -> None:
-        """Let the members that were made here leave, take nothing new, answer what was decided, sync, close.
+        """Make this coordinator's members leave, refuse new requests, answer accepted ones, sync and close the log.
 
-        What the members work on is cancelled and awaited. It goes on to its end even if whoever waits for it is
-        cancelled. Does nothing where nothing runs. RuntimeError from what runs on such work, whose end it awaits.
+        Tasks on the members' shards are cancelled and awaited. Continues to the end even if the caller is cancelled.
+        Does nothing if it is not running. Raises RuntimeError in a task that runs on a shard, since it would wait for
+        that task.
         """
         if self._node is not None:
             self._present()
             if any(member.is_run_by(asyncio.current_task()) for member in self._members):
                 raise RuntimeError(
-                    "stop() waits for the end of the work that it is called from: call it behind `async with work`, "
-                    "or from a task that is no handler"
+                    "stop() waits for the end of the task that it is called from: call it after `async with "
+                    "assignment`, or from a task that is not a handler"
                 )
             await self._to_the_end(self._stop())
 
@@ -134,7 +135,7 @@ class Coordinator(Admin):
         try:
             await node.stop()
         finally:
-            self._lead_to(None)  # now: members hear before what became of their requests
+            self._lead_to(None)  # after stop(): pending requests of members are answered first
 
     async def _to_the_end(self, work: Coroutine[Any, Any, None]) -> None:
         stopping = asyncio.ensure_future(work)
@@ -145,10 +146,10 @@ class Coordinator(Admin):
             raise
 
     async def restart(self, end: End = "stopped") -> None:
-        """Let the coordinator end, and another one begin with what it left, at the same address: for tests.
+        """End the coordinator and start another one on the same data and address, for tests.
 
-        ``killed``: as by ``kill -9``, so nobody is answered any more. ``power lost``, in memory only: what was not
-        synced may be gone too.
+        ``killed``: as by ``kill -9``; pending requests are not answered. ``power lost``, in memory only: writes that
+        were not synced may be lost.
         """
         node = self._present()
         if end not in get_args(End):
@@ -199,7 +200,7 @@ class Coordinator(Admin):
         return listening
 
     def _lead_to(self, node: Node | None) -> None:
-        """For members in this process."""
+        """Connect members in this process to ``node``."""
         if self._connector is not None:
             self._connector.node = node
 
@@ -207,7 +208,7 @@ class Coordinator(Admin):
 
     @property
     def node(self) -> Node:
-        """What runs inside, for tests and tools; its methods are no promise."""
+        """The node, for tests and tools. Its methods are not a stable API."""
         return self._present()
 
     @property
@@ -223,7 +224,7 @@ class Coordinator(Admin):
 
     @property
     def bootstrap(self) -> str:
-        """Where Kafka's clients connect to: "host:port". RuntimeError when it does not listen."""
+        """The address for Kafka's clients, "host:port". Raises RuntimeError if it does not listen."""
         if not self._listens:
             raise RuntimeError("this Coordinator does not listen: make it with listen='127.0.0.1:0'")
         return str(self._address())
@@ -234,17 +235,17 @@ class Coordinator(Admin):
         return Address(self._node.advertised_host, self._node.advertised_port)
 
     async def loaded(self) -> None:
-        """Until all of the log is there. A large one is read while the coordinator serves those groups that it has."""
+        """Wait until the log is loaded. Groups that are loaded are served meanwhile."""
         await self._loaded()
 
     @property
     def settings(self) -> Settings:
-        """What holds now."""
+        """The current settings."""
         return self._settings if self._node is None else self._node.settings
 
     @property
     def connector(self) -> LocalConnector:
-        """The way of members in this process to their coordinator; it leads to the next one after a restart."""
+        """The connector for members in this process. After a restart it reaches the new node."""
         if self._connector is None:
             from ..member.local import LocalConnector
 
@@ -275,7 +276,7 @@ class Coordinator(Admin):
 
     def _why_absent(self) -> str:
         if self._loop is None:
-            return "this Coordinator does not run yet: use it inside of `async with`, or await start() first"
+            return "this Coordinator does not run yet: use it inside `async with`, or await start() first"
         return "this Coordinator has stopped: make another one"
 
 

@@ -329,12 +329,12 @@ def tokens_are_not_kept(patch: pytest.MonkeyPatch) -> None:
 
 
 def work_goes_on_while_joining(patch: pytest.MonkeyPatch) -> None:
-    """Nothing is handed back before a member joins again."""
+    """A member revokes nothing before it rejoins."""
 
     async def nothing(self: Membership) -> None:
         return
 
-    patch.setattr(Membership, "_give_back", nothing)
+    patch.setattr(Membership, "_revoke_before_join", nothing)
 
 
 def what_moves_is_given_at_once(patch: pytest.MonkeyPatch) -> None:
