@@ -46,7 +46,7 @@ class Service:
             await member.run(self.do_imports)
 
     async def do_imports(self, shard: callboard.Shard) -> None:
-        """For one tenant, for as long as it is ours: it is cancelled when not."""
+        """Import one tenant's pages. Cancelled when the shard is revoked or lost."""
         page = shard.next_offset or 0
         while True:
             await asyncio.sleep(STEP_S)
@@ -87,14 +87,14 @@ def service_of(request: Request) -> Service:
     return service
 
 
-# A name too long for a shard would stop every later change of the list: progress lies under it, as a topic's name.
+# A shard's name becomes part of a topic's name, which has a maximum length.
 Name = Annotated[str, Path(pattern="^[A-Za-z0-9-]+$", max_length=100)]
 Running = Annotated[Service, Depends(service_of)]
 
 
 @app.get("/owners")
 async def owners(service: Running) -> dict[str, dict[str, Any]]:
-    """Who does what, in this process."""
+    """The shards of the workers in this process."""
     return {
         str(shard.name): {"member": member.member_id, "token": shard.token}
         for member in service.members
@@ -104,7 +104,7 @@ async def owners(service: Running) -> dict[str, dict[str, Any]]:
 
 @app.get("/members")
 async def members(service: Running) -> dict[str, list[str]]:
-    """Who takes part, wherever: the coordinator knows."""
+    """All members of the group, in any process."""
     try:
         group = await service.coordinator.describe(GROUP)
     except callboard.CoordinatorError as error:
@@ -114,7 +114,7 @@ async def members(service: Running) -> dict[str, list[str]]:
 
 @app.get("/progress")
 async def progress(service: Running) -> dict[str, str]:
-    """How far the work on each tenant is, whoever did it. What is said here outlives every process."""
+    """The last note of each tenant. It is durable, whichever worker committed it."""
     committed = await service.coordinator.progress(GROUP, "tenants")
     return {str(name): found.metadata for name, found in committed.items()}
 

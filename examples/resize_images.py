@@ -76,7 +76,7 @@ def resize(image: Path, target: Path) -> None:
 
 
 def have_accident(image: Path) -> None:
-    """For the demonstration: as if the kernel killed whoever comes to this image first. Its work is done, not told."""
+    """For the demonstration: kill the first worker that gets here, after its work and before its commit."""
     fuse = image.with_suffix(".fuse")
     if fuse.exists():
         fuse.unlink()

@@ -39,7 +39,7 @@ class StaleToken(Exception):
 
 
 def save(database: sqlite3.Connection, scheduler: str, shard: str, token: int, tick: int) -> None:
-    """Write what a shard's runner has done at a tick, if nobody has done so, and no later runner was here."""
+    """Write the runs of a tick, unless they are written already. Raises StaleToken if a later owner has written."""
     with database:
         database.execute("BEGIN IMMEDIATE")  # the fence and the rows: all or nothing
         newest, done = database.execute("SELECT max(token), max(tick) FROM fences WHERE shard = ?", (shard,)).fetchone()
@@ -76,10 +76,10 @@ class Scheduler:
         # The work itself would be done here.
         if self.freezes:
             self.freezes = False
-            os.kill(os.getpid(), signal.SIGSTOP)  # for the demonstration; our parent wakes us
+            os.kill(os.getpid(), signal.SIGSTOP)  # for the demonstration; the parent sends SIGCONT
         try:
             save(self.database, self.name, shard, token, tick)
-        except StaleToken as error:  # somebody else has run them, and we shall hear that we lost the shard
+        except StaleToken as error:  # another scheduler owns the shard; this member will lose it at its next heartbeat
             print(f"{self.name} may not write: {error}", flush=True)
 
 

@@ -1,6 +1,7 @@
-"""What Kafka's admin clients can ask of a coordinator, as typed methods: in process, without a socket or bytes.
+"""The requests of Kafka's admin clients as typed methods, in process, without a socket.
 
-A refusal is a ``CoordinatorError`` with Kafka's code. Whatever changes something returns when the change is durable.
+A refused request raises ``CoordinatorError`` with Kafka's code. A method that changes something returns when the change
+is durable.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
 ORIGIN = Origin("callboard-admin", "/127.0.0.1", 0)
 
 ASKED_AT_ONCE = 100
-"""Groups that are asked together where many are: others must have their turns."""
+"""Groups that are queried concurrently, so that other requests are not delayed."""
 
 TIMESTAMP_UNKNOWN = -1  # of a commit without a leader epoch, as the protocol has it
 
@@ -71,24 +72,24 @@ TYPES = ("classic", "consumer", "share", "streams")  # of Kafka; here all groups
 ADVICE = {
     ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
     ErrorCode.NON_EMPTY_GROUP: "it has members: stop them, or use remove_members() first",
-    ErrorCode.UNKNOWN_MEMBER_ID: "there is no such member, or it has members whose offsets are theirs to commit",
-    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "its members subscribe to the topic, so the offsets are theirs",
+    ErrorCode.UNKNOWN_MEMBER_ID: "there is no such member, or the group has members, and only they may commit",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "its members subscribe to the topic, and only they may commit",
     ErrorCode.INVALID_GROUP_ID: "a group has a name",
     ErrorCode.OFFSET_METADATA_TOO_LARGE: "the metadata is longer than offset_metadata_max_bytes",
 }
 
 
 class Admin:
-    """The admin methods of a coordinator. They belong to its event loop, and wait until its log is loaded."""
+    """The admin methods of a coordinator. Call them on its event loop; they wait until its log is loaded."""
 
     def _present(self) -> Node:
-        """The node that runs. RuntimeError, which says what to do, when there is none, or from elsewhere."""
+        """The running node. Raises RuntimeError if there is none, or on another event loop."""
         raise NotImplementedError
 
     # Groups ----------------------------------------------------------------------------------------------------------
 
     async def describe(self, group: str) -> GroupDescription:
-        """A group with its members. Raises CoordinatorError GROUP_ID_NOT_FOUND when there is none."""
+        """Describe a group and its members. Raises CoordinatorError GROUP_ID_NOT_FOUND for an unknown group."""
         answer: Described = await self._ask(DescribeGroup(group))
         _check(answer.error, f"group {group!r}", answer.message)
         if answer.state == State.DEAD.value:
@@ -105,9 +106,9 @@ class Admin:
         limit: int | None = None,
         after: str = "",
     ) -> GroupPage:
-        """Groups by id: of these states ("Stable", "Empty", ...) and types ("classic"), all if none is given.
+        """List groups, sorted by id, with these states ("Stable", "Empty", ...) and types ("classic"); default all.
 
-        At most ``limit`` of them, from behind ``after`` on, which the page before says.
+        ``limit``: at most so many. ``after``: the value of the previous page.
         """
         if limit is not None and (type(limit) is not int or limit < 1):
             raise ValueError(f"limit={limit!r}: expected a whole number from 1 on, or None for all")
@@ -121,7 +122,7 @@ class Admin:
         return GroupPage(tuple(groups[:limit]), None if is_last else groups[limit - 1].group_id)
 
     async def groups_of_topic(self, topic: str) -> tuple[str, ...]:
-        """The groups that have offsets of a topic, or members that subscribe to it; sorted."""
+        """Ids of the groups with offsets of a topic or members that subscribe to it, sorted."""
         node = await self._loaded()
         names = [group.group_id for group in await self._list()]
         asleep = node.groups.asleep
@@ -146,9 +147,9 @@ class Admin:
         instance_ids: Iterable[str] = (),
         reason: str | None = None,
     ) -> tuple[str, ...]:
-        """Put members out of their group; without any id all of them. Returns the ids of those that are out.
+        """Remove members from a group, all if no id is given. Returns the ids of the removed members.
 
-        A consumer that lives joins again.
+        A running consumer joins again.
         """
         members = (await self.describe(group)).members
         ids = {one.instance_id: one.member_id for one in members if one.instance_id is not None}
@@ -165,7 +166,7 @@ class Admin:
     # Offsets ---------------------------------------------------------------------------------------------------------
 
     async def offsets(self, group: str) -> dict[TopicPartition, CommittedOffset]:
-        """Everything that a group has committed, by topic and partition; nothing for a group that is not there."""
+        """All committed offsets of a group by topic and partition; empty for an unknown group."""
         answer: Fetched = await self._ask(OffsetFetch(group, None))
         _check(answer.error, f"group {group!r}")
         return {
@@ -175,7 +176,7 @@ class Admin:
         }
 
     async def progress(self, group: str, resource: str) -> dict[int | str, CommittedOffset]:
-        """What members of a group have committed of one of their resources, by its number or name, in order."""
+        """Committed offsets of one resource, by the number or name of the shard, sorted."""
         offsets = await self.offsets(group)
         found = {
             name: offset
@@ -185,7 +186,7 @@ class Admin:
         return dict(sorted(found.items(), key=lambda one: (isinstance(one[0], str), one[0])))
 
     async def reset(self, group: str, targets: Targets) -> dict[TopicPartition, int]:
-        """Set offsets of a group that has no members; a group that is not there is made. Returns what was set."""
+        """Set offsets of a group without members; an unknown group is created. Returns the new offsets."""
         wanted = _wanted(await self._loaded(), targets)
         commits = tuple(Commit(*partition, offset, TIMESTAMP_UNKNOWN, "") for partition, offset in wanted.items())
         if commits:
@@ -195,7 +196,7 @@ class Admin:
         return wanted
 
     async def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
-        """Let a group forget offsets; those that it does not have are forgotten already."""
+        """Delete offsets of a group. Offsets that it does not have are ignored."""
         topics: dict[str, list[int]] = {}
         for topic, partition in partitions:
             topics.setdefault(topic, []).append(partition)
@@ -214,12 +215,12 @@ class Admin:
         return tuple(one for one in found if with_internal or not one.is_internal)
 
     async def create_topic(self, name: str, partitions: int = 1) -> TopicDescription:
-        """Make a topic; its records live in memory, its name and where it ends outlive the process."""
+        """Create a topic. Its records are in memory; its name and end offsets are durable."""
         _check_count(name, partitions)
         return _described((await self._loaded()).topics.create(name, partitions))
 
     async def grow_topic(self, name: str, partitions: int) -> TopicDescription:
-        """Give a topic more partitions, so that it has so many."""
+        """Add partitions to a topic. ``partitions``: the new total."""
         _check_count(name, partitions)
         topics = (await self._loaded()).topics
         topic = _known(topics.get(name), name)
@@ -231,7 +232,7 @@ class Admin:
         return _described(topic)
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic; groups forget their offsets of it soon after."""
+        """Delete a topic. The offsets that groups committed for it are deleted soon after."""
         node = await self._loaded()
         node.topics.delete(name)
         node.groups.coordinator.tell(TopicsDeleted(frozenset((name,))))
@@ -239,9 +240,9 @@ class Admin:
     # Settings --------------------------------------------------------------------------------------------------------
 
     async def set(self, **settings: float | bool | None) -> None:
-        """Change settings that may change while the coordinator runs; None takes a change back. They are kept.
+        """Change dynamic settings; None restores the start value. Changes are kept over a restart.
 
-        Raises StartError for a name or value that makes no sense.
+        Raises StartError for a bad name or value.
         """
         node = await self._loaded()
         broker: dict[str, Any] = dict(node.configs.broker)
@@ -292,7 +293,7 @@ class Admin:
 
 
 def _known_words(what: str, words: Iterable[str], known: Sequence[str]) -> frozenset[str]:
-    """In lower case, as Kafka compares them. Raises where one is misspelt: it would fit no group, without a word."""
+    """Lower-case the words, as Kafka does. Raises ValueError for an unknown word, which would match no group."""
     if isinstance(words, str):
         raise TypeError(f"{what}={words!r}: expected several words, as in [{words!r}]")
     lower = {word.lower(): word for word in words}

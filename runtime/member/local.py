@@ -15,13 +15,13 @@ from ..surround import Origin
 from .channel import ChannelLost
 
 CLIENT_HOST = "/127.0.0.1"
-"""What a description of the group shows as a member's host."""
+"""The host of a local member in a description of its group."""
 
 
 class LocalConnector:
-    """``node``: the coordinator; None while there is none. A node closes its channels when it ends.
+    """``node``: the coordinator, None while there is none. A node closes its channels when it ends.
 
-    ``loop``: where it lives, and its members must too; not looked at if None.
+    ``loop``: the event loop of the coordinator and its members; not checked if None.
     """
 
     def __init__(self, node: Node | None = None, loop: asyncio.AbstractEventLoop | None = None) -> None:
@@ -56,12 +56,12 @@ class LocalConnector:
                 "with listen='127.0.0.1:0' and callboard.connect(coordinator.bootstrap)"
             )
         if self.node is None:
-            raise ChannelLost("the coordinator is not there; it is being restarted, or was stopped")
+            raise ChannelLost("the coordinator is not running; it is restarting or was stopped")
         return self.node
 
 
 class LocalChannel:
-    """Requests go straight to the group's mailbox, one after the other as they come."""
+    """Puts requests into the group's mailbox, in order."""
 
     __slots__ = ("_is_closed", "_loop", "_node", "_origin", "_waiting")
 
@@ -97,7 +97,7 @@ class LocalChannel:
 
 
 class _ReplySlot:
-    """Where an answer goes (``actors.ports.ReplyTo``): to whoever waits for it, if that is still so."""
+    """The reply slot of one request (``actors.ports.ReplyTo``). A cancelled request drops its answer."""
 
     __slots__ = ("_answer", "_waiting")
 
