@@ -39,7 +39,7 @@ ALL = [("jobs", number) for number in range(6)]
 
 @pytest.mark.parametrize("assignor", ASSIGNORS)
 @in_virtual_time
-async def test_members_share_out_what_there_is_and_take_over_from_those_who_leave(assignor: str) -> None:
+async def test_members_share_all_shards_and_get_those_of_members_that_leave(assignor: str) -> None:
     async with a_node() as connector, a_member(connector, assignor=assignor) as one:
         await (await held(one, 6)).shards[0].commit(11, "eleven")
         async with a_member(connector, assignor=assignor) as two, a_member(connector, assignor=assignor) as three:
@@ -50,7 +50,7 @@ async def test_members_share_out_what_there_is_and_take_over_from_those_who_leav
 
 
 @in_virtual_time
-async def test_a_function_of_ones_own_shares_out_and_one_that_fails_stops_nobody() -> None:
+async def test_custom_assignor_is_used_and_a_failing_one_is_replaced_by_round_robin() -> None:
     first_takes_all = Assignor.of("first", lambda partitions, members: {members[0].member_id: ALL})
     nobody: dict[str, list[tuple[str, int]]] = {}
     broken = Assignor.of("broken", lambda partitions, members: {"x": nobody["x"]})
@@ -79,7 +79,7 @@ async def test_weights_are_minded() -> None:
 
 
 @in_virtual_time
-async def test_more_members_than_work_wait() -> None:
+async def test_more_members_than_shards_leaves_some_without_shards() -> None:
     resources = {"jobs": 1}
     async with (
         a_node() as connector,
@@ -122,7 +122,7 @@ async def test_two_resources_and_members_that_want_different_ones() -> None:
 
 @pytest.mark.parametrize("assignor", EAGER)
 @in_virtual_time
-async def test_an_eager_member_hands_back_all_of_it_and_what_runs_on_it_may_commit(assignor: str) -> None:
+async def test_eager_rebalance_revokes_all_shards_and_accepts_commits_until_tasks_end(assignor: str) -> None:
     ended = []
     async with a_node() as connector, a_member(connector, assignor=assignor) as one:
         assignment = await held(one, 6)
@@ -170,7 +170,9 @@ async def test_a_cooperative_member_goes_on_with_what_it_keeps() -> None:
 
 
 @in_virtual_time
-async def test_work_that_does_not_end_is_given_up_before_the_group_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+async def test_task_that_ignores_cancellation_is_abandoned_before_the_rebalance_timeout(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Its commits come too late, and are refused; the others wait no longer than the rebalance timeout."""
 
     async def stubborn(shard: Shard) -> None:
@@ -214,7 +216,7 @@ async def test_tokens_grow_with_each_owner_and_a_former_one_cannot_commit() -> N
 
 
 @in_virtual_time
-async def test_the_work_goes_on_when_the_coordinator_dies_and_comes_back() -> None:
+async def test_members_keep_shards_over_a_coordinator_restart() -> None:
     """Within the lease nothing is lost, and a commit that was on its way gets through."""
     async with a_node() as connector, a_member(connector) as one, a_member(connector) as two:
         await until(lambda: len(one.shards) == len(two.shards) == 3)
@@ -226,7 +228,7 @@ async def test_the_work_goes_on_when_the_coordinator_dies_and_comes_back() -> No
 
 
 @in_virtual_time
-async def test_a_coordinator_that_is_away_for_long_finds_members_without_work_that_get_it_again() -> None:
+async def test_members_lose_shards_in_a_long_outage_and_get_them_again() -> None:
     async with a_node() as connector, a_member(connector) as one, a_member(connector) as two:
         await until(lambda: len(one.shards) == len(two.shards) == 3)
         before = [*one.shards, *two.shards]
@@ -287,7 +289,7 @@ async def test_members_that_know_both_assignors_let_a_group_change_from_one_to_t
 
 
 @in_virtual_time
-async def test_a_static_member_is_back_with_the_same_work_and_nobody_notices() -> None:
+async def test_static_member_that_returns_in_time_gets_the_same_shards_without_rebalance() -> None:
     async with a_node() as connector, a_member(connector) as other:
         async with a_member(connector, instance_id="one") as static:
             await until(lambda: len(static.shards) == len(other.shards) == 3)
@@ -396,7 +398,7 @@ async def test_a_resource_that_no_topic_can_be_made_of_is_told() -> None:
 
 
 @in_virtual_time
-async def test_an_error_of_a_handler_comes_out_of_run_when_the_member_has_left() -> None:
+async def test_run_leaves_the_group_then_raises_the_error_of_a_handler() -> None:
     async def handler(shard: Shard) -> None:
         if shard.name == 3:
             raise LookupError("no such image")
@@ -421,7 +423,7 @@ async def state(connector: LocalConnector) -> str:
 
 
 @in_virtual_time
-async def test_a_body_is_cancelled_quietly_and_the_loop_goes_on_with_the_next_work() -> None:
+async def test_body_is_cancelled_without_error_and_the_loop_gets_the_next_assignment() -> None:
     seen: list[int] = []
     async with a_node() as connector, a_member(connector, assignor="range") as one:
 

@@ -81,7 +81,7 @@ async def cut_and_mend(connector: CutConnector, random: Random) -> None:
 
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_no_work_has_two_owners_whatever_is_cut(seed: int, assignor: str) -> None:
+def test_no_shard_has_two_owners_under_network_cuts(seed: int, assignor: str) -> None:
     run_virtually(cut_off(seed, assignor), seed)
 
 
@@ -171,7 +171,7 @@ async def test_an_assignment_that_is_read_too_late_is_not_taken_up() -> None:
 
 
 @in_virtual_time
-async def test_who_was_frozen_past_its_lease_finds_its_work_lost_before_it_does_anything_else() -> None:
+async def test_process_frozen_past_its_lease_sees_its_shards_lost_first() -> None:
     """Nothing can stop a frozen process in time; but when it wakes it must not commit, and its token is old."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)

@@ -49,7 +49,7 @@ def test_every_answer_leads_somewhere() -> None:
 
 
 @pytest.mark.parametrize("asked", [RequestKind.JOIN, RequestKind.SYNC, RequestKind.HEARTBEAT, RequestKind.COMMIT])
-def test_whoever_the_group_does_not_know_loses_its_work(asked: RequestKind) -> None:
+def test_unknown_member_reaction_is_to_lose_all_shards(asked: RequestKind) -> None:
     assert reaction_to(asked, ErrorCode.UNKNOWN_MEMBER_ID) is Reaction.JOIN_AS_NEW
     assert reaction_to(asked, ErrorCode.ILLEGAL_GENERATION) is Reaction.LOSE_SHARDS
     assert reaction_to(asked, ErrorCode.FENCED_INSTANCE_ID) is Reaction.FENCED
@@ -68,7 +68,7 @@ def test_a_lease_counts_from_when_a_heartbeat_was_sent() -> None:
     assert lease.is_session_over(111)
 
 
-def test_a_rebalance_that_waits_for_us_ends_it_however_often_we_beat() -> None:
+def test_lease_ends_with_the_rebalance_timeout_despite_heartbeats() -> None:
     """By then the coordinator has formed a generation without us."""
     lease = Lease(TIMEOUTS)
     lease.stable(100)
@@ -105,7 +105,7 @@ def test_what_was_heard_never_shortens_a_lease(heard: list[tuple[bool, float]]) 
 
 
 @given(times, st.integers(0, 2000))
-def test_whoever_hands_back_is_done_before_the_others_lose_theirs(rebalance_s: float, earlier_ms: int) -> None:
+def test_revoke_deadline_is_before_the_lease_end_of_other_members(rebalance_s: float, earlier_ms: int) -> None:
     """Their last calm heartbeat may be as much older than ours as heartbeats are apart."""
     ours, theirs = Lease(TIMEOUTS), Lease(TIMEOUTS)
     ours.stable(rebalance_s)
@@ -204,7 +204,7 @@ def test_a_name_is_given_to_those_only_whose_list_has_it() -> None:
     assert "tenants.acme" in topics["a"] and "tenants.zenith" in topics["b"]
 
 
-def test_a_member_whose_subscription_cannot_be_read_gets_nothing_and_costs_nobody_else_anything() -> None:
+def test_member_with_an_unreadable_subscription_gets_nothing_and_others_all() -> None:
     sticky = find_assignor("cooperative-sticky")
     good = offer(sticky, ResourceSet({"jobs": 2}, {}), Own(frozenset({"jobs"})), False, True).metadata
     given_ = dict(

@@ -41,7 +41,7 @@ def a_member(connector: ScriptedConnector, **options: Any) -> Member:
 
 
 @in_virtual_time
-async def test_a_member_joins_leads_syncs_reads_its_positions_and_leaves() -> None:
+async def test_member_joins_leads_syncs_fetches_offsets_and_leaves() -> None:
     connector = ScriptedConnector()
     connector.next_offset = 7
     async with a_member(connector) as member:
@@ -61,7 +61,7 @@ async def test_a_member_joins_leads_syncs_reads_its_positions_and_leaves() -> No
 
 
 @in_virtual_time
-async def test_heartbeats_go_on_and_work_with_them() -> None:
+async def test_heartbeats_without_error_keep_the_assignment() -> None:
     connector = ScriptedConnector()
     async with a_member(connector) as member:
         assignment = await held(member, 2)
@@ -72,7 +72,7 @@ async def test_heartbeats_go_on_and_work_with_them() -> None:
 
 
 @in_virtual_time
-async def test_a_commit_says_how_far_the_work_has_come() -> None:
+async def test_commit_updates_next_offset_and_note() -> None:
     connector = ScriptedConnector()
     async with a_member(connector) as member:
         shard = (await held(member, 2)).shards[0]
@@ -142,7 +142,7 @@ async def test_an_error_at_a_sync(error: ErrorCode, assignor: str) -> None:
 
 @each_error
 @in_virtual_time
-async def test_an_error_where_positions_are_read(error: ErrorCode) -> None:
+async def test_error_in_offset_fetch(error: ErrorCode) -> None:
     """Of the whole, or of one partition."""
     for answer in (error, Fetched(ErrorCode.NONE, (("jobs", (FetchedOffset(1, -1, -1, "", error),)),))):
         connector = ScriptedConnector()
@@ -201,7 +201,7 @@ async def test_an_error_at_a_commit(error: ErrorCode) -> None:
 
 @each_error
 @in_virtual_time
-async def test_an_error_at_the_leave_hurts_nobody(error: ErrorCode) -> None:
+async def test_error_in_leave_group_is_ignored(error: ErrorCode) -> None:
     connector = ScriptedConnector()
     connector.then(LeaveGroup, error)
     async with a_member(connector) as member:
@@ -284,7 +284,7 @@ async def test_a_leave_that_is_never_answered_is_given_up() -> None:
 
 @pytest.mark.parametrize("error", [ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.INCONSISTENT_GROUP_PROTOCOL])
 @in_virtual_time
-async def test_who_is_refused_hears_what_to_do(error: ErrorCode) -> None:
+async def test_refused_join_raises_with_advice(error: ErrorCode) -> None:
     connector = ScriptedConnector()
     connector.then(JoinGroup, error)
     with pytest.raises(MemberError, match=error.name + ": ") as raised:
@@ -298,7 +298,7 @@ async def test_who_is_refused_hears_what_to_do(error: ErrorCode) -> None:
 
 @each_assignor
 @in_virtual_time
-async def test_the_work_is_lost_a_margin_before_the_session_ends(assignor: str) -> None:
+async def test_shards_are_lost_one_margin_before_the_session_ends(assignor: str) -> None:
     """It counts from when the last heartbeat that was answered was sent."""
     connector = ScriptedConnector()
     loop = asyncio.get_running_loop()
@@ -316,7 +316,7 @@ async def test_the_work_is_lost_a_margin_before_the_session_ends(assignor: str) 
 
 
 @in_virtual_time
-async def test_a_heartbeat_that_was_long_on_its_way_counts_from_its_beginning() -> None:
+async def test_lease_counts_from_the_sending_of_a_slow_heartbeat() -> None:
     """The coordinator may have had it as soon as it was sent."""
     connector = ScriptedConnector()
     loop = asyncio.get_running_loop()
@@ -383,7 +383,7 @@ async def test_a_commit_that_hangs_ends_with_the_lease() -> None:
 
 
 @in_virtual_time
-async def test_after_its_lease_a_member_goes_on_trying_and_gets_work_again() -> None:
+async def test_member_rejoins_after_its_lease_and_gets_shards_again() -> None:
     connector = ScriptedConnector()
     async with a_member(connector) as member:
         assignment = await held(member, 2)
@@ -412,7 +412,7 @@ async def test_a_join_that_was_answered_to_a_former_self_is_done_again() -> None
 
 
 @in_virtual_time
-async def test_a_handler_that_sees_its_work_lost_is_no_failure() -> None:
+async def test_shard_lost_in_a_handler_is_not_an_error() -> None:
     connector = ScriptedConnector()
     started: list[Shard] = []
 

@@ -99,7 +99,7 @@ async def test_topics_grow_over_tcp_and_bad_ones_are_refused() -> None:
 
 
 @on_a_loop
-async def test_nobody_there_and_somebody_else_there_are_told() -> None:
+async def test_connect_to_no_server_or_another_protocol_raises_channel_lost() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as unused:
         port = unused.getsockname()[1]
     with pytest.raises(ChannelLost, match=rf"cannot reach 127.0.0.1:{port}.*is a server running there"):
@@ -133,7 +133,7 @@ def coordinator() -> Iterator[ThreadCoordinator]:
         yield coordinator
 
 
-def test_a_thread_works_is_told_to_stop_and_may_commit_what_it_has_done(coordinator: ThreadCoordinator) -> None:
+def test_blocking_member_is_revoked_and_may_commit(coordinator: ThreadCoordinator) -> None:
     with coordinator.member("g", assignor="range", **JOBS) as first:
         for number, assignment in enumerate(first.assignments()):
             with assignment:
@@ -177,7 +177,7 @@ def test_a_thread_that_goes_on_with_what_is_lost_cannot_commit_and_the_loop_goes
         assert shard.lost.is_set()
 
 
-def test_kept_shares_stay_the_same_objects(coordinator: ThreadCoordinator) -> None:
+def test_kept_shards_stay_the_same_objects(coordinator: ThreadCoordinator) -> None:
     with coordinator.member("g", **JOBS) as first:
         before = first.next_assignment(DEADLINE_S)
         with coordinator.member("g", **JOBS):
@@ -186,7 +186,7 @@ def test_kept_shares_stay_the_same_objects(coordinator: ThreadCoordinator) -> No
             assert repr(after.kept[0]).startswith("Shard('jobs'")
 
 
-def test_waiting_for_work_can_be_given_up(coordinator: ThreadCoordinator) -> None:
+def test_next_assignment_with_timeout_raises_timeout_error(coordinator: ThreadCoordinator) -> None:
     with coordinator.member("g", **JOBS) as member:
         member.next_assignment(DEADLINE_S)
         with pytest.raises(TimeoutError):
@@ -206,7 +206,7 @@ def test_a_program_of_threads_connects_over_tcp(coordinator: ThreadCoordinator) 
     assert [thread.name for thread in threading.enumerate() if thread.name == "callboard-members"] == []
 
 
-def test_who_is_not_connected_is_told() -> None:
+def test_member_before_connect_raises() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as unused:
         port = unused.getsockname()[1]
     connection = callboard.connect_in_thread(f"127.0.0.1:{port}")

@@ -78,7 +78,7 @@ def test_names_are_the_same_in_whatever_order_they_come() -> None:
 
 
 @in_virtual_time
-async def test_a_numbered_share_says_its_number_and_a_named_one_that_it_has_none() -> None:
+async def test_shard_number_of_a_named_shard_raises_type_error() -> None:
     async with a_node() as connector, Member(connector, GROUP, resources={"jobs": 1, "tenants": ["acme"]}) as member:
         assignment = await held(member, 2)
         assert assignment.shard("jobs", 0).number == 0

@@ -1,4 +1,4 @@
-"""A Assignment in its user's hands: bodies and tasks end when it is over, quietly, and nothing else is swallowed."""
+"""Assignment: bodies and tasks end without an error when it is over; no other error is suppressed."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_a_body_that_ends_in_the_same_moment_leaves_no_cancellation_behind
 
 @pytest.mark.parametrize("ends_first", [True, False])
 @in_virtual_time
-async def test_the_users_own_cancellation_is_told_from_the_works(ends_first: bool) -> None:
+async def test_cancellation_by_the_user_is_not_suppressed(ends_first: bool) -> None:
     """Also when both come at once."""
     owner = Owner()
     went_on = []
@@ -112,7 +112,7 @@ async def test_errors_of_a_body_come_out() -> None:
 
 
 @in_virtual_time
-async def test_a_lost_commit_ends_a_body_quietly_if_its_work_is_over() -> None:
+async def test_shard_lost_in_a_body_is_suppressed_if_the_assignment_is_over() -> None:
     owner = Owner()
     with pytest.raises(ShardLost):
         async with owner.assignment:
@@ -124,7 +124,7 @@ async def test_a_lost_commit_ends_a_body_quietly_if_its_work_is_over() -> None:
 
 
 @in_virtual_time
-async def test_a_work_that_is_over_lets_nobody_begin() -> None:
+async def test_assignment_that_is_over_cancels_bodies_and_tasks_at_once() -> None:
     owner = Owner()
     owner.assignment.end()
     owner.assignment.shards[0].set_state(ShardState.LOST)
@@ -143,7 +143,7 @@ async def test_a_work_that_is_over_lets_nobody_begin() -> None:
 
 
 @in_virtual_time
-async def test_a_work_has_one_body_and_any_number_of_tasks() -> None:
+async def test_assignment_has_one_body_and_any_number_of_tasks() -> None:
     owner = Owner()
     async with owner.assignment:
         with pytest.raises(RuntimeError, match="create_task"):
@@ -153,7 +153,7 @@ async def test_a_work_has_one_body_and_any_number_of_tasks() -> None:
 
 
 @in_virtual_time
-async def test_a_share_is_over_before_it_is_gone_and_tasks_end_with_it() -> None:
+async def test_shard_is_revoked_before_it_is_lost_and_its_tasks_end() -> None:
     owner = Owner()
     shard, other = owner.assignment.shards
     assert await owner.assignment.commit(shard, 4) == CommitResult("synced")
@@ -178,7 +178,7 @@ async def test_a_share_is_over_before_it_is_gone_and_tasks_end_with_it() -> None
 
 
 @in_virtual_time
-async def test_the_owner_hears_of_failures_but_not_of_lost_work() -> None:
+async def test_owner_is_told_of_failures_but_not_of_shard_lost() -> None:
     owner = Owner()
 
     async def fail(error: Exception) -> None:
