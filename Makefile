@@ -42,7 +42,7 @@ nightly: $(VENV)/.installed-test
 	PYTHONPATH=tests $(BIN)/python -m simulation.nightly
 
 bench: $(VENV)/.installed-bench
-	$(BIN)/callboard bench door
+	$(BIN)/callboard bench server
 
 $(VENV)/.made: constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

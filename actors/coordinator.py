@@ -54,7 +54,7 @@ from .purge import Purge
 from .refusal import refusal
 from .states import ABSENT, Action, Request, State
 from .strings import fits_a_string, too_long_string
-from .surroundings import Surroundings
+from .surroundings import GroupEnvironment
 from .sweep import Sweep
 from .timer_messages import Expired
 from .underway import Kept
@@ -165,7 +165,7 @@ class CoordinatorActor(SteadfastActor):
         self._directory = directory
         self._partitions = partitions
         self._loaded = groups
-        self._surroundings = Surroundings(settings, clock, random, self._actor_ref, timer, writer, directory.counts)
+        self._environment = GroupEnvironment(settings, clock, random, self._actor_ref, timer, writer, directory.counts)
         self._sweep = Sweep(settings, clock, timer, self._actor_ref, directory.counts)
         self._purges: list[Purge] = []
         directory.coordinator = self._actor_ref
@@ -332,7 +332,7 @@ class CoordinatorActor(SteadfastActor):
 
     def _make(self, group_id: str, data: GroupData) -> ActorRef:
         partition = offsets_partition(group_id, self._partitions)
-        ref: ActorRef = self.spawn(GroupActor, group_id, partition, data, self._surroundings)
+        ref: ActorRef = self.spawn(GroupActor, group_id, partition, data, self._environment)
         self._directory.groups[group_id] = ref
         return ref
 

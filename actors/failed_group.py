@@ -20,7 +20,7 @@ from .timer_messages import Expired
 from .underway import Kept
 
 if TYPE_CHECKING:
-    from .surroundings import Surroundings
+    from .surroundings import GroupEnvironment
 
 log = logging.getLogger("callboard.actors")
 
@@ -42,10 +42,10 @@ class FailedGroup(SteadfastActor):
         Shutdown: "ignore",
     }
 
-    def __init__(self, group_id: str, partition: int, data: GroupData, surroundings: Surroundings) -> None:
+    def __init__(self, group_id: str, partition: int, data: GroupData, environment: GroupEnvironment) -> None:
         super().__init__()
         self._data = data
-        self._clock = surroundings.clock
+        self._clock = environment.clock
         self._until_ms = self._clock.monotonic_ms() + FAILED_FOR_MS
         self._kept: Kept
 

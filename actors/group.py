@@ -45,7 +45,7 @@ from .ports import Entry
 from .records import GroupRecord, MarkerRecord, OffsetRecord, Record
 from .states import Action, Request, State
 from .subscription import CONSUMER
-from .surroundings import Surroundings
+from .surroundings import GroupEnvironment
 from .timer_messages import Cancel, Expired, Schedule
 from .underway import (
     APPEND_ERRORS,
@@ -102,13 +102,13 @@ class GroupActor(Actor):
         Shutdown: "shutdown",
     }
 
-    def __init__(self, group_id: str, partition: int, data: GroupData, surroundings: Surroundings) -> None:
+    def __init__(self, group_id: str, partition: int, data: GroupData, environment: GroupEnvironment) -> None:
         super().__init__()
         self.group_id = group_id
         self.partition = partition
         self.data = data
-        self._around = surroundings
-        self._effects = Effects(surroundings.counts)
+        self._environment = environment
+        self._effects = Effects(environment.counts)
         self._underway = Underway()
         self._listed: GroupChanged | None = None
         self._idle = Deadline(IDLE)
@@ -119,8 +119,8 @@ class GroupActor(Actor):
         return f"group {self.group_id!r}"
 
     def _make_group(self) -> ClassicGroup:
-        around = self._around
-        return ClassicGroup(self.group_id, around.settings, around.clock, around.random)
+        environment = self._environment
+        return ClassicGroup(self.group_id, environment.settings, environment.clock, environment.random)
 
     def on_start(self) -> None:
         if self.data.value is not None:
@@ -175,8 +175,10 @@ class GroupActor(Actor):
             self._carry_out()
         if error is not NO_ERROR:
             return Committed((error,) * len(request.commits))
-        around = self._around
-        errors, records = commit_records(request, around.clock.wall_ms(), around.settings.offset_metadata_max_bytes)
+        environment = self._environment
+        errors, records = commit_records(
+            request, environment.clock.wall_ms(), environment.settings.offset_metadata_max_bytes
+        )
         if not records:
             return Committed(errors)
         self._append(records, CommitContext(self.reply_to, errors))
@@ -188,8 +190,10 @@ class GroupActor(Actor):
         error = self._group.txn_commit_error(request)
         if error is not ErrorCode.NONE:
             return Committed((error,) * len(request.commits))
-        around = self._around
-        errors, records = txn_commit_records(request, around.clock.wall_ms(), around.settings.offset_metadata_max_bytes)
+        environment = self._environment
+        errors, records = txn_commit_records(
+            request, environment.clock.wall_ms(), environment.settings.offset_metadata_max_bytes
+        )
         if not records:
             return Committed(errors)
         self._append(records, CommitContext(self.reply_to, errors))
@@ -315,12 +319,12 @@ class GroupActor(Actor):
 
     def _file_alarms(self) -> None:
         alarms, self._effects.alarms = self._effects.alarms, {}
-        timer, me = self._around.timer, self._actor_ref
+        timer, me = self._environment.timer, self._actor_ref
         for name, due_ms in alarms.items():
             timer.tell(Cancel(me, name) if due_ms is None else Schedule(me, name, due_ms))
 
     def _append(self, records: tuple[Record, ...], context: Any) -> None:
-        self._around.writer.tell(Append(self._actor_ref, Entry(self.partition, records), context))
+        self._environment.writer.tell(Append(self._actor_ref, Entry(self.partition, records), context))
         self._underway.appends_sent += 1  # not before: what the writer refused will never be done
 
     def _tell_state(self) -> None:
@@ -330,7 +334,7 @@ class GroupActor(Actor):
         if listed is not None and listed[1:] == (group.state.value, group.protocol_type or ""):
             return
         self._listed = GroupChanged(self.group_id, group.state.value, group.protocol_type or "")
-        self._around.coordinator.tell(self._listed)
+        self._environment.coordinator.tell(self._listed)
 
     def _answer_fetches(self) -> None:
         underway = self._underway
@@ -359,13 +363,13 @@ class GroupActor(Actor):
         return deletion.next_records(self.group_id, self.data, old)
 
     def _delete_written(self, context: DeleteContext, error: ErrorCode) -> None:
-        deletion, coordinator = self._underway.deletion, self._around.coordinator
+        deletion, coordinator = self._underway.deletion, self._environment.coordinator
         assert deletion is not None
         if deletion.goes_on(context, error):  # nobody may commit in between: it could be to a new group, or topic
             self._delete_if_all_is_written(deletion)
             return
         if error is ErrorCode.NONE and isinstance(deletion.cause, ExpireOffsets) and context.record_count:
-            counts, offsets = self._around.counts, context.record_count - context.ends_group
+            counts, offsets = self._environment.counts, context.record_count - context.ends_group
             counts.expired = counts.expired.with_batch(offsets, is_last=context.is_all, ends_group=context.ends_group)
         if error is ErrorCode.NONE and not context.is_all:
             self._actor_ref.post(ExpireOffsets(), context.reply)
@@ -389,7 +393,7 @@ class GroupActor(Actor):
     def _wait_for_deletion(self, deletion: Deletion, request: GroupRequest | ForgetTopics) -> object:
         """The request meets the group as it is afterwards: usually a new one."""
         if deletion.is_done:
-            self._around.coordinator.post(request, self._reply())
+            self._environment.coordinator.post(request, self._reply())
         else:
             deletion.waiting.append((request, self._reply()))
         return DEFERRED
@@ -409,8 +413,8 @@ class GroupActor(Actor):
         return self._begin_deletion(message)
 
     def _expired(self) -> OldOffsets:
-        retention_ms = self._around.settings.offsets_retention_minutes * MINUTE_MS
-        return expired(self._group, self.data, self._around.clock.wall_ms(), retention_ms)
+        retention_ms = self._environment.settings.offsets_retention_minutes * MINUTE_MS
+        return expired(self._group, self.data, self._environment.clock.wall_ms(), retention_ms)
 
     # Leaving memory, and coming back ---------------------------------------------------------------------------------
 
@@ -421,11 +425,11 @@ class GroupActor(Actor):
     def _watch_idleness(self) -> None:
         if self._idle.due_ms is None and self._may_sleep_soon():
             self._appends_before_idle = self._underway.appends_sent
-            self._idle.set(self._around.clock.monotonic_ms() + IDLE_MS, self._effects)
+            self._idle.set(self._environment.clock.monotonic_ms() + IDLE_MS, self._effects)
 
     def _idle_for_a_while(self) -> None:
         """Nobody has joined, and if nothing was committed either it was idle. (Whoever only reads will wake it.)"""
-        is_due = self._idle.rang(self._around.clock.monotonic_ms(), self._effects)
+        is_due = self._idle.rang(self._environment.clock.monotonic_ms(), self._effects)
         if is_due and self._may_sleep_soon() and self._appends_before_idle == self._underway.appends_sent:
             self.sleep()
         else:
@@ -446,7 +450,7 @@ class GroupActor(Actor):
         The sender of the message that failed has been answered, though it may be among them.
         """
         told: set[int] = {id(self.reply_to)}
-        effects, self._effects = self._effects, Effects(self._around.counts)
+        effects, self._effects = self._effects, Effects(self._environment.counts)
         for answer in effects.answers:
             if id(answer.reply) not in told:
                 told.add(id(answer.reply))

@@ -1,4 +1,4 @@
-"""What is around every group, handed to its actor and to the one that stands in for it."""
+"""GroupEnvironment: what every group's actor and its fallback are given."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from .engine_ports import Clock
 from .ports import GroupSettings, Random
 
 
-class Surroundings(NamedTuple):
-    """What every group has around it."""
+class GroupEnvironment(NamedTuple):
+    """Settings, clock, random numbers and the actors that a group sends to."""
 
     settings: GroupSettings
     clock: Clock

@@ -71,8 +71,8 @@ AGAIN_MAX_MS = 60_000
 Then = Callable[[ErrorCode], None]
 
 
-class TransactionSurroundings(NamedTuple):
-    """What the transactions have around them. The log's partitions of transactions follow those of offsets."""
+class TransactionEnvironment(NamedTuple):
+    """The environment of the transactions' actor. The log's partitions of transactions follow those of offsets."""
 
     settings: TransactionSettings
     clock: Clock
@@ -126,14 +126,14 @@ class TransactionsActor(SteadfastActor):
 
     def __init__(
         self,
-        surroundings: TransactionSurroundings,
+        environment: TransactionEnvironment,
         transactions: dict[str, Transaction],
         pending: Mapping[int, Set[str]],
         is_loading: bool = False,
     ) -> None:
         super().__init__()
         self._is_loading = is_loading
-        self._around = surroundings
+        self._environment = environment
         self._transactions = transactions
         self._groups = {producer_id: set(groups) for producer_id, groups in pending.items()}
         self._filed: set[str] = set()
@@ -146,7 +146,7 @@ class TransactionsActor(SteadfastActor):
             if transaction.state in PREPARED:
                 self._complete(transaction)
             self._watch(transaction)
-        self._file(SWEEP, self._around.settings.transaction_remove_expired_transaction_cleanup_interval_ms)
+        self._file(SWEEP, self._environment.settings.transaction_remove_expired_transaction_cleanup_interval_ms)
 
     def loaded(self, message: TransactionsLoaded) -> None:
         self._transactions.update((name, Transaction(name, value)) for name, value in message.values.items())
@@ -157,15 +157,15 @@ class TransactionsActor(SteadfastActor):
     # Requests --------------------------------------------------------------------------------------------------------
 
     def init(self, request: InitProducerId) -> object:
-        around = self._around
+        environment = self._environment
         if self._is_loading:
             return ProducerGiven(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        if not 0 < request.timeout_ms <= around.settings.transaction_max_timeout_ms:
+        if not 0 < request.timeout_ms <= environment.settings.transaction_max_timeout_ms:
             return ProducerGiven(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         transaction = self._transactions.get(request.transactional_id)
         if transaction is None:
             transaction = self._make(request.transactional_id, request.timeout_ms)
-        decided = transaction.init(request, around.clock.wall_ms(), around.topics.new_producer_id)
+        decided = transaction.init(request, environment.clock.wall_ms(), environment.topics.new_producer_id)
         return self._carry_out(
             transaction, decided, partial(self._tell_producer, transaction, self._reply()), ProducerGiven
         )
@@ -180,7 +180,7 @@ class TransactionsActor(SteadfastActor):
         transaction = self._find(request.transactional_id)
         if isinstance(transaction, ErrorCode):
             return transaction
-        now_ms = self._around.clock.wall_ms()
+        now_ms = self._environment.clock.wall_ms()
         decided = transaction.add(request.producer_id, request.producer_epoch, partitions, now_ms, client_version)
         return self._carry_out(transaction, decided, partial(deliver, self._reply()), ErrorCode)
 
@@ -195,8 +195,8 @@ class TransactionsActor(SteadfastActor):
         transaction = self._find(request.transactional_id)
         if isinstance(transaction, ErrorCode):
             return ProducerGiven(transaction)
-        around = self._around
-        decided = transaction.end(request, around.clock.wall_ms(), around.topics.new_producer_id)
+        environment = self._environment
+        decided = transaction.end(request, environment.clock.wall_ms(), environment.topics.new_producer_id)
         if decided is ErrorCode.NONE:
             return producer_of(transaction)
         return self._carry_out(transaction, decided, partial(self._tell_end, transaction, self._reply()), ProducerGiven)
@@ -221,7 +221,7 @@ class TransactionsActor(SteadfastActor):
         partitions = self._place_of(request.group_id)
         producer = request.producer_id, request.producer_epoch
         if request.joins_transaction:
-            return transaction.add(*producer, partitions, self._around.clock.wall_ms(), NEW_PROTOCOL)
+            return transaction.add(*producer, partitions, self._environment.clock.wall_ms(), NEW_PROTOCOL)
         [partition] = partitions
         return transaction.verify(*producer, partition)
 
@@ -234,7 +234,7 @@ class TransactionsActor(SteadfastActor):
     def _hand_on(self, transaction: Transaction, request: TxnOffsetCommit, reply: ReplyTo) -> None:
         transaction.commits_underway += 1
         self._groups.setdefault(request.producer_id, set()).add(request.group_id)
-        self._around.directory.post(request, CommitPlace(reply, self._actor_ref, transaction.transactional_id))
+        self._environment.directory.post(request, CommitPlace(reply, self._actor_ref, transaction.transactional_id))
 
     def commit_done(self, message: CommitDone) -> None:
         transaction = self._transactions[message.transactional_id]
@@ -261,9 +261,9 @@ class TransactionsActor(SteadfastActor):
         self._write(transaction, step.value, partial(self._stepped, transaction, then))
 
     def _write(self, transaction: Transaction, value: TransactionValue | None, context: Then) -> None:
-        name, around = transaction.transactional_id, self._around
-        partition = around.offsets_partitions + offsets_partition(name, around.transactions_partitions)
-        around.writer.tell(Append(self._actor_ref, Entry(partition, (TransactionRecord(name, value),)), context))
+        name, environment = transaction.transactional_id, self._environment
+        partition = environment.offsets_partitions + offsets_partition(name, environment.transactions_partitions)
+        environment.writer.tell(Append(self._actor_ref, Entry(partition, (TransactionRecord(name, value),)), context))
 
     def written(self, message: Written) -> None:
         message.context(message.outcome.error)
@@ -295,7 +295,7 @@ class TransactionsActor(SteadfastActor):
 
     def _complete(self, transaction: Transaction) -> None:
         """It is decided. Nothing else happens to this transactional id until the markers are durable."""
-        transaction.step = transaction.complete(self._around.clock.wall_ms())
+        transaction.step = transaction.complete(self._environment.clock.wall_ms())
         if not transaction.commits_underway:
             self._write_markers(transaction)
 
@@ -304,7 +304,7 @@ class TransactionsActor(SteadfastActor):
         ours = [partition for topic, partition in value.partitions if topic == OFFSETS_TOPIC]
         for topic, partition in value.partitions:
             if topic != OFFSETS_TOPIC:
-                self._around.topics.end_transaction(topic, partition, marker, value.last_update_timestamp_ms)
+                self._environment.topics.end_transaction(topic, partition, marker, value.last_update_timestamp_ms)
         self._append_markers(transaction, ours)
 
     def _append_markers(self, transaction: Transaction, partitions: Collection[int]) -> None:
@@ -312,7 +312,7 @@ class TransactionsActor(SteadfastActor):
         transaction.markers_missing, transaction.markers_failed = len(partitions), {}
         for partition in partitions:
             context = partial(self._marked, transaction, partition)
-            self._around.writer.tell(Append(self._actor_ref, Entry(partition, (marker,)), context))
+            self._environment.writer.tell(Append(self._actor_ref, Entry(partition, (marker,)), context))
         if not partitions:
             self._finish(transaction)
 
@@ -339,12 +339,12 @@ class TransactionsActor(SteadfastActor):
     def _complete_again(self, transaction: Transaction) -> None:
         """Only what is missing: the markers that failed, or, if all are there, the record that says so."""
         if transaction.step is None:
-            transaction.step = transaction.complete(self._around.clock.wall_ms())
+            transaction.step = transaction.complete(self._environment.clock.wall_ms())
         self._append_markers(transaction, transaction.markers_failed)
 
     def _tell_groups(self, marker: MarkerRecord) -> None:
         for group_id in self._groups.pop(marker.producer_id, ()):
-            ref = self._around.directory.groups.get(group_id)
+            ref = self._environment.directory.groups.get(group_id)
             if ref is not None:
                 with suppress(pykka.ActorDeadError):  # it was deleted, and its pending offsets with it
                     ref.tell(marker)
@@ -379,15 +379,15 @@ class TransactionsActor(SteadfastActor):
         due_ms, name = transaction.due_ms(), transaction.transactional_id
         if due_ms is not None and name not in self._filed:
             self._filed.add(name)
-            self._file(name, due_ms - self._around.clock.wall_ms())
+            self._file(name, due_ms - self._environment.clock.wall_ms())
 
     def _file(self, name: Hashable, delay_ms: int) -> None:
-        due_ms = self._around.clock.monotonic_ms() + max(delay_ms, 0) + 1
-        self._around.timer.tell(Schedule(self._actor_ref, name, due_ms))
+        due_ms = self._environment.clock.monotonic_ms() + max(delay_ms, 0) + 1
+        self._environment.timer.tell(Schedule(self._actor_ref, name, due_ms))
 
     def _look_at(self, transaction: Transaction) -> None:
         """Its alarm has rung: abort the transaction if its time is over, else file the rest of it."""
-        due_ms, now_ms = transaction.due_ms(), self._around.clock.wall_ms()
+        due_ms, now_ms = transaction.due_ms(), self._environment.clock.wall_ms()
         if due_ms is None or now_ms <= due_ms:
             self._watch(transaction)
         elif transaction.step is not None or not self._abort(transaction, now_ms):
@@ -397,7 +397,7 @@ class TransactionsActor(SteadfastActor):
     def _abort(self, transaction: Transaction, now_ms: int) -> bool:
         name, timeout_ms = transaction.transactional_id, transaction.value.timeout_ms
         try:
-            step = transaction.abort(now_ms, self._around.topics.new_producer_id)
+            step = transaction.abort(now_ms, self._environment.topics.new_producer_id)
         except CoordinatorError as error:
             log.warning("the transaction of %r has timed out and cannot be aborted yet: %s", name, error)
             return False
@@ -407,7 +407,7 @@ class TransactionsActor(SteadfastActor):
 
     def _sweep(self) -> None:
         """Transactional ids that nobody has used for long are forgotten, as in Kafka."""
-        settings, now_ms = self._around.settings, self._around.clock.wall_ms()
+        settings, now_ms = self._environment.settings, self._environment.clock.wall_ms()
         expiration_ms = settings.transactional_id_expiration_ms
         for transaction in self._transactions.values():
             if transaction.is_old(now_ms, expiration_ms):
@@ -430,13 +430,13 @@ class TransactionsActor(SteadfastActor):
         return self._transactions.get(transactional_id, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
     def _make(self, transactional_id: str, timeout_ms: int) -> Transaction:
-        producer_id, now_ms = self._around.topics.new_producer_id(), self._around.clock.wall_ms()
+        producer_id, now_ms = self._environment.topics.new_producer_id(), self._environment.clock.wall_ms()
         value = TransactionValue(producer_id, NO_EPOCH, timeout_ms, EMPTY, last_update_timestamp_ms=now_ms)
         transaction = self._transactions[transactional_id] = Transaction(transactional_id, value)
         return transaction
 
     def _place_of(self, group_id: str) -> Partitions:
-        return frozenset({(OFFSETS_TOPIC, offsets_partition(group_id, self._around.offsets_partitions))})
+        return frozenset({(OFFSETS_TOPIC, offsets_partition(group_id, self._environment.offsets_partitions))})
 
     def _reply(self) -> ReplyTo:
         assert self.reply_to is not None, "requests come with a place for their answer"

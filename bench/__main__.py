@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from importlib import import_module
 
 BENCHES = {
-    "door": "heartbeats and durable commits a second through TCP, beside a bare server",
+    "server": "heartbeats and durable commits a second through TCP, beside a bare server",
     "commit": "what durability costs: group commit beside one sync a commit, and beside none",
     "start": "until a coordinator is ready on an empty folder: a server's process, and embedded",
     "groups": "memory of a crowd of groups, asleep and awake",

@@ -1,6 +1,6 @@
 """The yardstick: a server that decodes each request with kio and answers prepared bytes, and does nothing else.
 
-The same loop, sockets and parser as Callboard's own door without a coordinator behind it, so that a ratio to it says
+The same loop, sockets and parser as Callboard's server, without a coordinator behind them, so that a ratio to it says
 what the coordinator costs. It knows Heartbeat v4 and OffsetCommit v9 and agrees to everything; a request that it does
 not know ends the connection. ``python -m callboard.bench.bare_server [--listen HOST:PORT] [--wrong-at N]``.
 """

@@ -26,7 +26,6 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from callboard.bench.door import callboard_server
 from callboard.bench.harness import (
     BenchError,
     Measured,
@@ -39,10 +38,11 @@ from callboard.bench.harness import (
     summarise,
     write_json,
 )
+from callboard.bench.server import callboard_server
 from callboard.runtime.embed.coordinator import Coordinator
 from callboard.runtime.member.connect import connect
 from callboard.runtime.member.member import Member
-from callboard.runtime.member.work import Share
+from callboard.runtime.member.work import Shard
 from callboard.runtime.serve import GC_THRESHOLD
 
 PURPOSE = "Durable commits of members in process beside those over TCP, and thousands of members on one loop."
@@ -154,34 +154,34 @@ def _run(measure: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
 async def commit_all(make: Callable[..., Member], members: int, seconds: float) -> dict[str, Any]:
     """Each member, in a group of its own, commits again as soon as it is answered."""
     async with AsyncExitStack() as stack:
-        shares = await gather_shares(stack, make, members)
+        shards = await gather_shares(stack, make, members)
         started, cpu_s = time.perf_counter(), time.process_time()
         until = started + seconds
-        counts = await asyncio.gather(*(commit_until(share, until) for share in shares))
+        counts = await asyncio.gather(*(commit_until(shard, until) for shard in shards))
         took = time.perf_counter() - started
         cpu_s = time.process_time() - cpu_s
     return {"commits": sum(counts), "seconds": took, "cpu_s": cpu_s}
 
 
-async def commit_until(share: Share, until: float) -> int:
+async def commit_until(shard: Shard, until: float) -> int:
     count = 0
     while time.perf_counter() < until:
         count += 1
-        await share.commit(count)
+        await shard.commit(count)
     return count
 
 
 async def gather_shares(
     stack: AsyncExitStack, make: Callable[..., Member], members: int, **options: Any
-) -> list[Share]:
-    """One share for each of so many members, all in groups of their own."""
+) -> list[Shard]:
+    """One shard for each of so many members, all in groups of their own."""
     made = [make(f"group-{number}", resources={"jobs": 1}, **options) for number in range(members)]
 
-    async def enter(member: Member) -> Share:
+    async def enter(member: Member) -> Shard:
         await stack.enter_async_context(member)
-        return (await member.next_work()).shares[0]
+        return (await member.next_assignment()).shards[0]
 
-    waiting: list[Awaitable[Share]] = [enter(member) for member in made]
+    waiting: list[Awaitable[Shard]] = [enter(member) for member in made]
     return list(await asyncio.gather(*waiting))
 
 
@@ -192,7 +192,7 @@ def crowd(options: argparse.Namespace) -> dict[str, Any]:
         async with Coordinator(group_initial_rebalance_delay_ms=0) as coordinator, AsyncExitStack() as stack:
             before = _own_bytes()
             started = time.perf_counter()
-            shares = await gather_shares(
+            shards = await gather_shares(
                 stack, coordinator.member, options.members, session_timeout_ms=CROWD_SESSION_MS
             )
             settled_s = time.perf_counter() - started
@@ -200,7 +200,7 @@ def crowd(options: argparse.Namespace) -> dict[str, Any]:
             started, cpu_s = time.perf_counter(), time.process_time()
             await asyncio.sleep(options.beating)
             took, cpu_s = time.perf_counter() - started, time.process_time() - cpu_s
-            lost = sum(share.is_over for share in shares)
+            lost = sum(shard.is_revoked for shard in shards)
             started = time.perf_counter()
         return {
             "members": options.members,
@@ -243,7 +243,7 @@ def show(options: argparse.Namespace, found: Mapping[str, Any]) -> None:
             ["seconds until all have work", f"{crowd['settled_s']:.1f}"],
             [f"CPU, of one processor, while they beat every {crowd['interval_s']:g} s", f"{crowd['cpu_a_second']:.1%}"],
             ["bytes a member, its group in the coordinator included", f"{crowd['bytes_a_member']:,.0f}"],
-            ["shares lost meanwhile", str(crowd["lost"])],
+            ["shards lost meanwhile", str(crowd["lost"])],
             ["seconds until all have left", f"{crowd['left_s']:.1f}"],
         ],
         [],

@@ -47,7 +47,7 @@ def create_topic(client: Client, partitions: int) -> str:
 
     The name tells how many partitions it has, so that an earlier and smaller run left none that is too small.
     """
-    topic = f"door-{partitions}"
+    topic = f"load-{partitions}"
     create = api("create_topics", 7)
     wanted = create.types.CreatableTopic(
         name=topic, num_partitions=partitions, replication_factor=1, assignments=(), configs=()

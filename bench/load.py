@@ -37,7 +37,7 @@ HEARTBEATS, COMMITS = "heartbeats", "commits"
 
 
 def group_names(count: int) -> list[str]:
-    return [f"door-{index:03d}" for index in range(count)]
+    return [f"load-{index:03d}" for index in range(count)]
 
 
 class LoadProcess(Child):
@@ -166,7 +166,7 @@ def commit_requests(member: Member) -> Reel:
 
 def _made_up(own: Sequence[str]) -> list[Member]:
     """Members for a server without groups, with ids as long as real ones."""
-    return [Member(group_id, f"door-{index:036d}", 1, "door", index) for index, group_id in enumerate(own)]
+    return [Member(group_id, f"load-{index:036d}", 1, "load", index) for index, group_id in enumerate(own)]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

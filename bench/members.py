@@ -21,10 +21,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from callboard.bench.door import callboard_server
 from callboard.bench.enrolment import MEMBER_ID_REQUIRED, REBALANCING
 from callboard.bench.harness import BenchError, Server, machine, print_table, process_cpu_s, write_json
 from callboard.bench.members_watch import Seen, Span, Watcher, longest_s
+from callboard.bench.server import callboard_server
 from callboard.bench.wire import Client, api, skip_hypothesis
 
 PURPOSE = "Seconds that a group of many members takes to join, sync and rebalance, and how others are served meanwhile."

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from callboard.bench.harness import BenchError, parse_address
 
-CLIENT_ID = "door"
+CLIENT_ID = "load"
 ANSWER_TIMEOUT_S = 30.0
 CORRELATION_AT_REQUEST = 8  # after size, API key and version
 CORRELATION_AT_ANSWER = 4  # after size

@@ -45,13 +45,13 @@ class Service:
             self.members.append(member)
             await member.run(self.do_imports)
 
-    async def do_imports(self, share: callboard.Share) -> None:
-        """For one tenant, for as long as it is ours: it is cancelled when not."""
-        position = share.position or 0
+    async def do_imports(self, shard: callboard.Shard) -> None:
+        """Import one tenant's pages. Cancelled when the shard is revoked or lost."""
+        page = shard.next_offset or 0
         while True:
             await asyncio.sleep(STEP_S)
-            position += 1
-            await share.commit(position, note=f"page {position}")
+            page += 1
+            await shard.commit(page, note=f"page {page}")
 
 
 def report(worker: asyncio.Task[None]) -> None:
@@ -87,24 +87,24 @@ def service_of(request: Request) -> Service:
     return service
 
 
-# A name too long for a share would stop every later change of the list: progress lies under it, as a topic's name.
+# A shard's name becomes part of a topic's name, which has a maximum length.
 Name = Annotated[str, Path(pattern="^[A-Za-z0-9-]+$", max_length=100)]
 Running = Annotated[Service, Depends(service_of)]
 
 
 @app.get("/owners")
 async def owners(service: Running) -> dict[str, dict[str, Any]]:
-    """Who does what, in this process."""
+    """The shards of the workers in this process."""
     return {
-        str(share.name): {"member": member.member_id, "token": share.token}
+        str(shard.name): {"member": member.member_id, "token": shard.token}
         for member in service.members
-        for share in member.shares
+        for shard in member.shards
     }
 
 
 @app.get("/members")
 async def members(service: Running) -> dict[str, list[str]]:
-    """Who takes part, wherever: the coordinator knows."""
+    """All members of the group, in any process."""
     try:
         group = await service.coordinator.describe(GROUP)
     except callboard.CoordinatorError as error:
@@ -114,7 +114,7 @@ async def members(service: Running) -> dict[str, list[str]]:
 
 @app.get("/progress")
 async def progress(service: Running) -> dict[str, str]:
-    """How far the work on each tenant is, whoever did it. What is said here outlives every process."""
+    """The last note of each tenant. It is durable, whichever worker committed it."""
     committed = await service.coordinator.progress(GROUP, "tenants")
     return {str(name): found.metadata for name, found in committed.items()}
 

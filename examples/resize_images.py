@@ -1,11 +1,11 @@
-"""Many images, a few processes, and one that is killed: who resizes what, and what of the dead one's share is left?
+"""Many images, a few processes, and one that is killed: who resizes what, and what of the dead one's shard is left?
 
     python examples/resize_images.py                   # a short demonstration, with images made for it
     python examples/resize_images.py PHOTOS THUMBNAILS  # the same with yours: every *.jpg
 
 A pool of processes loses a worker's part when the kernel kills that worker, as it does when images are large and memory
-is short. Here the images are dealt into shares, and each worker holds some. It commits how far it is; when it is gone,
-the others get its shares and go on from there. Nobody but the coordinator, which runs in the parent, knows who is who.
+is short. Here the images are dealt into shards, and each worker holds some. It commits how far it is; when it is gone,
+the others get its shards and go on from there. Nobody but the coordinator, which runs in the parent, knows who is who.
 
 An image that was resized but not yet committed is resized again, so writing must be repeatable: a new file, renamed.
 """
@@ -28,7 +28,7 @@ WORKERS = 3
 WIDTH = 320
 SESSION_MS = 1_000  # a worker that was not heard of for so long is dead; 10 s are kinder to a busy machine
 LOOK_S = 0.05
-DEAL_MS = 200  # workers that start together are dealt shares together
+DEAL_MS = 200  # workers that start together are dealt shards together
 
 
 def main() -> None:
@@ -54,17 +54,17 @@ def work(name: str, bootstrap: str, source: Path, target: Path) -> None:
             GROUP, resources={"images": SHARES}, client_id=name, session_timeout_ms=SESSION_MS
         ) as member,
     ):
-        for held in member.assignments():  # again whenever what we hold has changed
-            with held:
-                for share in held.shares:
-                    ours = images[int(share.name) :: SHARES]
-                    for place in range(share.position or 0, len(ours)):
-                        if held.is_over:  # somebody came or went: come back with what we hold then
+        for assignment in member.assignments():  # a new one whenever the shards have changed
+            with assignment:
+                for shard in assignment.shards:
+                    ours = images[int(shard.name) :: SHARES]
+                    for number in range(shard.next_offset or 0, len(ours)):
+                        if assignment.is_over:  # a rebalance: continue with the next assignment
                             break
-                        resize(ours[place], target)
-                        have_accident(ours[place])
-                        print(f"{name} resized {ours[place].name}", flush=True)
-                        share.commit(place + 1, note=name)
+                        resize(ours[number], target)
+                        have_accident(ours[number])
+                        print(f"{name} resized {ours[number].name}", flush=True)
+                        shard.commit(number + 1, note=name)
 
 
 def resize(image: Path, target: Path) -> None:
@@ -76,7 +76,7 @@ def resize(image: Path, target: Path) -> None:
 
 
 def have_accident(image: Path) -> None:
-    """For the demonstration: as if the kernel killed whoever comes to this image first. Its work is done, not told."""
+    """For the demonstration: kill the first worker that gets here, after its work and before its commit."""
     fuse = image.with_suffix(".fuse")
     if fuse.exists():
         fuse.unlink()
@@ -116,7 +116,7 @@ def progress(coordinator: callboard.ThreadCoordinator) -> int:
 
 
 def images_in(folder: Path) -> list[Path]:
-    """Always in the same order: a share is every sixth of them, and its position counts on that."""
+    """Always in the same order: a shard is every sixth image, and offsets count images in this order."""
     return sorted(folder.glob("*.jpg"))
 
 

@@ -48,7 +48,7 @@ def enqueue(folder: Path, task: str, key: str) -> None:
 
 
 def lines_from(path: Path, number: int) -> list[Any]:
-    """Whole lines; one that somebody is just writing is not there yet."""
+    """Complete lines only; the last one may be half written."""
     lines = path.read_text().splitlines(keepends=True) if path.exists() else []
     return [json.loads(line) for line in lines[number:] if line.endswith("\n")]
 
@@ -61,21 +61,21 @@ class Worker:
         self.name = name
         self.folder = folder
 
-    async def drain(self, share: callboard.Share) -> None:
-        """Do the tasks of one shard, for as long as we hold it."""
-        position, attempts = share.position or 0, int(share.note or 0)
+    async def drain(self, shard: callboard.Shard) -> None:
+        """Run the tasks of one shard while this worker owns it."""
+        next_offset, attempts = shard.next_offset or 0, int(shard.note or 0)
         while True:
-            for task in lines_from(self.folder / f"shard-{share.name}.jsonl", position):
-                await self.do(task, share, position, attempts)
-                position, attempts = position + 1, 0
-                await share.commit(position, note="0")
+            for task in lines_from(self.folder / f"shard-{shard.name}.jsonl", next_offset):
+                await self.do(task, shard, next_offset, attempts)
+                next_offset, attempts = next_offset + 1, 0
+                await shard.commit(next_offset, note="0")
             await asyncio.sleep(LOOK_S)
 
-    async def do(self, task: dict[str, str], share: callboard.Share, position: int, attempts: int) -> None:
-        """Until it is done, or has had its attempts."""
+    async def do(self, task: dict[str, str], shard: callboard.Shard, next_offset: int, attempts: int) -> None:
+        """Try a task until it succeeds or has no attempts left."""
         while attempts < ATTEMPTS_MAX:
             attempts += 1
-            await share.commit(position, note=str(attempts))
+            await shard.commit(next_offset, note=str(attempts))
             try:
                 await TASKS[task["task"]](task["key"], attempts)
             except Exception as error:
@@ -106,7 +106,7 @@ TASKS = {"greet": greet, "flaky": flaky, "crash": crash}
 async def work(name: str, bootstrap: str, folder: Path) -> None:
     async with (
         callboard.connect(bootstrap) as coordinator,
-        # With a name of its own it has its shards back when it was started again soon: nobody need wait, nothing moves.
+        # A static member: if it restarts within its session it gets the same shards, without a rebalance.
         coordinator.member(GROUP, resources={"shards": SHARDS}, instance_id=name, client_id=name) as member,
     ):
         running = asyncio.create_task(member.run(Worker(name, folder).drain))

@@ -39,7 +39,7 @@ class StaleToken(Exception):
 
 
 def save(database: sqlite3.Connection, scheduler: str, shard: str, token: int, tick: int) -> None:
-    """Write what a shard's runner has done at a tick, if nobody has done so, and no later runner was here."""
+    """Write the runs of a tick, unless they are written already. Raises StaleToken if a later owner has written."""
     with database:
         database.execute("BEGIN IMMEDIATE")  # the fence and the rows: all or nothing
         newest, done = database.execute("SELECT max(token), max(tick) FROM fences WHERE shard = ?", (shard,)).fetchone()
@@ -60,26 +60,26 @@ class Scheduler:
         self.database = database
         self.freezes = name == FROZEN
 
-    async def keep(self, share: callboard.Share) -> None:
-        """Run the jobs of one shard for as long as we hold it. Ticks that nobody was there for are left out."""
-        shard, last = str(share.name), share.position or 0
-        print(f"{self.name} runs {shard}, token {share.token}", flush=True)
+    async def keep(self, shard: callboard.Shard) -> None:
+        """Run the jobs of one shard while this scheduler owns it. Ticks that had no owner are skipped."""
+        name, next_tick = str(shard.name), shard.next_offset or 0
+        print(f"{self.name} runs {name}, token {shard.token}", flush=True)
         while True:
             tick = int(time.time() / EVERY_S)
-            if tick > last:
-                self.run_jobs(shard, share.token, tick)
-                await share.commit(tick, note=self.name)
-                last = tick
-            await asyncio.sleep((last + 1) * EVERY_S - time.time())
+            if tick >= next_tick:
+                self.run_jobs(name, shard.token, tick)
+                next_tick = tick + 1
+                await shard.commit(next_tick, note=self.name)
+            await asyncio.sleep(next_tick * EVERY_S - time.time())
 
     def run_jobs(self, shard: str, token: int, tick: int) -> None:
         # The work itself would be done here.
         if self.freezes:
             self.freezes = False
-            os.kill(os.getpid(), signal.SIGSTOP)  # for the demonstration; our parent wakes us
+            os.kill(os.getpid(), signal.SIGSTOP)  # for the demonstration; the parent sends SIGCONT
         try:
             save(self.database, self.name, shard, token, tick)
-        except StaleToken as error:  # somebody else has run them, and we shall hear that we lost the shard
+        except StaleToken as error:  # another scheduler owns the shard; this member will lose it at its next heartbeat
             print(f"{self.name} may not write: {error}", flush=True)
 
 

@@ -23,7 +23,7 @@ from ..actors.base import ActorRef
 from ..actors.coordinator import CoordinatorActor, Directory
 from ..actors.engine_ports import ReplyTo
 from ..actors.messages import Drain, GroupRequest, Shutdown, TxnOffsetCommit
-from ..actors.transaction_coordinator import TransactionsActor, TransactionSurroundings
+from ..actors.transaction_coordinator import TransactionEnvironment, TransactionsActor
 from ..actors.transactions import Transaction
 from ..actors.writer import OffsetWriterActor
 from .arrival import Arrival
@@ -44,9 +44,9 @@ from .log.folder import DataFolder, random_cluster_id
 from .log.journal import random_salt
 from .log.offsets_log import OffsetsLog
 from .logs import get_logger
-from .surround import Around, LocalChannel
+from .surround import Environment, LocalChannel
 from .system import System
-from .tap import Tap
+from .tap import Interceptor
 
 if TYPE_CHECKING:
     from .cleaner import Cleaner
@@ -64,20 +64,20 @@ STOP_TIMEOUT_S = 5.0  # to answer and sync what was decided; then the connection
 class Node:
     """One coordinator. ``start``, then ``stop`` or ``halt``, once each, on the loop that it lives on.
 
-    It serves Kafka's clients by a socket, and whoever is in this process by ``ask``. ``tap``: sees, and may change,
-    what is asked and answered, both ways.
+    It serves Kafka's clients by a socket, and whoever is in this process by ``ask``. ``interceptor``:
+    for tests, may observe and change requests and answers.
     """
 
     node_id = NODE_ID
 
-    def __init__(self, settings: Settings, options: Options, around: Around | None = None) -> None:
-        self.around = around or Around(disk=Disk(options.file_mode))
-        self.tap: Tap | None = None
+    def __init__(self, settings: Settings, options: Options, environment: Environment | None = None) -> None:
+        self.environment = environment or Environment(disk=Disk(options.file_mode))
+        self.interceptor: Interceptor | None = None
         self.configs = DynamicSettings(settings, options.given, allows_unsafe=options.unsafe_settings)
         self.settings: Settings = self.configs.settings
         self.options = options
-        self.clock = self.around.clock
-        self.random = self.around.random
+        self.clock = self.environment.clock
+        self.random = self.environment.random
         self.connections: set[Connection] = set()
         self.places: Places
         self._idle_watch = IdleWatch(self.connections, settings.connections_max_idle_ms, self.later)
@@ -118,13 +118,13 @@ class Node:
         self._advertise(listening_socket)
         try:
             offsets_log, folder = self._open_data()
-            jobs = make_jobs(self.options.data, offsets_log, self.around.disk)
+            jobs = make_jobs(self.options.data, offsets_log, self.environment.disk)
             self._start_actors(offsets_log, folder)
             self._arrival = Arrival(self.groups, self.topics, offsets_log, self.clock)
             is_large = sum(job.log_bytes for job in jobs) > AT_ONCE_BYTES
-            loads_beside = (self._has_others and is_large) or self.around.load is not None
+            loads_beside = (self._has_others and is_large) or self.environment.load is not None
             if not loads_beside:
-                load_at_once(jobs, self._arrival.take, self.around.disk)
+                load_at_once(jobs, self._arrival.take, self.environment.disk)
                 await self._arrival.finish(self.transactions)
             self._write_files_beside()
             if listening_socket is not None:
@@ -215,7 +215,7 @@ class Node:
         """Descriptors of what no other process may hold: the listener, the connections, the locks of the folder."""
         sockets = [] if self._server is None else [listener.fileno() for listener in self._server.sockets]
         sockets += [connection.fileno() for connection in self.connections]
-        lock = self._folder.lock if self._folder is not None and self.around.disk.is_real else None
+        lock = self._folder.lock if self._folder is not None and self.environment.disk.is_real else None
         return [fd for fd in (*sockets, *(lock.fds if lock is not None else ())) if fd >= 0]
 
     # In this process -------------------------------------------------------------------------------------------------
@@ -229,10 +229,10 @@ class Node:
         reply.timeout_s = float("inf")
         if not self._takes_requests:
             reply.set_exception(_stopped())
-        elif self.tap is None:
+        elif self.interceptor is None:
             self.post(message, reply)
         else:
-            self.tap.ask(self, message, origin, reply)
+            self.interceptor.ask(self, message, origin, reply)
         if not reply.done():
             self._asked.add(reply)
             reply.on_done(self._asked.discard)
@@ -341,17 +341,17 @@ class Node:
     # Data ------------------------------------------------------------------------------------------------------------
 
     def _open_data(self) -> tuple[OffsetsLog, DataFolder]:
-        settings, path, around = self.settings, self.options.data, self.around
+        settings, path, environment = self.settings, self.options.data, self.environment
         self._folder = folder = DataFolder(
             path,
             settings.offsets_topic_num_partitions,
             settings.transaction_state_log_num_partitions,
-            disk=around.disk,
+            disk=environment.disk,
             new_cluster_id=lambda: random_cluster_id(lambda: UUID(self.random.uuid())),
         )
         self.cluster_id = folder.cluster_id
         self._count_places(folder.offsets_partitions + folder.transactions_partitions)
-        self.configs.load(path, around.disk, ignore=self.options.ignore_saved_settings)
+        self.configs.load(path, environment.disk, ignore=self.options.ignore_saved_settings)
         self._log = OffsetsLog(
             path,
             folder.offsets_partitions,
@@ -361,17 +361,17 @@ class Node:
             segment_ms=settings.log_roll_ms,
             max_message_bytes=settings.message_max_bytes,
             flush_interval_ms=settings.log_flush_interval_ms,
-            checkpoint_bytes=around.checkpoint_bytes,
-            checkpoint_interval_ms=around.checkpoint_interval_ms,
-            disk=around.disk,
-            clock=around.log_clock,
-            threads=around.threads(),
+            checkpoint_bytes=environment.checkpoint_bytes,
+            checkpoint_interval_ms=environment.checkpoint_interval_ms,
+            disk=environment.disk,
+            clock=environment.log_clock,
+            threads=environment.threads(),
             new_salt=lambda: random_salt(lambda: UUID(self.random.uuid())),
-            lock=folder.lock if around.disk.is_real else None,
+            lock=folder.lock if environment.disk.is_real else None,
             on_lost=self._tell_folder_lost,
         )
         own = folder.offsets_partitions, folder.transactions_partitions
-        self.topics = TopicCatalogue(path, settings, self.random, own, around.disk)  # before there is a journal
+        self.topics = TopicCatalogue(path, settings, self.random, own, environment.disk)  # before there is a journal
         self._log.open()
         for name, partitions in self.options.topics:
             self.topics.ensure(name, partitions)
@@ -385,7 +385,7 @@ class Node:
     def _count_places(self, partitions: int) -> None:
         """The log's files take descriptors from the connections; those in memory take none."""
         has_http = self.options.metrics is not None
-        most = connections_max(partitions, has_http=has_http) if self.around.disk.is_real else sys.maxsize
+        most = connections_max(partitions, has_http=has_http) if self.environment.disk.is_real else sys.maxsize
         self.places = Places(most, self.clock.monotonic_ms)
 
     def _close_data(self) -> None:
@@ -409,14 +409,14 @@ class Node:
 
     def _write_files_beside(self) -> None:
         """From now on the loop waits for no disk, if there may be threads."""
-        if self.around.has_children:
+        if self.environment.has_children:
             self._files = FileThread(self._loop)
         self.topics.run_on(self._files)
         self.configs.run_on(self._files)
 
     async def _beside(self, call: Callable[[], object]) -> None:
         """Do what blocks, in another thread if there may be one."""
-        if self.around.has_children:
+        if self.environment.has_children:
             await asyncio.to_thread(call)
         else:
             call()
@@ -424,7 +424,7 @@ class Node:
     @property
     def _has_others(self) -> bool:
         """Whether there may be other processes, and they find the files."""
-        return self.around.has_children and self.around.disk.is_real
+        return self.environment.has_children and self.environment.disk.is_real
 
     async def _start_cleaner(self) -> None:
         """When everything is loaded, and so known to lie where it belongs."""
@@ -442,17 +442,17 @@ class Node:
     # Actors ----------------------------------------------------------------------------------------------------------
 
     def _start_actors(self, offsets_log: OffsetsLog, folder: DataFolder) -> None:
-        self.system = system = System(self.around.dispatcher(self._loop), self.clock)
+        self.system = system = System(self.environment.dispatcher(self._loop), self.clock)
         timer = system.start_timer()
         self._writer = system.spawn(OffsetWriterActor, offsets_log, self.clock)
         self.groups.unserved.loading.update(offsets_log.partitions_with_data())
         settings, partitions = self.settings, folder.offsets_partitions
-        surroundings = self.clock, self.random, settings, timer, self._writer, partitions
-        system.spawn(CoordinatorActor, self.groups, *surroundings, {})
+        arguments = self.clock, self.random, settings, timer, self._writer, partitions
+        system.spawn(CoordinatorActor, self.groups, *arguments, {})
         self._start_transactions(timer, folder)
 
     def _start_transactions(self, timer: ActorRef, folder: DataFolder) -> None:
-        surroundings = TransactionSurroundings(
+        environment = TransactionEnvironment(
             self.settings,
             self.clock,
             timer,
@@ -463,7 +463,7 @@ class Node:
             folder.transactions_partitions,
         )
         self.transaction_table = {}
-        self.transactions = self.system.spawn(TransactionsActor, surroundings, self.transaction_table, {}, True)
+        self.transactions = self.system.spawn(TransactionsActor, environment, self.transaction_table, {}, True)
 
     # Loading ---------------------------------------------------------------------------------------------------------
 
@@ -479,7 +479,7 @@ class Node:
 
     async def _load_beside(self, jobs: list[Job]) -> None:
         try:
-            await (self.around.load or load_beside)(jobs, self._arrival.take)
+            await (self.environment.load or load_beside)(jobs, self._arrival.take)
         except Exception as error:
             if self._arrival.failure:
                 return

@@ -1,4 +1,4 @@
-"""What a node has around it: a disk, a clock, chance, threads, and what runs its actors.
+"""Environment: a node's disk, clock, random numbers, threads, and what runs its actors.
 
 A server's are the defaults. A test or a simulation gives others: the node reaches the outside by these alone, and by
 the event loop that it lives on.
@@ -35,7 +35,7 @@ class LocalChannel(Protocol):
 
 
 @dataclass(frozen=True)
-class Around:
+class Environment:
     """``threads``: makes what the log's work runs on. ``dispatcher``: makes what runs actors, for a loop.
 
     ``log_clock``: monotonic seconds, for what the log does now and then. ``has_children``: whether there may be other
@@ -56,8 +56,8 @@ class Around:
     checkpoint_interval_ms: int = 60_000
 
 
-def in_memory(disk: Disk | None = None) -> Around:
+def in_memory(disk: Disk | None = None) -> Environment:
     """Everything in memory and on one thread; give ``Options(data=MEMORY)`` with it."""
     from .faulty_disk import FaultyDisk
 
-    return Around(disk=disk or FaultyDisk(), threads=Inline, has_children=False)
+    return Environment(disk=disk or FaultyDisk(), threads=Inline, has_children=False)

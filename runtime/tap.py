@@ -1,8 +1,7 @@
-"""The tap: where a test listens at the front door, and meddles.
+"""Interceptor: lets a test observe, delay, replace or drop requests and answers.
 
-A node has none (``node.tap`` is None), and then the door pays one look at that attribute for a request, and no more.
-With one, every request of a client and every message from within the process passes it before anything else sees it.
-``runtime/testing/wiretap.py`` is the one that there is.
+``node.interceptor`` is None in production; a request then costs one look at that attribute. If it is set, every request
+of a client and every message from this process goes through it first. ``runtime/testing/wiretap.py`` implements it.
 """
 
 from __future__ import annotations
@@ -17,20 +16,20 @@ from .kafka.schemas import Schema
 from .kafka.services import GroupRouter, Origin
 
 
-class Tap(Protocol):
-    """All methods are called on the node's loop."""
+class Interceptor(Protocol):
+    """All methods are called on the node's event loop."""
 
     def call(self, connection: ResponseChannel, schema: Schema, correlation_id: int, request: Any) -> Call:
-        """The place for an answer to a request that has just been read, instead of ``Call(...)``."""
+        """Make the ``Call`` for a request that was just decoded, or a subclass of it."""
 
     def handle(self, call: Call, handle: Callable[[Call], None]) -> None:
-        """A request's turn has come: see to it that ``handle(call)`` is called, now, later or never.
+        """Handle a request by ``handle(call)``, now, later or never.
 
-        What ``handle`` raises now must get out: the connection knows what to do about it.
+        Exceptions that ``handle`` raises now must propagate: the connection handles them.
         """
 
     def ask(self, router: GroupRouter, message: GroupRequest, origin: Origin, reply: ReplyTo) -> None:
-        """The same for a message from within the process: ``router.post(message, reply)`` sends it to its group."""
+        """Handle a message from this process: ``router.post(message, reply)`` sends it to its group."""
 
-    def gone(self, origin: Origin) -> None:
-        """Who has asked from within the process has hung up. May be said twice."""
+    def disconnected(self, origin: Origin) -> None:
+        """A client in this process has disconnected. May be called twice."""

@@ -1,4 +1,4 @@
-"""What the tests of members share: virtual time, a door that answers by script, and one that can be cut."""
+"""What the tests of members share: virtual time, a scripted connector, and one that can be cut off."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from callboard.actors.messages import (
 from callboard.actors.refusal import refusal
 from callboard.runtime.config import Options, Settings
 from callboard.runtime.member.channel import Channel, ChannelLost
-from callboard.runtime.member.local import LocalDoor
+from callboard.runtime.member.local import LocalConnector
 from callboard.runtime.member.member import Member
-from callboard.runtime.member.work import Work
+from callboard.runtime.member.work import Assignment
 from callboard.runtime.node import Node
 from callboard.runtime.surround import MEMORY, in_memory
 from callboard.runtime.testing.loop import LoopClock, VirtualLoop
@@ -53,13 +53,13 @@ def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P,
     return run
 
 
-async def held(member: Member, count: int = 1, **options: Any) -> Work:
-    """The member's next work that has so many shares."""
+async def held(member: Member, count: int = 1, **options: Any) -> Assignment:
+    """The member's next assignment with ``count`` shards."""
     async with asyncio.timeout(300):
         while True:
-            work = await member.next_work()
-            if len(work.shares) == count:
-                return work
+            assignment = await member.next_assignment()
+            if len(assignment.shards) == count:
+                return assignment
 
 
 async def until(holds: Callable[[], bool], step_s: float = 0.01) -> None:
@@ -72,7 +72,7 @@ async def until(holds: Callable[[], bool], step_s: float = 0.01) -> None:
 Answer = Callable[[Any], Any]
 
 
-class ScriptedDoor:
+class ScriptedConnector:
     """A coordinator that is a script: one member, which leads. ``next_answers`` come before the usual ones.
 
     An answer is an error code, a whole answer, an exception to raise, or a future to wait for.
@@ -86,7 +86,7 @@ class ScriptedDoor:
         self.topics: dict[str, int] = {}
         self.next_answers: dict[type, list[Any]] = {}
         self.generation = 1
-        self.position = -1
+        self.next_offset = -1
         self._assignments: Mapping[str, bytes] = {}
         self._protocol = ""
 
@@ -156,20 +156,20 @@ class ScriptedDoor:
         raise AssertionError(f"a member asks for {message!r}")
 
     def _row(self, partition: int) -> FetchedOffset:
-        return FetchedOffset(partition, self.position, -1, "", ErrorCode.NONE)
+        return FetchedOffset(partition, self.next_offset, -1, "", ErrorCode.NONE)
 
 
 class ScriptedChannel:
-    def __init__(self, door: ScriptedDoor) -> None:
-        self._door = door
+    def __init__(self, connector: ScriptedConnector) -> None:
+        self._connector = connector
         self._waiting: set[asyncio.Future[Any]] = set()
         self._is_closed = False
 
     async def ask(self, message: GroupRequest) -> Any:
         if self._is_closed:
             raise ChannelLost("the script's channel is closed")
-        self._door.lines.append(self)
-        answering = asyncio.ensure_future(self._door.answer(message))
+        self._connector.lines.append(self)
+        answering = asyncio.ensure_future(self._connector.answer(message))
         self._waiting.add(answering)
         try:
             await asyncio.wait({answering})
@@ -191,8 +191,8 @@ def never() -> asyncio.Future[Any]:
     return asyncio.get_running_loop().create_future()
 
 
-class CutDoor:
-    """Another door behind a network that can be cut: requests are lost, or their answers are.
+class CutConnector:
+    """A connector with a network that can be cut: requests are lost, or their answers are.
 
     What hangs, hangs until its channel is closed, also when the network is whole again: so does a dead connection.
     """
@@ -217,19 +217,19 @@ class CutDoor:
 
 
 class CutChannel:
-    def __init__(self, door: CutDoor, inner: Channel) -> None:
-        self._door = door
+    def __init__(self, connector: CutConnector, inner: Channel) -> None:
+        self._connector = connector
         self._inner = inner
         self._closed = asyncio.Event()
 
     async def ask(self, message: GroupRequest) -> Any:
-        if self._door.loses_requests:
+        if self._connector.loses_requests:
             await self._lost()
         asking = asyncio.ensure_future(self._inner.ask(message))
         closing = asyncio.ensure_future(self._closed.wait())
         try:
             await asyncio.wait({asking, closing}, return_when=asyncio.FIRST_COMPLETED)
-            if self._door.loses_answers or not asking.done():
+            if self._connector.loses_answers or not asking.done():
                 await self._lost()
             return asking.result()
         finally:
@@ -249,36 +249,36 @@ class CutChannel:
 
 
 @asynccontextmanager
-async def a_node(**settings: Any) -> AsyncIterator[LocalDoor]:
-    """A door to a coordinator in memory, on a virtual loop's clock; groups form at once."""
+async def a_node(**settings: Any) -> AsyncIterator[LocalConnector]:
+    """A connector to a coordinator in memory, on a virtual loop's clock; without initial rebalance delay."""
     at_once = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 2}
-    door = LocalDoor(await start_node(Settings(**{**at_once, **settings})))
+    connector = LocalConnector(await start_node(Settings(**{**at_once, **settings})))
     try:
-        yield door
+        yield connector
     finally:
-        assert door.node is not None
-        await door.node.stop()
+        assert connector.node is not None
+        await connector.node.stop()
 
 
-async def start_node(settings: Settings, **around: Any) -> Node:
+async def start_node(settings: Settings, **changes: Any) -> Node:
     loop = asyncio.get_running_loop()
-    surroundings = in_memory()
+    environment = in_memory()
     if isinstance(loop, VirtualLoop):
-        surroundings = replace(surroundings, clock=LoopClock(loop), log_clock=loop.time)
-    node = Node(settings, Options(data=MEMORY), replace(surroundings, **around))
+        environment = replace(environment, clock=LoopClock(loop), log_clock=loop.time)
+    node = Node(settings, Options(data=MEMORY), replace(environment, **changes))
     await node.start()
     return node
 
 
-async def restart_node(door: LocalDoor) -> None:
+async def restart_node(connector: LocalConnector) -> None:
     """The coordinator dies, and another one begins with what was durable."""
-    old = door.node
+    old = connector.node
     assert old is not None
-    door.node = None
-    disk: Any = old.around.disk
+    connector.node = None
+    disk: Any = old.environment.disk
     old.halt()
     await asyncio.sleep(1)
-    door.node = await start_node(old.settings, disk=disk.kill())
+    connector.node = await start_node(old.settings, disk=disk.kill())
 
 
 @asynccontextmanager

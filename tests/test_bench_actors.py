@@ -190,4 +190,4 @@ def test_the_list_of_benches_says_how_to_call_one(capsys: pytest.CaptureFixture[
     assert bench_main([]) == 0
     shown = capsys.readouterr().out
     assert "usage: callboard bench NAME [OPTIONS]" in shown
-    assert all(f"\n  {name} " in shown for name in ("door", "timers", "actors"))
+    assert all(f"\n  {name} " in shown for name in ("server", "timers", "actors"))

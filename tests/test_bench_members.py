@@ -11,10 +11,10 @@ import pytest
 
 from callboard.bench import members
 from callboard.bench.__main__ import main as bench_main
-from callboard.bench.door import callboard_server
 from callboard.bench.harness import BenchError
 from callboard.bench.members import GROUP, Crowd
 from callboard.bench.members_watch import Span, Wait, Watcher, longest_s
+from callboard.bench.server import callboard_server
 from callboard.bench.wire import Client
 
 

@@ -144,7 +144,7 @@ def test_bench_is_reached_from_the_program_and_as_a_module(tmp_path: Path) -> No
     by_module = run(folder=tmp_path, program=(sys.executable, "-m", "callboard.bench"))
     assert by_command.returncode == by_module.returncode == 0
     assert by_command.stdout == by_module.stdout
-    assert "door" in by_command.stdout
+    assert "server" in by_command.stdout
 
 
 def test_a_benchmarks_options_reach_it_unread(tmp_path: Path) -> None:

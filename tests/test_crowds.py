@@ -37,7 +37,7 @@ CROWD = "crowd"
 
 
 class Counter:
-    """A tap that only counts what is handled."""
+    """An interceptor that only counts what is handled."""
 
     call = Call
 
@@ -97,14 +97,14 @@ async def test_a_beat_behind_a_crowd_of_requests_is_answered_before_most_of_them
     """They are all read in one turn of the loop; the beat is the last of them."""
     async with open_door(tmp_path) as door:
         other, clients = await bystander(door), [CardboardClient(door.node) for _ in range(MEMBERS)]
-        door.node.tap = tap = Counter()  # type: ignore[assignment]
+        door.node.interceptor = interceptor = Counter()  # type: ignore[assignment]
         for client in clients:
             client.feed(frame("join_group", 9, **joining(CROWD)))
         await other.beat()
-        assert tap.handled <= 4 * CROWD_A_TURN
+        assert interceptor.handled <= 4 * CROWD_A_TURN
         given = await heard(clients, "join_group", 9)
         assert len({one["member_id"] for one in given}) == MEMBERS
-        assert tap.handled == MEMBERS + 1
+        assert interceptor.handled == MEMBERS + 1
 
 
 @on_a_loop

@@ -70,7 +70,7 @@ def test_what_was_set_is_there_after_a_restart_on_the_same_folder(on_loop: Run, 
             before = await coordinator.topics()
         async with Coordinator(tmp_path) as coordinator:
             offsets = await coordinator.offsets("g")
-            assert {place: one.offset for place, one in offsets.items()} == {("jobs", 1): 7}
+            assert {partition: one.offset for partition, one in offsets.items()} == {("jobs", 1): 7}
             [topic] = await coordinator.topics()
             assert (topic.name, topic.topic_id) == (before[0].name, before[0].topic_id)
 

@@ -8,8 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
-from confluent_kafka import TopicPartition as Place
+from confluent_kafka import Consumer, TopicPartition
 
 from callboard import Coordinator, CoordinatorError, ErrorCode, StartError
 
@@ -70,7 +69,7 @@ def test_a_consumers_group_is_described_as_the_consumer_sees_it() -> None:
         async with running(topics={"jobs": 3}) as coordinator:
 
             def look(consumer: Consumer, ask: Callable[[Any], Any]) -> None:
-                consumer.commit(offsets=[Place("jobs", 1, 7, "half")], asynchronous=False)
+                consumer.commit(offsets=[TopicPartition("jobs", 1, 7, "half")], asynchronous=False)
                 group = ask(coordinator.describe("g"))
                 assert (group.group_id, group.state, group.protocol_type) == ("g", "Stable", "consumer")
                 assert group.protocol in ("range", "roundrobin")
@@ -87,8 +86,8 @@ def test_a_consumers_group_is_described_as_the_consumer_sees_it() -> None:
                 assert ask(coordinator.groups(states=["stable"])).groups[0].group_id == "g"
                 assert ask(refused(coordinator.delete("g"))) is ErrorCode.NON_EMPTY_GROUP
                 assert ask(refused(coordinator.reset("g", {"jobs": 0}))) is ErrorCode.UNKNOWN_MEMBER_ID
-                place = [("jobs", 1)]
-                assert ask(refused(coordinator.delete_offsets("g", place))) is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+                partitions = [("jobs", 1)]
+                assert ask(refused(coordinator.delete_offsets("g", partitions))) is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
 
             await with_consumer(coordinator, look, "g", "jobs", "i")
             [static] = (await coordinator.describe("g")).members  # a static member does not leave
@@ -126,7 +125,7 @@ def test_a_consumer_begins_where_a_reset_says() -> None:
             }
 
             def look(consumer: Consumer, ask: Callable[[Any], Any]) -> None:
-                [one] = consumer.committed([Place("jobs", 1)])
+                [one] = consumer.committed([TopicPartition("jobs", 1)])
                 assert one.offset == 41
 
             await with_consumer(coordinator, look, "g", "jobs")

@@ -1,4 +1,4 @@
-"""A node with nothing real around it: disk, log, actors on one thread; it dies and comes back as often as one likes."""
+"""A node in memory: disk, log and actors on one thread, with any number of crashes and restarts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.journal import SyncPolicy
 from callboard.runtime.log.threads import Inline, OwnThreads, Threads
 from callboard.runtime.node import Node
-from callboard.runtime.surround import MEMORY, Around, in_memory
+from callboard.runtime.surround import MEMORY, Environment, in_memory
 
 HERE = Origin("test", "/127.0.0.1", 1)
 SETTINGS = Settings(group_initial_rebalance_delay_ms=0, offsets_topic_num_partitions=4)
@@ -44,8 +44,8 @@ class SeededRandom:
         return str(UUID(int=self._random.getrandbits(128), version=4))
 
 
-async def started(around: Around, settings: Settings = SETTINGS) -> Node:
-    node = Node(settings, OPTIONS, around)
+async def started(environment: Environment, settings: Settings = SETTINGS) -> Node:
+    node = Node(settings, OPTIONS, environment)
     await node.start()
     return node
 
@@ -69,9 +69,9 @@ def test_an_answer_says_how_durable_a_commit_is(sync: SyncPolicy, durability: st
         jobs = {"jobs": 1}
         coordinator = Coordinator(sync=sync, topics=jobs, group_initial_rebalance_delay_ms=0)
         async with coordinator, coordinator.member("g", resources=jobs) as member:
-            async for work in member.assignments():
-                if work.shares:
-                    assert (await work.shares[0].commit(3)).durability == durability
+            async for assignment in member.assignments():
+                if assignment.shards:
+                    assert (await assignment.shards[0].commit(3)).durability == durability
                     return
 
     asyncio.run(run())
@@ -86,9 +86,9 @@ def test_what_was_answered_is_there_after_each_of_many_deaths(end: str) -> None:
     """Offsets, topics with their ids and ends, producer ids, the cluster's id, changed settings."""
 
     async def scenario() -> None:
-        around, producer_id, before = in_memory(FaultyDisk(seed=7)), -1, None
+        environment, producer_id, before = in_memory(FaultyDisk(seed=7)), -1, None
         for life in range(20):
-            node = await started(around)
+            node = await started(environment)
             topic = node.topics.get("jobs")
             assert topic is not None
             known = node.cluster_id, topic.topic_id
@@ -102,7 +102,7 @@ def test_what_was_answered_is_there_after_each_of_many_deaths(end: str) -> None:
             await commit(node, life)
             assert at_once(partial(node.configs.change, partial(with_size, life + 1))) is None
             node.halt()
-            around = replace(around, disk=getattr(around.disk, end)())
+            environment = replace(environment, disk=getattr(environment.disk, end)())
 
     asyncio.run(scenario())
 
@@ -116,7 +116,7 @@ def test_a_node_on_a_real_folder_dies_and_the_next_one_has_it_all(
     async def scenario() -> None:
         living = set(threading.enumerate())
         for life in range(3):
-            node = Node(SETTINGS, Options(data=tmp_path, topics=(("jobs", 2),)), Around(threads=threads))
+            node = Node(SETTINGS, Options(data=tmp_path, topics=(("jobs", 2),)), Environment(threads=threads))
             await node.start()
             if life:
                 assert await committed(node) == life - 1
@@ -130,14 +130,14 @@ def test_a_node_on_a_real_folder_dies_and_the_next_one_has_it_all(
 
 def test_a_clean_stop_leaves_a_disk_that_can_be_used_again() -> None:
     async def scenario() -> None:
-        around = in_memory()
+        environment = in_memory()
         for life in range(3):
-            node = await started(around)
+            node = await started(environment)
             if life:
                 assert await committed(node) == life - 1
             await commit(node, life)
             await node.stop()
-            assert around.disk.kind(MEMORY / ".clean_shutdown") == "file"
+            assert environment.disk.kind(MEMORY / ".clean_shutdown") == "file"
 
     asyncio.run(scenario())
 
@@ -152,9 +152,9 @@ def test_no_thread_and_no_process_is_needed(monkeypatch: pytest.MonkeyPatch) -> 
         for name in ("open", "make_folder", "rename", "sync_folder"):
             monkeypatch.setattr(Disk, name, forbidden)
         monkeypatch.setattr(threading.Thread, "start", forbidden)
-        around = in_memory()
+        environment = in_memory()
         for _ in range(2):
-            node = await started(around, replace(SETTINGS, log_cleaner_backoff_ms=1))
+            node = await started(environment, replace(SETTINGS, log_cleaner_backoff_ms=1))
             await commit(node, 3)
             await node.stop()
         assert node.compactions == 0
@@ -198,12 +198,12 @@ def test_the_dead_do_nothing_more() -> None:
     """No alarm rings, no answer comes, nothing is written: the disk is as it was at the death."""
 
     async def scenario() -> None:
-        around = in_memory()
-        node = await started(around)
+        environment = in_memory()
+        node = await started(environment)
         join = JoinGroup("g", "", None, "c", "/h", 6_000, 10_000, "consumer", (Protocol("range", b""),), True, False)
         await node.ask(join, HERE)  # a session that would end: an alarm
         asked = node.ask(OffsetCommit("g", "", None, -1, (Commit("jobs", 0, 1, -1, ""),)), HERE)
-        disk: Any = around.disk
+        disk: Any = environment.disk
         node.halt()
         changes = disk.changes
         with pytest.raises(pykka.ActorDeadError):
@@ -222,12 +222,12 @@ def test_a_log_that_is_loaded_at_once_however_large(monkeypatch: pytest.MonkeyPa
 
     async def scenario() -> None:
         monkeypatch.setattr("callboard.runtime.node.AT_ONCE_BYTES", -1)
-        around = in_memory()
-        node = await started(around)
+        environment = in_memory()
+        node = await started(environment)
         for number in range(50):
             await commit(node, number, f"g{number}")
         node.halt()
-        node = await started(replace(around, disk=disk_of(around).kill()))
+        node = await started(replace(environment, disk=disk_of(environment).kill()))
         assert not node.is_loading
         assert [await committed(node, f"g{number}") for number in range(50)] == list(range(50))
         await node.stop()
@@ -235,9 +235,9 @@ def test_a_log_that_is_loaded_at_once_however_large(monkeypatch: pytest.MonkeyPa
     asyncio.run(scenario())
 
 
-def disk_of(around: Around) -> FaultyDisk:
-    assert isinstance(around.disk, FaultyDisk)
-    return around.disk
+def disk_of(environment: Environment) -> FaultyDisk:
+    assert isinstance(environment.disk, FaultyDisk)
+    return environment.disk
 
 
 # What the disk in memory has for it -----------------------------------------------------------------------------------

@@ -42,13 +42,16 @@ async def test_stop_says_that_it_would_wait_for_whoever_calls_it() -> None:
     """It waited for as long as a rebalance may take, and then gave up."""
     async with callboard.Coordinator() as coordinator:
 
-        async def handler(share: callboard.Share) -> None:
+        async def handler(shard: callboard.Shard) -> None:
             await coordinator.stop()
 
-        async with coordinator.member("g", resources={"jobs": 1}) as member, await member.next_work() as work:
+        async with (
+            coordinator.member("g", resources={"jobs": 1}) as member,
+            await member.next_assignment() as assignment,
+        ):
             with pytest.raises(RuntimeError, match="is called from"):
                 await coordinator.stop()
-            assert not work.is_over
+            assert not assignment.is_over
         async with coordinator.member("g", resources={"jobs": 1}) as member:
             with pytest.raises(RuntimeError, match="is called from"):
                 await member.run(handler)
@@ -58,14 +61,14 @@ async def test_stop_says_that_it_would_wait_for_whoever_calls_it() -> None:
 async def test_a_member_is_told_when_it_is_on_another_loop_than_its_coordinator() -> None:
     async def elsewhere(member: callboard.Member) -> None:
         async with asyncio.timeout(DEADLINE_S), member:
-            await member.next_work()
+            await member.next_assignment()
 
     async with callboard.Coordinator() as coordinator:
         member = coordinator.member("g", resources={"jobs": 1})
         with pytest.raises(RuntimeError, match="another event loop"):
             await asyncio.to_thread(lambda: asyncio.run(elsewhere(member)))
         async with coordinator.member("g", resources={"jobs": 1}) as here:
-            assert len((await here.next_work()).shares) == 1
+            assert len((await here.next_assignment()).shards) == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -77,13 +80,13 @@ async def test_a_forked_child_keeps_nothing_of_the_coordinator(tmp_path: Path) -
         callboard.connect(coordinator.bootstrap) as remote,
         remote.member("g", resources={"jobs": 1}) as member,
     ):
-        await member.next_work()
+        await member.next_assignment()
         files = coordinator.node.own_files()
         assert len(files) >= 4  # listener, folder, its lock, connections
         assert await asyncio.to_thread(_what_a_child_has, files) == len(files) * "-"
         with pytest.raises(callboard.StartError, match=r"lock|in use|process"):  # ours has it still
             DataFolder(tmp_path, disk=Disk())
-        await member.shares[0].commit(1)
+        await member.shards[0].commit(1)
 
 
 def _what_a_child_has(files: list[int]) -> str:

@@ -12,7 +12,7 @@ import pytest
 from door import Client, committed_partition, committing, correlation_id_of, frame
 from peers.wire import Hangup, decode
 
-from callboard import Coordinator, MemberError, Share, WorkLost
+from callboard import Coordinator, MemberError, Shard, ShardLost
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import Commit, JoinGroup, OffsetCommit, Protocol
 from callboard.runtime.kafka.services import Origin
@@ -136,12 +136,12 @@ def test_members_that_are_busy_lose_nothing_and_go_on(end: Any) -> None:
         async with asyncio.timeout(60), Coordinator(group_initial_rebalance_delay_ms=0) as coordinator:
             told, again = Acknowledged(), asyncio.Event()
 
-            async def work(share: Share) -> None:
-                assert isinstance(share.name, int)
-                with suppress(WorkLost):  # the next coordinator may have given it to another member
-                    for offset in range(max(told.offsets.get(share.name, 0), share.position or 0), 1_000_000):
-                        await share.commit(offset)
-                        told.note(share.name, offset)
+            async def work(shard: Shard) -> None:
+                assert isinstance(shard.name, int)
+                with suppress(ShardLost):  # the next coordinator may have given it to another member
+                    for offset in range(max(told.offsets.get(shard.name, 0), shard.next_offset or 0) + 1, 1_000_000):
+                        await shard.commit(offset)
+                        told.note(shard.name, offset)
                         if is_over.is_set():
                             again.set()
 
@@ -172,12 +172,12 @@ def test_members_leave_with_their_coordinator() -> None:
     async def scenario() -> None:
         began = asyncio.Event()
 
-        async def work(share: Share) -> None:
+        async def work(shard: Shard) -> None:
             began.set()
             try:
                 await asyncio.Event().wait()
             finally:
-                await share.commit(7)
+                await shard.commit(7)
 
         async with asyncio.timeout(60):
             coordinator = Coordinator(group_initial_rebalance_delay_ms=0, topics={"wide": 1})
@@ -186,12 +186,12 @@ def test_members_leave_with_their_coordinator() -> None:
             async with member:
                 working = asyncio.create_task(member.run(work))
                 await began.wait()
-                around = coordinator.node.around
+                environment = coordinator.node.environment
                 await coordinator.stop()
                 await working  # has come to its end, without an error
                 with pytest.raises(MemberError, match="has left"):
-                    await member.next_work()
-            async with Coordinator(around=around) as after:
+                    await member.next_assignment()
+            async with Coordinator(environment=environment) as after:
                 assert (await after.offsets("g"))["wide", 0].offset == 7
                 assert (await after.describe("g")).state == "Empty"
 

@@ -12,7 +12,7 @@ import pytest
 
 from callboard import Coordinator, CoordinatorError, ErrorCode, StartError, ThreadCoordinator
 
-NOT_TWINNED = {"DEFAULTS", "in_thread", "node", "tap", "door"}
+NOT_TWINNED = {"DEFAULTS", "in_thread", "node", "interceptor", "connector"}
 """What belongs to the coordinator's own thread: ``asynchronous`` leads to it."""
 
 

@@ -24,7 +24,7 @@ from callboard.runtime.log.disk import Disk, folder_mode, open_anew, replace_fil
 from callboard.runtime.log.modes import copy_owner_and_mode, disk_like, file_mode_of
 from callboard.runtime.logtools.repair import find_mends, mend
 from callboard.runtime.logtools.walk import find_partitions
-from callboard.runtime.surround import Around
+from callboard.runtime.surround import Environment
 
 VICTIM = b"not ours"
 GARBAGE = b"\xff" * 70
@@ -47,7 +47,7 @@ def coordinator(data: Path, disk: Disk) -> Coordinator:
     return Coordinator(
         data,
         topics={"jobs": 2},
-        around=Around(disk=disk, checkpoint_bytes=1024),
+        environment=Environment(disk=disk, checkpoint_bytes=1024),
         offsets_topic_num_partitions=1,
         transaction_state_log_num_partitions=1,
         offsets_topic_segment_bytes=300,

@@ -152,7 +152,7 @@ class TwoForOne(LockGlobal):
         both = list(seeds)
         super().build(both)
         for group_id, value in both:
-            self._twins[group_id] = twin = Cell(group_id, self._around)
+            self._twins[group_id] = twin = Cell(group_id, self._environment)
             if value is not None:
                 twin.load(value)
 

@@ -88,7 +88,7 @@ def test_csv_has_a_row_a_measurement(mixed: Run, tmp_path: Path) -> None:
     assert next(row["reasons"] for row in rows if row["status"] == FAILED).endswith("Boom: 42")
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"bench": "door"}', '{"bench": "concurrency"}'])
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"bench": "server"}', '{"bench": "concurrency"}'])
 def test_what_is_no_run_is_refused_by_name(content: str, tmp_path: Path) -> None:
     path = tmp_path / "odd.json"
     path.write_text(content)

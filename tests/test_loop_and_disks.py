@@ -32,7 +32,7 @@ from callboard.runtime.kafka.topics.producer_ids import PRODUCER_ID_BLOCK
 from callboard.runtime.log import disk as disk_module
 from callboard.runtime.log.disk import Disk
 from callboard.runtime.node import Node
-from callboard.runtime.surround import Around
+from callboard.runtime.surround import Environment
 
 BROKER = 4
 
@@ -59,10 +59,10 @@ class Watch:
 
 
 @asynccontextmanager
-async def served(folder: Path, around: Around, **settings: Any) -> AsyncIterator[tuple[Node, list[Client]]]:
+async def served(folder: Path, environment: Environment, **settings: Any) -> AsyncIterator[tuple[Node, list[Client]]]:
     """A node with three connections."""
     defaults = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 2}
-    node = Node(Settings(**{**defaults, **settings}), Options(data=folder, topics=TOPICS), around)
+    node = Node(Settings(**{**defaults, **settings}), Options(data=folder, topics=TOPICS), environment)
     listening = socket.create_server(("127.0.0.1", 0))
     port = listening.getsockname()[1]
     await node.start(listening)
@@ -158,8 +158,8 @@ async def test_no_sync_or_rename_runs_on_the_loop_while_it_serves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watch = Watch(monkeypatch)
-    around = Around(checkpoint_bytes=20_000, checkpoint_interval_ms=50)
-    async with served(tmp_path, around, offsets_topic_segment_bytes=2000, log_cleaner_enable=False) as (node, clients):
+    environment = Environment(checkpoint_bytes=20_000, checkpoint_interval_ms=50)
+    async with served(tmp_path, environment, offsets_topic_segment_bytes=2000, log_cleaner_enable=False) as (node, clients):
         watch.loop_thread = threading.get_ident()
         await change_everything(clients[0])
         for number in range(200):
@@ -225,7 +225,7 @@ async def test_others_are_served_while_a_change_waits_for_the_disk(
     tmp_path: Path, change: Callable[[Client], Any]
 ) -> None:
     disk = SlowDisk()
-    async with served(tmp_path, Around(disk=disk)) as (_, [one, two, three]):
+    async with served(tmp_path, Environment(disk=disk)) as (_, [one, two, three]):
         member = await enrol(two, "g")
         disk.close_gate("topics.json", "topics.ends", "settings.json")
         changing = asyncio.ensure_future(change(one))
@@ -246,7 +246,7 @@ async def test_others_are_served_while_a_change_waits_for_the_disk(
 @on_a_loop
 async def test_changes_that_wait_for_the_disk_share_the_next_write(tmp_path: Path) -> None:
     disk = SlowDisk()
-    async with served(tmp_path, Around(disk=disk)) as (_, [one, two, three]):
+    async with served(tmp_path, Environment(disk=disk)) as (_, [one, two, three]):
         disk.close_gate("topics.json")
         first = asyncio.ensure_future(create(one, "a"))
         await disk.waiting()
@@ -264,7 +264,7 @@ async def test_changes_that_wait_for_the_disk_share_the_next_write(tmp_path: Pat
 @on_a_loop
 async def test_a_stop_answers_a_change_that_waits_for_the_disk(tmp_path: Path) -> None:
     disk = SlowDisk()
-    async with served(tmp_path, Around(disk=disk)) as (node, [one, *_]):
+    async with served(tmp_path, Environment(disk=disk)) as (node, [one, *_]):
         disk.close_gate("topics.json")
         creating = asyncio.ensure_future(create(one, "a"))
         await disk.waiting()

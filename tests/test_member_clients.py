@@ -39,8 +39,8 @@ class Client(ABC):
         self._thread = threading.Thread(target=self._live, args=(bootstrap, group, assignor), daemon=True)
         self._thread.start()
 
-    def commit(self, partition: int, position: int) -> None:
-        self._orders.append((partition, position))
+    def commit(self, partition: int, next_offset: int) -> None:
+        self._orders.append((partition, next_offset))
         wait_until(lambda: not self._orders, self)
 
     def close(self) -> None:
@@ -71,7 +71,7 @@ class Client(ABC):
     async def poll(self) -> frozenset[int]: ...
 
     @abstractmethod
-    async def keep(self, partition: int, position: int) -> None: ...
+    async def keep(self, partition: int, next_offset: int) -> None: ...
 
     @abstractmethod
     async def end(self) -> None: ...
@@ -93,10 +93,10 @@ class Confluent(Client):
         self._consumer.poll(POLL_S)
         return frozenset(part.partition for part in self._consumer.assignment())
 
-    async def keep(self, partition: int, position: int) -> None:
+    async def keep(self, partition: int, next_offset: int) -> None:
         from confluent_kafka import TopicPartition
 
-        self._consumer.commit(offsets=[TopicPartition(TOPIC, partition, position)], asynchronous=False)
+        self._consumer.commit(offsets=[TopicPartition(TOPIC, partition, next_offset)], asynchronous=False)
 
     async def end(self) -> None:
         self._consumer.close()
@@ -128,10 +128,10 @@ class AioKafka(Client):
         await self._consumer.getmany(timeout_ms=int(POLL_S * 1000))
         return frozenset(part.partition for part in self._consumer.assignment())
 
-    async def keep(self, partition: int, position: int) -> None:
+    async def keep(self, partition: int, next_offset: int) -> None:
         from aiokafka import TopicPartition
 
-        await self._consumer.commit({TopicPartition(TOPIC, partition): position})
+        await self._consumer.commit({TopicPartition(TOPIC, partition): next_offset})
 
     async def end(self) -> None:
         await self._consumer.stop()
@@ -165,9 +165,9 @@ class KafkaPython(Client):
         self._consumer.poll(timeout_ms=int(POLL_S * 1000))
         return frozenset(part.partition for part in self._consumer.assignment())
 
-    async def keep(self, partition: int, position: int) -> None:
+    async def keep(self, partition: int, next_offset: int) -> None:
         structs = import_module("kafka.structs")
-        part, offset = structs.TopicPartition(TOPIC, partition), structs.OffsetAndMetadata(position, "", -1)
+        part, offset = structs.TopicPartition(TOPIC, partition), structs.OffsetAndMetadata(next_offset, "", -1)
         self._consumer.commit({part: offset})
 
     async def end(self) -> None:
@@ -217,15 +217,15 @@ def test_a_member_leads_and_a_client_follows(
 ) -> None:
     group = f"led-by-us-{library.__name__}-{assignor}"
     with a_member(coordinator, group, assignor) as member:
-        first = member.next_work(DEADLINE_S)
-        assert len(first.shares) == PARTITIONS and member.is_leader
+        first = member.next_assignment(DEADLINE_S)
+        assert len(first.shards) == PARTITIONS and member.is_leader
         with a_client(library, coordinator, group, assignor) as client:
             shared_out(member, client)
             partition = min(client.assignment)
             client.commit(partition, 42)
         wait_until(lambda: len(held(member)) == PARTITIONS)
-        work = latest(member)
-        assert work.share(TOPIC, partition).position == 42
+        assignment = latest(member)
+        assert assignment.shard(TOPIC, partition).next_offset == 42
         assert member.is_leader
 
 
@@ -239,24 +239,24 @@ def test_a_client_leads_and_a_member_follows(
         with a_member(coordinator, group, assignor) as member:
             shared_out(member, client)
             assert not member.is_leader
-            share = latest(member).shares[0]
-            share.commit(7, "seven")
-            partition = share.name
+            shard = latest(member).shards[0]
+            shard.commit(7, "seven")
+            partition = shard.name
         wait_until(lambda: len(client.assignment) == PARTITIONS, client)
     found = coordinator.offsets(group)[TOPIC, int(partition)]
     assert (found.offset, found.metadata) == (7, "seven")
 
 
 def held(member: BlockingMember) -> frozenset[int]:
-    return frozenset(int(share.name) for share in member.shares if not share.is_over)
+    return frozenset(int(shard.name) for shard in member.shards if not shard.is_revoked)
 
 
 def latest(member: BlockingMember) -> Any:
     """The member's newest work: older ones are over."""
     while True:
-        work = member.next_work(DEADLINE_S)
-        if not work.is_over and len(work.shares) == len(held(member)):
-            return work
+        assignment = member.next_assignment(DEADLINE_S)
+        if not assignment.is_over and len(assignment.shards) == len(held(member)):
+            return assignment
 
 
 def shared_out(member: BlockingMember, client: Client) -> None:

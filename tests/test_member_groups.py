@@ -14,21 +14,21 @@ from callboard.actors.messages import DescribeGroup
 from callboard.runtime.kafka.services import Origin
 from callboard.runtime.member.assignors.custom import FunctionAssignor
 from callboard.runtime.member.assignors.table import ASSIGNORS
-from callboard.runtime.member.errors import Fenced, MemberError, WorkLost
-from callboard.runtime.member.local import LocalDoor
+from callboard.runtime.member.errors import Fenced, MemberError, ShardLost
+from callboard.runtime.member.local import LocalConnector
 from callboard.runtime.member.member import Member
-from callboard.runtime.member.work import Share
+from callboard.runtime.member.work import Shard
 
 EAGER = ("range", "roundrobin", "sticky")
 JOBS = {"jobs": 6}
 
 
-def a_member(door: Any, group: str = GROUP, **options: Any) -> Member:
-    return Member(door, group, random=Random(1), **{"resources": JOBS, **options})
+def a_member(connector: Any, group: str = GROUP, **options: Any) -> Member:
+    return Member(connector, group, random=Random(1), **{"resources": JOBS, **options})
 
 
-def places(*members: Member) -> list[tuple[str, int]]:
-    return sorted(share.place for member in members for share in member.shares if not share.is_over)
+def owned_partitions(*members: Member) -> list[tuple[str, int]]:
+    return sorted(shard.topic_partition for member in members for shard in member.shards if not shard.is_revoked)
 
 
 ALL = [("jobs", number) for number in range(6)]
@@ -39,64 +39,82 @@ ALL = [("jobs", number) for number in range(6)]
 
 @pytest.mark.parametrize("assignor", ASSIGNORS)
 @in_virtual_time
-async def test_members_share_out_what_there_is_and_take_over_from_those_who_leave(assignor: str) -> None:
-    async with a_node() as door, a_member(door, assignor=assignor) as one:
-        await (await held(one, 6)).shares[0].commit(11, "eleven")
-        async with a_member(door, assignor=assignor) as two, a_member(door, assignor=assignor) as three:
-            await until(lambda: len(one.shares) == len(two.shares) == len(three.shares) == 2)
-            await until(lambda: places(one, two, three) == ALL)
-        work = await held(one, 6)
-        assert (work.share("jobs", 0).position, work.share("jobs", 0).note) == (11, "eleven")
+async def test_members_share_all_shards_and_get_those_of_members_that_leave(assignor: str) -> None:
+    async with a_node() as connector, a_member(connector, assignor=assignor) as one:
+        await (await held(one, 6)).shards[0].commit(11, "eleven")
+        async with a_member(connector, assignor=assignor) as two, a_member(connector, assignor=assignor) as three:
+            await until(lambda: len(one.shards) == len(two.shards) == len(three.shards) == 2)
+            await until(lambda: owned_partitions(one, two, three) == ALL)
+        assignment = await held(one, 6)
+        assert (assignment.shard("jobs", 0).next_offset, assignment.shard("jobs", 0).note) == (11, "eleven")
 
 
 @in_virtual_time
-async def test_a_function_of_ones_own_shares_out_and_one_that_fails_stops_nobody() -> None:
+async def test_custom_assignor_is_used_and_a_failing_one_is_replaced_by_round_robin() -> None:
     first_takes_all = FunctionAssignor("first", lambda partitions, members: {members[0].member_id: ALL})
     nobody: dict[str, list[tuple[str, int]]] = {}
     broken = FunctionAssignor("broken", lambda partitions, members: {"x": nobody["x"]})
-    async with a_node() as door:
-        async with a_member(door, assignor=first_takes_all) as one, a_member(door, assignor=first_takes_all) as two:
-            await until(lambda: sorted((len(one.shares), len(two.shares))) == [0, 6])
-        async with a_member(door, "other", assignor=broken) as one, a_member(door, "other", assignor=broken) as two:
-            await until(lambda: len(one.shares) == len(two.shares) == 3)
+    async with a_node() as connector:
+        async with (
+            a_member(connector, assignor=first_takes_all) as one,
+            a_member(connector, assignor=first_takes_all) as two,
+        ):
+            await until(lambda: sorted((len(one.shards), len(two.shards))) == [0, 6])
+        async with (
+            a_member(connector, "other", assignor=broken) as one,
+            a_member(connector, "other", assignor=broken) as two,
+        ):
+            await until(lambda: len(one.shards) == len(two.shards) == 3)
 
 
 @in_virtual_time
 async def test_weights_are_minded() -> None:
     options = {"assignor": "callboard-weighted"}
-    async with a_node() as door, a_member(door, weight=2, **options) as one, a_member(door, weight=1, **options) as two:
-        await until(lambda: (len(one.shares), len(two.shares)) == (4, 2))
+    async with (
+        a_node() as connector,
+        a_member(connector, weight=2, **options) as one,
+        a_member(connector, weight=1, **options) as two,
+    ):
+        await until(lambda: (len(one.shards), len(two.shards)) == (4, 2))
 
 
 @in_virtual_time
-async def test_more_members_than_work_wait() -> None:
+async def test_more_members_than_shards_leaves_some_without_shards() -> None:
     resources = {"jobs": 1}
-    async with a_node() as door, a_member(door, resources=resources) as one, a_member(door, resources=resources) as two:
-        await until(lambda: len(one.shares) + len(two.shares) == 1)
-        idle = two if one.shares else one
-        assert (await idle.next_work()).shares == ()
+    async with (
+        a_node() as connector,
+        a_member(connector, resources=resources) as one,
+        a_member(connector, resources=resources) as two,
+    ):
+        await until(lambda: len(one.shards) + len(two.shards) == 1)
+        idle = two if one.shards else one
+        assert (await idle.next_assignment()).shards == ()
 
 
 @in_virtual_time
 async def test_the_groups_topics_are_there_for_kafkas_tools() -> None:
-    async with a_node() as door:
-        async with a_member(door), a_member(door, "named", resources={"tenants": ["acme", "a b"]}) as named:
+    async with a_node() as connector:
+        async with a_member(connector), a_member(connector, "named", resources={"tenants": ["acme", "a b"]}) as named:
             await held(named, 2)
-        assert await door.partitions(["jobs", "tenants.acme", "tenants.a.20b", "no"]) == {
+        assert await connector.partitions(["jobs", "tenants.acme", "tenants.a.20b", "no"]) == {
             "jobs": 6,
             "tenants.acme": 1,
             "tenants.a.20b": 1,
         }
-        async with a_member(door, resources={"jobs": 8}) as grown:
+        async with a_member(connector, resources={"jobs": 8}) as grown:
             await held(grown, 8)
-        assert await door.partitions(["jobs"]) == {"jobs": 8}
+        assert await connector.partitions(["jobs"]) == {"jobs": 8}
 
 
 @in_virtual_time
 async def test_two_resources_and_members_that_want_different_ones() -> None:
-    async with a_node() as door, a_member(door) as one, a_member(door, resources={"jobs": 6, "mails": 2}) as two:
-        await until(lambda: places(one, two) == [*ALL, ("mails", 0), ("mails", 1)])
-        assert [share.name for share in two.shares if share.resource == "mails"] == [0, 1]
+    async with (
+        a_node() as connector,
+        a_member(connector) as one,
+        a_member(connector, resources={"jobs": 6, "mails": 2}) as two,
+    ):
+        await until(lambda: owned_partitions(one, two) == [*ALL, ("mails", 0), ("mails", 1)])
+        assert [shard.name for shard in two.shards if shard.resource == "mails"] == [0, 1]
 
 
 # Changing hands ------------------------------------------------------------------------------------------------------
@@ -104,73 +122,75 @@ async def test_two_resources_and_members_that_want_different_ones() -> None:
 
 @pytest.mark.parametrize("assignor", EAGER)
 @in_virtual_time
-async def test_an_eager_member_hands_back_all_of_it_and_what_runs_on_it_may_commit(assignor: str) -> None:
+async def test_eager_rebalance_revokes_all_shards_and_accepts_commits_until_tasks_end(assignor: str) -> None:
     ended = []
-    async with a_node() as door, a_member(door, assignor=assignor) as one:
-        work = await held(one, 6)
+    async with a_node() as connector, a_member(connector, assignor=assignor) as one:
+        assignment = await held(one, 6)
 
-        async def job(share: Share) -> None:
+        async def job(shard: Shard) -> None:
             try:
                 await asyncio.sleep(1e6)
             finally:
                 await asyncio.sleep(3)
-                await share.commit(100 + int(share.name))
-                ended.append(share)
+                await shard.commit(100 + int(shard.name))
+                ended.append(shard)
 
-        for share in work.shares:
-            work.create_task(job(share), share)
-        async with a_member(door, assignor=assignor) as two:
+        for shard in assignment.shards:
+            assignment.create_task(job(shard), shard)
+        async with a_member(connector, assignor=assignor) as two:
             theirs = await held(two, 3)
             assert len(ended) == 6
-            assert [share.position for share in theirs.shares] == [100 + int(share.name) for share in theirs.shares]
-            assert theirs.generation == theirs.shares[0].token > work.generation
+            assert [shard.next_offset for shard in theirs.shards] == [100 + int(shard.name) for shard in theirs.shards]
+            assert theirs.generation == theirs.shards[0].token > assignment.generation
 
 
 @in_virtual_time
 async def test_a_cooperative_member_goes_on_with_what_it_keeps() -> None:
-    cancelled: list[Share] = []
+    cancelled: list[Shard] = []
 
-    async def handler(share: Share) -> None:
+    async def handler(shard: Shard) -> None:
         try:
             await asyncio.sleep(1e6)
         finally:
-            await share.commit(1)
-            cancelled.append(share)
+            await shard.commit(1)
+            cancelled.append(shard)
 
-    async with a_node() as door, a_member(door) as one, background(one.run(handler)):
-        await until(lambda: len(one.shares) == 6)
-        before = one.shares
-        async with a_member(door) as two:
+    async with a_node() as connector, a_member(connector) as one, background(one.run(handler)):
+        await until(lambda: len(one.shards) == 6)
+        before = one.shards
+        async with a_member(connector) as two:
             theirs = await held(two, 3)
             assert len(cancelled) == 3
-            assert {share.place for share in cancelled} == {share.place for share in theirs.shares}
-            assert all(share.position == 1 for share in theirs.shares)
-            assert all(share in before for share in one.shares)
-            assert min(share.token for share in theirs.shares) > max(share.token for share in before)
-        await until(lambda: len(one.shares) == 6)
+            assert {shard.topic_partition for shard in cancelled} == {shard.topic_partition for shard in theirs.shards}
+            assert all(shard.next_offset == 1 for shard in theirs.shards)
+            assert all(shard in before for shard in one.shards)
+            assert min(shard.token for shard in theirs.shards) > max(shard.token for shard in before)
+        await until(lambda: len(one.shards) == 6)
         assert len(cancelled) == 3
 
 
 @in_virtual_time
-async def test_work_that_does_not_end_is_given_up_before_the_group_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+async def test_task_that_ignores_cancellation_is_abandoned_before_the_rebalance_timeout(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Its commits come too late, and are refused; the others wait no longer than the rebalance timeout."""
 
-    async def stubborn(share: Share) -> None:
-        while not share.is_lost:
+    async def stubborn(shard: Shard) -> None:
+        while not shard.is_lost:
             try:
                 await asyncio.sleep(1e6)
             except asyncio.CancelledError:
                 continue
-        with pytest.raises(WorkLost):
-            await share.commit(1)
+        with pytest.raises(ShardLost):
+            await shard.commit(1)
 
     loop = asyncio.get_running_loop()
-    async with a_node() as door, a_member(door, rebalance_timeout_ms=20_000) as one:
-        work = await held(one, 6)
-        for share in work.shares:
-            work.create_task(stubborn(share), share)
+    async with a_node() as connector, a_member(connector, rebalance_timeout_ms=20_000) as one:
+        assignment = await held(one, 6)
+        for shard in assignment.shards:
+            assignment.create_task(stubborn(shard), shard)
         begun_s = loop.time()
-        async with a_member(door, rebalance_timeout_ms=20_000) as two:
+        async with a_member(connector, rebalance_timeout_ms=20_000) as two:
             await held(two, 3)
             assert 5 < loop.time() - begun_s < 25
     assert "has not ended within" in caplog.text
@@ -178,17 +198,17 @@ async def test_work_that_does_not_end_is_given_up_before_the_group_goes_on(caplo
 
 @in_virtual_time
 async def test_tokens_grow_with_each_owner_and_a_former_one_cannot_commit() -> None:
-    async with a_node() as door:
-        async with a_member(door) as one:
-            first = (await held(one, 6)).shares[0]
-            async with a_member(door) as two:
+    async with a_node() as connector:
+        async with a_member(connector) as one:
+            first = (await held(one, 6)).shards[0]
+            async with a_member(connector) as two:
                 await held(two, 3)
-            second = next(share for share in one.shares if share.place == first.place)
+            second = next(shard for shard in one.shards if shard.topic_partition == first.topic_partition)
             assert second.token >= first.token
-        async with a_member(door) as three:
-            third = (await held(three, 6)).shares[0]
+        async with a_member(connector) as three:
+            third = (await held(three, 6)).shards[0]
             assert third.token > first.token
-            with pytest.raises(WorkLost, match="lost"):
+            with pytest.raises(ShardLost, match="lost"):
                 await first.commit(1)
 
 
@@ -196,97 +216,99 @@ async def test_tokens_grow_with_each_owner_and_a_former_one_cannot_commit() -> N
 
 
 @in_virtual_time
-async def test_the_work_goes_on_when_the_coordinator_dies_and_comes_back() -> None:
+async def test_members_keep_shards_over_a_coordinator_restart() -> None:
     """Within the lease nothing is lost, and a commit that was on its way gets through."""
-    async with a_node() as door, a_member(door) as one, a_member(door) as two:
-        await until(lambda: len(one.shares) == len(two.shares) == 3)
-        shares = [*one.shares, *two.shares]
-        await asyncio.gather(restart_node(door), *(share.commit(5) for share in shares))
+    async with a_node() as connector, a_member(connector) as one, a_member(connector) as two:
+        await until(lambda: len(one.shards) == len(two.shards) == 3)
+        shards = [*one.shards, *two.shards]
+        await asyncio.gather(restart_node(connector), *(shard.commit(5) for shard in shards))
         await asyncio.sleep(60)
-        assert [*one.shares, *two.shares] == shares
-        assert not any(share.is_over for share in shares)
+        assert [*one.shards, *two.shards] == shards
+        assert not any(shard.is_revoked for shard in shards)
 
 
 @in_virtual_time
-async def test_a_coordinator_that_is_away_for_long_finds_members_without_work_that_get_it_again() -> None:
-    async with a_node() as door, a_member(door) as one, a_member(door) as two:
-        await until(lambda: len(one.shares) == len(two.shares) == 3)
-        before = [*one.shares, *two.shares]
+async def test_members_lose_shards_in_a_long_outage_and_get_them_again() -> None:
+    async with a_node() as connector, a_member(connector) as one, a_member(connector) as two:
+        await until(lambda: len(one.shards) == len(two.shards) == 3)
+        before = [*one.shards, *two.shards]
         await before[0].commit(3)
-        node, door.node = door.node, None
+        node, connector.node = connector.node, None
         assert node is not None
         for channel in tuple(node.channels):
             channel.close()
         await asyncio.sleep(30)
-        assert all(share.is_lost for share in before)
-        door.node = node
-        await until(lambda: places(one, two) == ALL)
-        again = next(share for share in (*one.shares, *two.shares) if share.place == before[0].place)
-        assert again.position == 3
+        assert all(shard.is_lost for shard in before)
+        connector.node = node
+        await until(lambda: owned_partitions(one, two) == ALL)
+        again = next(
+            shard for shard in (*one.shards, *two.shards) if shard.topic_partition == before[0].topic_partition
+        )
+        assert again.next_offset == 3
 
 
 @in_virtual_time
 async def test_a_member_begins_before_there_is_a_coordinator() -> None:
-    async with a_node() as door:
-        node, door.node = door.node, None
-        async with a_member(door) as member:
+    async with a_node() as connector:
+        node, connector.node = connector.node, None
+        async with a_member(connector) as member:
             await asyncio.sleep(20)
             assert member.generation == -1
-            door.node = node
+            connector.node = node
             await held(member, 6)
 
 
 @in_virtual_time
 async def test_a_full_group_and_one_of_another_kind_refuse_with_advice() -> None:
-    async with a_node(group_max_size=1) as door, a_member(door) as one:
+    async with a_node(group_max_size=1) as connector, a_member(connector) as one:
         await held(one, 6)
         with pytest.raises(MemberError, match="group_max_size"):
-            async with a_member(door) as two:
-                await two.next_work()
+            async with a_member(connector) as two:
+                await two.next_assignment()
         with pytest.raises(MemberError, match="session_timeout_ms"):
-            async with a_member(door, "other", session_timeout_ms=1_000) as three:
-                await three.next_work()
-    async with a_node() as door, a_member(door, assignor="range") as one:
+            async with a_member(connector, "other", session_timeout_ms=1_000) as three:
+                await three.next_assignment()
+    async with a_node() as connector, a_member(connector, assignor="range") as one:
         await held(one, 6)
-        with pytest.raises(MemberError, match="same one"):
-            async with a_member(door, assignor="roundrobin") as two:
-                await two.next_work()
+        with pytest.raises(MemberError, match="same assignor"):
+            async with a_member(connector, assignor="roundrobin") as two:
+                await two.next_assignment()
 
 
 @in_virtual_time
 async def test_members_that_know_both_assignors_let_a_group_change_from_one_to_the_other() -> None:
-    async with a_node() as door, a_member(door, assignor=["cooperative-sticky", "range"]) as both:
-        async with a_member(door, assignor="range") as old:
-            await until(lambda: len(both.shares) == len(old.shares) == 3)
-        await until(lambda: len(both.shares) == 6)
-        async with a_member(door, assignor="cooperative-sticky") as new:
-            await until(lambda: len(both.shares) == len(new.shares) == 3)
+    async with a_node() as connector, a_member(connector, assignor=["cooperative-sticky", "range"]) as both:
+        async with a_member(connector, assignor="range") as old:
+            await until(lambda: len(both.shards) == len(old.shards) == 3)
+        await until(lambda: len(both.shards) == 6)
+        async with a_member(connector, assignor="cooperative-sticky") as new:
+            await until(lambda: len(both.shards) == len(new.shards) == 3)
 
 
 # Static members ------------------------------------------------------------------------------------------------------
 
 
 @in_virtual_time
-async def test_a_static_member_is_back_with_the_same_work_and_nobody_notices() -> None:
-    async with a_node() as door, a_member(door) as other:
-        async with a_member(door, instance_id="one") as static:
-            await until(lambda: len(static.shares) == len(other.shares) == 3)
-            had, generation = places(static), other.generation
-        async with a_member(door, instance_id="one") as static:
+async def test_static_member_that_returns_in_time_gets_the_same_shards_without_rebalance() -> None:
+    async with a_node() as connector, a_member(connector) as other:
+        async with a_member(connector, instance_id="one") as static:
+            await until(lambda: len(static.shards) == len(other.shards) == 3)
+            had, generation = owned_partitions(static), other.generation
+        async with a_member(connector, instance_id="one") as static:
             await held(static, 3)
-            assert places(static) == had
+            assert owned_partitions(static) == had
             assert other.generation == static.generation == generation
-        await until(lambda: len(other.shares) == 6)  # its session has ended
+        await until(lambda: len(other.shards) == 6)  # its session has ended
 
 
 @in_virtual_time
 async def test_of_two_processes_with_one_instance_id_the_first_is_fenced() -> None:
-    async with a_node() as door, a_member(door, instance_id="one") as first:
-        share = (await held(first, 6)).shares[0]
-        async with a_member(door, instance_id="one") as second:
+    async with a_node() as connector, a_member(connector, instance_id="one") as first:
+        shard = (await held(first, 6)).shards[0]
+        async with a_member(connector, instance_id="one") as second:
             with pytest.raises(Fenced, match="instance_id='one'"):
-                await first.next_work()
-            assert share.is_lost
+                await first.next_assignment()
+            assert shard.is_lost
             await held(second, 6)
 
 
@@ -297,19 +319,19 @@ async def test_of_two_processes_with_one_instance_id_the_first_is_fenced() -> No
 async def test_a_change_of_names_moves_only_what_it_must_and_progress_stays_with_its_name() -> None:
     names = ["acme", "zenith", "initech", "hooli"]
     options: Any = {"resources": {"tenants": lambda: list(names)}}
-    async with a_node() as door:
-        async with a_member(door, **options) as one, a_member(door, **options) as two:
-            await until(lambda: len(one.shares) == len(two.shares) == 2)
-            kept = [share for share in (*one.shares, *two.shares) if share.name != "acme"]
-            for share in kept:
-                await share.commit(7, str(share.name))
+    async with a_node() as connector:
+        async with a_member(connector, **options) as one, a_member(connector, **options) as two:
+            await until(lambda: len(one.shards) == len(two.shards) == 2)
+            kept = [shard for shard in (*one.shards, *two.shards) if shard.name != "acme"]
+            for shard in kept:
+                await shard.commit(7, str(shard.name))
             names[names.index("acme")] = "umbrella"
             names.sort()
-            await until(lambda: sorted(str(share.name) for share in (*one.shares, *two.shares)) == names)
-            assert all(share in (*one.shares, *two.shares) and not share.is_over for share in kept)
-        async with a_member(door, resources={"tenants": names}) as three:
-            for share in (await held(three, 4)).shares:
-                assert (share.position, share.note) == ((None, "") if share.name == "umbrella" else (7, share.name))
+            await until(lambda: sorted(str(shard.name) for shard in (*one.shards, *two.shards)) == names)
+            assert all(shard in (*one.shards, *two.shards) and not shard.is_revoked for shard in kept)
+        async with a_member(connector, resources={"tenants": names}) as three:
+            for shard in (await held(three, 4)).shards:
+                assert (shard.next_offset, shard.note) == ((None, "") if shard.name == "umbrella" else (7, shard.name))
 
 
 @in_virtual_time
@@ -320,7 +342,7 @@ async def test_a_number_may_be_a_coroutine_function_and_grow() -> None:
         await asyncio.sleep(0.1)
         return count
 
-    async with a_node() as door, a_member(door, resources={"jobs": ask}) as one:
+    async with a_node() as connector, a_member(connector, resources={"jobs": ask}) as one:
         await held(one, 2)
         count = 5
         await held(one, 5)
@@ -339,7 +361,7 @@ async def test_a_function_that_says_the_same_again_moves_nothing() -> None:
         return 2
 
     resources: dict[str, Any] = {"jobs": ask, "tenants": lambda: ["acme", "zenith"]}
-    async with a_node() as door, a_member(door, resources=resources) as one:
+    async with a_node() as connector, a_member(connector, resources=resources) as one:
         await held(one, 4)
         generation = one.generation
         await until(lambda: calls > 10)
@@ -356,64 +378,64 @@ async def test_a_function_that_fails_later_is_told_in_the_log(caplog: pytest.Log
         calls += 1
         return 2 if calls == 1 else calls // 0
 
-    async with a_node() as door, a_member(door, resources={"jobs": ask}) as one:
+    async with a_node() as connector, a_member(connector, resources={"jobs": ask}) as one:
         await held(one, 2)
         await until(lambda: calls > 3)
-        assert len(one.shares) == 2
+        assert len(one.shards) == 2
     assert "could not be refreshed" in caplog.text
 
 
 @in_virtual_time
 async def test_a_resource_that_no_topic_can_be_made_of_is_told() -> None:
-    async with a_node() as door, a_member(door, resources={"a.b": 1}) as one:
+    async with a_node() as connector, a_member(connector, resources={"a.b": 1}) as one:
         await held(one, 1)
         with pytest.raises(MemberError, match="collides"):
-            async with a_member(door, "other", resources={"a_b": 1}) as two:
-                await two.next_work()
+            async with a_member(connector, "other", resources={"a_b": 1}) as two:
+                await two.next_assignment()
 
 
 # run, bodies and tasks -----------------------------------------------------------------------------------------------
 
 
 @in_virtual_time
-async def test_an_error_of_a_handler_comes_out_of_run_when_the_member_has_left() -> None:
-    async def handler(share: Share) -> None:
-        if share.name == 3:
+async def test_run_leaves_the_group_then_raises_the_error_of_a_handler() -> None:
+    async def handler(shard: Shard) -> None:
+        if shard.name == 3:
             raise LookupError("no such image")
         await asyncio.sleep(1e6)
 
-    async with a_node() as door:
-        member = a_member(door)
+    async with a_node() as connector:
+        member = a_member(connector)
         with pytest.raises(LookupError, match="no such image"):
             async with member:
                 try:
                     await member.run(handler)
                 finally:
-                    assert await state(door) == "Empty"
-        assert member.shares == ()
+                    assert await state(connector) == "Empty"
+        assert member.shards == ()
 
 
-async def state(door: LocalDoor) -> str:
-    assert door.node is not None
-    described = await door.node.ask(DescribeGroup(GROUP), Origin("test", "/127.0.0.1", 0))
+async def state(connector: LocalConnector) -> str:
+    assert connector.node is not None
+    described = await connector.node.ask(DescribeGroup(GROUP), Origin("test", "/127.0.0.1", 0))
     assert described.error is ErrorCode.NONE
     return str(described.state)
 
 
 @in_virtual_time
-async def test_a_body_is_cancelled_quietly_and_the_loop_goes_on_with_the_next_work() -> None:
+async def test_body_is_cancelled_without_error_and_the_loop_gets_the_next_assignment() -> None:
     seen: list[int] = []
-    async with a_node() as door, a_member(door, assignor="range") as one:
+    async with a_node() as connector, a_member(connector, assignor="range") as one:
 
         async def use() -> None:
-            async for work in one.assignments():
-                async with work:
-                    seen.append(len(work.shares))
+            async for assignment in one.assignments():
+                async with assignment:
+                    seen.append(len(assignment.shards))
                     await asyncio.sleep(1e6)
 
         async with background(use()) as using:
             await until(lambda: seen == [6])
-            async with a_member(door, assignor="range") as two:
+            async with a_member(connector, assignor="range") as two:
                 await held(two, 3)
                 await until(lambda: seen == [6, 3])
             await until(lambda: seen == [6, 3, 6])
@@ -426,16 +448,16 @@ async def test_a_body_is_cancelled_quietly_and_the_loop_goes_on_with_the_next_wo
 async def test_the_users_own_cancellation_gets_through_at_any_await() -> None:
     """Also while work is handed back, and while the member joins or leaves; and then nobody is left in the group."""
     for steps in range(120):
-        async with a_node() as door:
+        async with a_node() as connector:
 
-            async def use(door: LocalDoor = door) -> None:
-                async with a_member(door) as one:
-                    async for work in one.assignments():
-                        async with work:
-                            for share in work.shares:
-                                work.create_task(asyncio.sleep(1e6), share)
-                            await work.shares[0].commit(1)
-                            await work.commit(work.shares[1], 2)
+            async def use(connector: LocalConnector = connector) -> None:
+                async with a_member(connector) as one:
+                    async for assignment in one.assignments():
+                        async with assignment:
+                            for shard in assignment.shards:
+                                assignment.create_task(asyncio.sleep(1e6), shard)
+                            await assignment.shards[0].commit(1)
+                            await assignment.commit(assignment.shards[1], 2)
 
             using = asyncio.ensure_future(use())
             for _ in range(steps):
@@ -447,21 +469,21 @@ async def test_the_users_own_cancellation_gets_through_at_any_await() -> None:
             others = [task for task in asyncio.all_tasks() if "member" in repr(task.get_coro())]
             assert others == []
             await asyncio.sleep(30)
-            assert await state(door) in ("Empty", "Dead")
+            assert await state(connector) in ("Empty", "Dead")
 
 
 @in_virtual_time
 async def test_a_member_is_entered_once() -> None:
-    async with a_node() as door:
-        async with a_member(door) as one:
+    async with a_node() as connector:
+        async with a_member(connector) as one:
             with pytest.raises(RuntimeError, match="entered before"):
                 await one.__aenter__()
         with pytest.raises(RuntimeError, match="entered before"):
             await one.__aenter__()
         with pytest.raises(MemberError, match="has left"):
-            await one.next_work()
+            await one.next_assignment()
 
 
 def test_a_group_without_a_name_is_refused() -> None:
     with pytest.raises(ValueError, match="not empty"):
-        a_member(LocalDoor(), "")
+        a_member(LocalConnector(), "")

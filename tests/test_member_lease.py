@@ -11,14 +11,14 @@ from random import Random
 from typing import Any
 
 import pytest
-from member_helpers import CutDoor, a_node, held, in_virtual_time, restart_node, until
+from member_helpers import CutConnector, a_node, held, in_virtual_time, restart_node, until
 
 from callboard.actors.messages import GroupRequest, Heartbeat, SyncGroup
 from callboard.runtime.member.channel import Channel
-from callboard.runtime.member.errors import WorkLost
-from callboard.runtime.member.local import LocalDoor
+from callboard.runtime.member.errors import ShardLost
+from callboard.runtime.member.local import LocalConnector
 from callboard.runtime.member.member import Member
-from callboard.runtime.member.work import Share, Work
+from callboard.runtime.member.work import Assignment, Shard
 from callboard.runtime.testing.loop import Process, VirtualLoop
 from callboard.runtime.testing.loop import run as run_virtually
 
@@ -33,73 +33,77 @@ class Ledger:
     """Who works on what, as those who work write it down. A second owner, or a token that goes back, is an error."""
 
     def __init__(self) -> None:
-        self.owners: dict[tuple[str, int], Share] = {}
+        self.owners: dict[tuple[str, int], Shard] = {}
         self.tokens: dict[tuple[str, int], int] = {}
-        self.positions: dict[tuple[str, int], int] = {}
+        self.next_offsets: dict[tuple[str, int], int] = {}
         self.taken = 0
 
-    def take(self, share: Share) -> None:
-        assert share.place not in self.owners, f"{share} has an owner already: {self.owners[share.place]}"
-        assert share.token >= self.tokens.get(share.place, 0)
-        committed = self.positions.get(share.place)
-        assert committed is None or (share.position is not None and share.position >= committed)
-        self.owners[share.place] = share
-        self.tokens[share.place] = share.token
+    def take(self, shard: Shard) -> None:
+        assert shard.topic_partition not in self.owners, (
+            f"{shard} has an owner already: {self.owners[shard.topic_partition]}"
+        )
+        assert shard.token >= self.tokens.get(shard.topic_partition, 0)
+        committed = self.next_offsets.get(shard.topic_partition)
+        assert committed is None or (shard.next_offset is not None and shard.next_offset >= committed)
+        self.owners[shard.topic_partition] = shard
+        self.tokens[shard.topic_partition] = shard.token
         self.taken += 1
 
-    def give(self, share: Share) -> None:
-        assert self.owners.pop(share.place) is share
+    def give(self, shard: Shard) -> None:
+        assert self.owners.pop(shard.topic_partition) is shard
 
-    async def work_on(self, share: Share) -> None:
+    async def work_on(self, shard: Shard) -> None:
         """Counts as working from its first line to its last."""
-        self.take(share)
-        position = share.position or 0
+        self.take(shard)
+        next_offset = shard.next_offset or 0
         try:
             while True:
-                position += 1
-                await share.commit(position)
-                self.positions[share.place] = max(position, self.positions.get(share.place, 0))
+                next_offset += 1
+                await shard.commit(next_offset)
+                self.next_offsets[shard.topic_partition] = max(
+                    next_offset, self.next_offsets.get(shard.topic_partition, 0)
+                )
                 await asyncio.sleep(0.7)
-        except WorkLost:
+        except ShardLost:
             return
         finally:
             await asyncio.sleep(CLEAN_UP_S)
-            self.give(share)
+            self.give(shard)
 
 
-async def cut_and_mend(door: CutDoor, random: Random) -> None:
+async def cut_and_mend(connector: CutConnector, random: Random) -> None:
     while True:
         await asyncio.sleep(random.uniform(0, 30))
-        door.loses_requests, door.loses_answers = random.choice([(True, True), (True, False), (False, True)])
+        connector.loses_requests, connector.loses_answers = random.choice([(True, True), (True, False), (False, True)])
         await asyncio.sleep(random.choice([random.uniform(0, 3), random.uniform(5, 40)]))
-        door.loses_requests = door.loses_answers = False
+        connector.loses_requests = connector.loses_answers = False
 
 
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_no_work_has_two_owners_whatever_is_cut(seed: int, assignor: str) -> None:
+def test_no_shard_has_two_owners_under_network_cuts(seed: int, assignor: str) -> None:
     run_virtually(cut_off(seed, assignor), seed)
 
 
 async def cut_off(seed: int, assignor: str) -> None:
     random, ledger = Random(f"{seed}/{assignor}"), Ledger()
     options: Any = {"resources": {"jobs": 5}, "assignor": assignor, "rebalance_timeout_ms": 20_000}
-    async with a_node() as door, AsyncExitStack() as stack:
-        doors = [CutDoor(door) for _ in range(MEMBERS)]
-        members = [Member(one, "g", random=Random(seed), **options) for one in doors]
+    async with a_node() as connector, AsyncExitStack() as stack:
+        connectors = [CutConnector(connector) for _ in range(MEMBERS)]
+        members = [Member(one, "g", random=Random(seed), **options) for one in connectors]
         tasks = []
         for member in members:
             await stack.enter_async_context(member)
             tasks.append(asyncio.ensure_future(member.run(ledger.work_on)))
-        cutting = [asyncio.ensure_future(cut_and_mend(one, random)) for one in doors[1:]]
+        cutting = [asyncio.ensure_future(cut_and_mend(one, random)) for one in connectors[1:]]
         restarts = random.random() < 0.5
         await asyncio.sleep(LONG_S / 2)
         if restarts:
-            await restart_node(door)
+            await restart_node(connector)
         await asyncio.sleep(LONG_S / 2)
         for task in cutting:
             task.cancel()
-        for one in doors:
+        for one in connectors:
             one.loses_requests = one.loses_answers = False
         await until(lambda: len(ledger.owners) == 5, 0.5)
         assert ledger.taken > 5
@@ -130,9 +134,9 @@ class FreezingChannel:
         return await answer
 
 
-class FreezingDoor(LocalDoor):
-    def __init__(self, door: LocalDoor, process: Process) -> None:
-        super().__init__(door.node)
+class FreezingConnector(LocalConnector):
+    def __init__(self, connector: LocalConnector, process: Process) -> None:
+        super().__init__(connector.node)
         self._process = process
 
     async def open(self, client_id: str) -> Any:
@@ -145,16 +149,16 @@ async def test_an_assignment_that_is_read_too_late_is_not_taken_up() -> None:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
     ledger = Ledger()
-    async with a_node() as door:
+    async with a_node() as connector:
         process = Process(loop, "worker")
 
-        async def work_on(way: LocalDoor) -> None:
+        async def work_on(way: LocalConnector) -> None:
             async with Member(way, "g", resources={"jobs": 1}) as member:
                 await member.run(ledger.work_on)
 
-        theirs = process.start(work_on(FreezingDoor(door, process)))
+        theirs = process.start(work_on(FreezingConnector(connector, process)))
         await until(lambda: process.is_frozen)
-        ours = asyncio.ensure_future(work_on(door))
+        ours = asyncio.ensure_future(work_on(connector))
         await until(lambda: ledger.taken == 1)
         process.thaw()
         await asyncio.sleep(20)
@@ -167,35 +171,35 @@ async def test_an_assignment_that_is_read_too_late_is_not_taken_up() -> None:
 
 
 @in_virtual_time
-async def test_who_was_frozen_past_its_lease_finds_its_work_lost_before_it_does_anything_else() -> None:
+async def test_process_frozen_past_its_lease_sees_its_shards_lost_first() -> None:
     """Nothing can stop a frozen process in time; but when it wakes it must not commit, and its token is old."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
-    async with a_node() as door:
+    async with a_node() as connector:
         process = Process(loop, "worker")
         seen: list[Any] = []
 
         async def worker() -> None:
-            async with Member(door, "g", resources={"jobs": 1}) as member:
-                share = (await held(member, 1)).shares[0]
-                seen.append(share)
+            async with Member(connector, "g", resources={"jobs": 1}) as member:
+                shard = (await held(member, 1)).shards[0]
+                seen.append(shard)
                 try:
                     while True:
                         await asyncio.sleep(0.5)
-                        await share.commit(1)
-                except WorkLost as error:
+                        await shard.commit(1)
+                except ShardLost as error:
                     seen.append(error)
 
         working = process.start(worker())
         await until(lambda: len(seen) == 1)
         await asyncio.sleep(5)
         process.freeze()
-        async with Member(door, "g", resources={"jobs": 1}) as other:
-            theirs: Work = await held(other, 1)
-            assert theirs.shares[0].token > seen[0].token
-            await theirs.shares[0].commit(100)
+        async with Member(connector, "g", resources={"jobs": 1}) as other:
+            theirs: Assignment = await held(other, 1)
+            assert theirs.shards[0].token > seen[0].token
+            await theirs.shards[0].commit(100)
             process.thaw()
             await working
-            assert isinstance(seen[1], WorkLost)
-        async with Member(door, "g", resources={"jobs": 1}) as third:
-            assert (await held(third, 1)).shares[0].position == 100
+            assert isinstance(seen[1], ShardLost)
+        async with Member(connector, "g", resources={"jobs": 1}) as third:
+            assert (await held(third, 1)).shards[0].next_offset == 100

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from door import on_a_loop
-from member_helpers import GROUP, ScriptedDoor, held, in_virtual_time, never, until
+from member_helpers import GROUP, ScriptedConnector, held, in_virtual_time, never, until
 
 import callboard
 from callboard.actors.errors import ErrorCode
@@ -23,81 +23,81 @@ from callboard.runtime.member.blocking import BlockingMember
 from callboard.runtime.member.connect import Connected, ConnectedThread
 from callboard.runtime.member.errors import CommitRefused, MemberError
 from callboard.runtime.member.member import Member
-from callboard.runtime.member.tcp import TcpDoor
-from callboard.runtime.member.work import Share
+from callboard.runtime.member.tcp import TcpConnector
+from callboard.runtime.member.work import Shard
 
 
-def a_member(door: ScriptedDoor, **options: Any) -> Member:
-    return Member(door, GROUP, random=Random(1), **{"resources": {"jobs": 2}, **options})
+def a_member(connector: ScriptedConnector, **options: Any) -> Member:
+    return Member(connector, GROUP, random=Random(1), **{"resources": {"jobs": 2}, **options})
 
 
-# Several commits of one share ----------------------------------------------------------------------------------------
+# Several commits of one shard ----------------------------------------------------------------------------------------
 
 
 @in_virtual_time
 async def test_a_commit_that_is_tried_again_does_not_take_back_a_later_one() -> None:
     """Else 6 would be acknowledged, and the next owner begin at 5."""
-    door = ScriptedDoor()
-    async with a_member(door) as member:
-        share = (await held(member, 2)).shares[0]
-        door.then(OffsetCommit, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE)
-        earlier = asyncio.create_task(share.commit(5))
+    connector = ScriptedConnector()
+    async with a_member(connector) as member:
+        shard = (await held(member, 2)).shards[0]
+        connector.then(OffsetCommit, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE)
+        earlier = asyncio.create_task(shard.commit(5))
         await asyncio.sleep(0)
-        assert (await share.commit(6, "six")).durability == "synced"
+        assert (await shard.commit(6, "six")).durability == "synced"
         assert (await earlier).durability == "synced"
-        assert [one.commits[0].offset for one in door.asked if isinstance(one, OffsetCommit)] == [5, 6]
-        assert (share.position, share.note) == (6, "six")
+        assert [one.commits[0].offset for one in connector.asked if isinstance(one, OffsetCommit)] == [5, 6]
+        assert (shard.next_offset, shard.note) == (6, "six")
 
 
 @in_virtual_time
 async def test_a_commit_that_is_tried_again_behind_a_later_one_repeats_that() -> None:
     """The later one is on its way, and may be there before or behind."""
-    door = ScriptedDoor()
-    async with a_member(door) as member:
-        share = (await held(member, 2)).shares[0]
-        door.then(OffsetCommit, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, slow := never())
-        earlier, later = asyncio.create_task(share.commit(5)), asyncio.create_task(share.commit(6))
+    connector = ScriptedConnector()
+    async with a_member(connector) as member:
+        shard = (await held(member, 2)).shards[0]
+        connector.then(OffsetCommit, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, slow := never())
+        earlier, later = asyncio.create_task(shard.commit(5)), asyncio.create_task(shard.commit(6))
         await earlier
-        assert door.last(OffsetCommit).commits[0].offset == 6
+        assert connector.last(OffsetCommit).commits[0].offset == 6
         slow.set_result(ErrorCode.NONE)
         await later
-        assert share.position == 6
+        assert shard.next_offset == 6
 
 
 @in_virtual_time
 async def test_a_later_commit_that_is_refused_takes_no_earlier_one_with_it() -> None:
-    door = ScriptedDoor()
-    async with a_member(door) as member:
-        share = (await held(member, 2)).shares[0]
+    connector = ScriptedConnector()
+    async with a_member(connector) as member:
+        shard = (await held(member, 2)).shards[0]
         too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
-        door.then(OffsetCommit, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, too_large, too_large, ErrorCode.NONE)
-        earlier = asyncio.create_task(share.commit(5))
+        connector.then(OffsetCommit, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, too_large, too_large, ErrorCode.NONE)
+        earlier = asyncio.create_task(shard.commit(5))
         await asyncio.sleep(0)
         with pytest.raises(CommitRefused, match="too long"):
-            await share.commit(6, "a long story")
+            await shard.commit(6, "a long story")
         await earlier
-        assert door.last(OffsetCommit).commits[0].offset == share.position == 5
+        assert connector.last(OffsetCommit).commits[0].offset == shard.next_offset == 5
 
 
 # Leaving -------------------------------------------------------------------------------------------------------------
 
 
 @in_virtual_time
-async def test_a_handler_that_leaves_while_it_is_cleaned_up_does_not_wait_for_itself() -> None:
-    door = ScriptedDoor()
-    member = a_member(door)
+async def test_leave_in_the_cleanup_of_a_handler_returns_at_once() -> None:
+    connector = ScriptedConnector()
+    member = a_member(connector)
     left = []
 
-    async def handler(share: Share) -> None:
+    async def handler(shard: Shard) -> None:
         try:
             await asyncio.sleep(1e6)
         finally:
             await member.leave()
-            left.append(share.name)
+            left.append(shard.name)
 
     async with member:
         running = asyncio.create_task(member.run(handler))
-        await until(lambda: len(member.shares) == 2)
+        await until(lambda: len(member.shards) == 2)
         await asyncio.sleep(0)
         began_s = asyncio.get_running_loop().time()
         await member.leave()
@@ -109,21 +109,21 @@ async def test_a_handler_that_leaves_while_it_is_cleaned_up_does_not_wait_for_it
 @in_virtual_time
 async def test_assignments_and_run_end_when_the_member_leaves() -> None:
     """An error would be one that nobody can do anything about, and nobody hears of a task's at the end of a program."""
-    async with a_member(ScriptedDoor()) as member:
+    async with a_member(ScriptedConnector()) as member:
         looking = asyncio.create_task(_all_of(member))
-        await until(lambda: len(member.shares) == 2)
+        await until(lambda: len(member.shards) == 2)
         await member.leave()
         assert await looking == 1
         await member.run(_handle)
         with pytest.raises(MemberError, match="has left"):
-            await member.next_work()
+            await member.next_assignment()
 
 
 async def _all_of(member: Member) -> int:
-    return len([work async for work in member.assignments()])
+    return len([assignment async for assignment in member.assignments()])
 
 
-async def _handle(share: Share) -> None: ...
+async def _handle(shard: Shard) -> None: ...
 
 
 @in_virtual_time
@@ -135,8 +135,8 @@ async def test_a_member_that_left_while_its_resources_were_asked_for_does_not_be
         await asyncio.sleep(1)
         return 2
 
-    door = ScriptedDoor()
-    member = a_member(door, resources={"jobs": ask})
+    connector = ScriptedConnector()
+    member = a_member(connector, resources={"jobs": ask})
     entering = asyncio.create_task(member.__aenter__())
     await asked.wait()
     with pytest.raises(RuntimeError, match="entered before"):  # at the same time
@@ -144,7 +144,7 @@ async def test_a_member_that_left_while_its_resources_were_asked_for_does_not_be
     await member.leave()
     with pytest.raises(MemberError, match="left before"):
         await entering
-    assert not door.asked
+    assert not connector.asked
 
 
 @on_a_loop
@@ -156,7 +156,7 @@ async def test_members_that_have_left_are_forgotten() -> None:
         gone = []
         for source in (coordinator, remote):
             async with source.member("g", resources={"jobs": 1}) as member:
-                await member.next_work()
+                await member.next_assignment()
             gone.append(weakref.ref(member))
         del member
         await asyncio.sleep(0)
@@ -171,16 +171,16 @@ async def test_members_of_a_connection_leave_together_at_its_end() -> None:
             members = [remote.member("g", resources={"jobs": 2}) for _ in range(2)]
             for member in members:
                 await member.__aenter__()
-                await member.next_work()
+                await member.next_assignment()
         assert (await coordinator.describe("g")).state == "Empty"
-        assert [member.shares for member in members] == [(), ()]
+        assert [member.shards for member in members] == [(), ()]
 
 
-def test_a_thread_does_not_leave_inside_of_its_work() -> None:
+def test_blocking_leave_inside_with_assignment_raises() -> None:
     """It would wait for its own end, as long as a rebalance may take."""
     with callboard.Coordinator.in_thread() as coordinator, coordinator.member("g", resources={"jobs": 1}) as member:
-        for work in member.assignments():
-            with work, pytest.raises(RuntimeError, match="call it behind"):
+        for assignment in member.assignments():
+            with assignment, pytest.raises(RuntimeError, match="call it after that"):
                 member.leave()
             member.leave()  # and that ends the loop
 
@@ -189,16 +189,16 @@ def test_a_thread_does_not_leave_inside_of_its_work() -> None:
 
 
 @in_virtual_time
-async def test_a_member_that_nobody_entered_says_so() -> None:
-    member = a_member(ScriptedDoor())
+async def test_next_assignment_before_enter_raises() -> None:
+    member = a_member(ScriptedConnector())
     with pytest.raises(RuntimeError, match="async with"):
-        await member.next_work()
+        await member.next_assignment()
 
 
 @in_virtual_time
-@pytest.mark.parametrize("handler", [lambda share: None, 5], ids=["function", "number"])
-async def test_a_handler_that_is_no_coroutine_function_is_named(handler: Any) -> None:
-    async with a_member(ScriptedDoor()) as member:
+@pytest.mark.parametrize("handler", [lambda shard: None, 5], ids=["function", "number"])
+async def test_run_with_a_handler_that_is_no_coroutine_function_raises_type_error(handler: Any) -> None:
+    async with a_member(ScriptedConnector()) as member:
         with pytest.raises(TypeError, match="async def handle"):
             await member.run(handler)
 
@@ -223,7 +223,7 @@ async def test_a_handler_that_is_no_coroutine_function_is_named(handler: Any) ->
 def test_wrong_options_are_named(options: dict[str, Any], expected: str) -> None:
     given = {"group": GROUP, "resources": {"jobs": 1}, **options}
     with pytest.raises(ValueError, match=expected):
-        Member(ScriptedDoor(), **given)
+        Member(ScriptedConnector(), **given)
 
 
 @pytest.mark.parametrize(("name", "function"), [(3, dict), ("mine", "no function")])
@@ -241,18 +241,18 @@ def test_an_address_is_text(bootstrap: Any) -> None:
 
 @on_a_loop
 async def test_a_name_that_no_host_can_have_is_a_lost_channel() -> None:
-    with pytest.raises(callboard.ChannelLost, match=r"'a\.\.b' is no name of a host"):
+    with pytest.raises(callboard.ChannelLost, match=r"'a\.\.b' is not a host name"):
         async with callboard.connect("a..b:9092"):
             pass
 
 
 @in_virtual_time
 async def test_half_of_a_surrogate_pair_is_no_note() -> None:
-    async with a_member(ScriptedDoor()) as member:
-        share = (await held(member, 2)).shares[0]
+    async with a_member(ScriptedConnector()) as member:
+        shard = (await held(member, 2)).shards[0]
         with pytest.raises(ValueError, match="surrogate"):
-            await share.commit(1, "\ud800")
-        await share.commit(1, "ümlaut 🦊")
+            await shard.commit(1, "\ud800")
+        await shard.commit(1, "ümlaut 🦊")
 
 
 def test_type_checkers_know_the_options_of_every_member() -> None:
@@ -266,14 +266,14 @@ def test_type_checkers_know_the_options_of_every_member() -> None:
 
 
 @in_virtual_time
-async def test_an_error_in_the_heartbeats_is_told() -> None:
+async def test_next_assignment_raises_an_error_of_the_heartbeat_task() -> None:
     """Without them the member would lose its work again and again, and nobody knew why."""
-    door = ScriptedDoor()
-    async with a_member(door) as member:
+    connector = ScriptedConnector()
+    async with a_member(connector) as member:
         await held(member, 2)
-        door.then(Heartbeat, ZeroDivisionError("in a door"))
+        connector.then(Heartbeat, ZeroDivisionError("in a connector"))
         with pytest.raises(ZeroDivisionError):
-            await member.next_work()
+            await member.next_assignment()
 
 
 @in_virtual_time
@@ -288,8 +288,8 @@ async def test_a_change_of_a_long_list_costs_as_much_as_the_list_is_long(monkeyp
 
     monkeypatch.setattr(named, "topic_of", counted)
     names = [f"tenant-{number}" for number in range(400)]
-    door = ScriptedDoor()
-    async with a_member(door, resources={"tenants": lambda: names}, refresh_interval_ms=100) as member:
+    connector = ScriptedConnector()
+    async with a_member(connector, resources={"tenants": lambda: names}, refresh_interval_ms=100) as member:
         await held(member, 400)
         calls = 0
         names.append("one-more")
@@ -297,7 +297,7 @@ async def test_a_change_of_a_long_list_costs_as_much_as_the_list_is_long(monkeyp
         assert calls < 50 * len(names)
 
 
-def test_who_waits_for_a_loop_that_was_closed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocking_call_on_a_closed_loop_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a loop is given in the moment in which it closes is never run."""
     monkeypatch.setattr(waiting, "LOOK_S", 0.01)
     loop = asyncio.new_event_loop()
@@ -326,15 +326,15 @@ def test_a_connection_of_threads_is_clean_in_asyncios_debug_mode(monkeypatch: py
         callboard.connect_in_thread(coordinator.bootstrap) as remote,
         remote.member("g", resources={"jobs": 1}) as member,
     ):
-        assert member.next_work(20).shares[0].commit(1).durability == ""
+        assert member.next_assignment(20).shards[0].commit(1).durability == ""
 
 
 @on_a_loop
-async def test_who_is_cancelled_while_the_coordinator_is_looked_for_leaves_no_complaint() -> None:
+async def test_request_cancelled_during_coordinator_lookup_logs_no_error() -> None:
     complaints: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     async with callboard.Coordinator(listen="127.0.0.1:0") as coordinator:
-        channel = await TcpDoor(coordinator.bootstrap).open("one")
+        channel = await TcpConnector(coordinator.bootstrap).open("one")
         asking = asyncio.create_task(channel.ask(Heartbeat("g", "nobody", None, 1)))
         await asyncio.sleep(0)
         await asyncio.sleep(0)

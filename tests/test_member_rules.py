@@ -17,12 +17,20 @@ from callboard.runtime.member.assignors.base import Own
 from callboard.runtime.member.assignors.table import find_assignor
 from callboard.runtime.member.assignors.wire import read_assignment, read_subscription
 from callboard.runtime.member.leading import Group, offer
-from callboard.runtime.member.lease import Lease, Terms
-from callboard.runtime.member.named import Wanted, check_resources, escape, pack_names, topic_of, unescape, unpack_names
-from callboard.runtime.member.protocol import AFTER, Asked, Step, step_after
+from callboard.runtime.member.lease import Lease, LeaseTimeouts
+from callboard.runtime.member.named import (
+    ResourceSet,
+    check_resources,
+    escape,
+    pack_names,
+    topic_of,
+    unescape,
+    unpack_names,
+)
+from callboard.runtime.member.protocol import REACTIONS, Reaction, RequestKind, reaction_to
 from callboard.runtime.member.terms import MemberOptions, make_options
 
-TERMS = Terms(session_s=10, rebalance_s=60, margin_s=2, interval_s=2)
+TIMEOUTS = LeaseTimeouts(session_s=10, rebalance_s=60, margin_s=2, interval_s=2)
 times = st.floats(0, 1000)
 names = st.text(min_size=1, max_size=40)
 short = st.text(min_size=1, max_size=15)
@@ -32,78 +40,78 @@ short = st.text(min_size=1, max_size=15)
 
 def test_every_answer_leads_somewhere() -> None:
     """Errors that no table has are told to the user: nothing is passed over, nothing hangs."""
-    assert set(AFTER) == set(Asked)
-    for asked in Asked:
-        assert step_after(asked, ErrorCode.NONE) is Step.GO_ON
-        assert step_after(asked, ErrorCode.CORRUPT_MESSAGE) is Step.FAIL
+    assert set(REACTIONS) == set(RequestKind)
+    for asked in RequestKind:
+        assert reaction_to(asked, ErrorCode.NONE) is Reaction.CONTINUE
+        assert reaction_to(asked, ErrorCode.CORRUPT_MESSAGE) is Reaction.FAIL
         for error in ErrorCode:
-            assert (step_after(asked, error) is Step.GO_ON) == (error is ErrorCode.NONE)
+            assert (reaction_to(asked, error) is Reaction.CONTINUE) == (error is ErrorCode.NONE)
 
 
-@pytest.mark.parametrize("asked", [Asked.JOIN, Asked.SYNC, Asked.HEARTBEAT, Asked.COMMIT])
-def test_whoever_the_group_does_not_know_loses_its_work(asked: Asked) -> None:
-    assert step_after(asked, ErrorCode.UNKNOWN_MEMBER_ID) is Step.JOIN_ANEW
-    assert step_after(asked, ErrorCode.ILLEGAL_GENERATION) is Step.LOSE
-    assert step_after(asked, ErrorCode.FENCED_INSTANCE_ID) is Step.FENCED
+@pytest.mark.parametrize("asked", [RequestKind.JOIN, RequestKind.SYNC, RequestKind.HEARTBEAT, RequestKind.COMMIT])
+def test_unknown_member_reaction_is_to_lose_all_shards(asked: RequestKind) -> None:
+    assert reaction_to(asked, ErrorCode.UNKNOWN_MEMBER_ID) is Reaction.JOIN_AS_NEW
+    assert reaction_to(asked, ErrorCode.ILLEGAL_GENERATION) is Reaction.LOSE_SHARDS
+    assert reaction_to(asked, ErrorCode.FENCED_INSTANCE_ID) is Reaction.FENCED
 
 
 # The lease -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_lease_counts_from_when_a_heartbeat_was_sent() -> None:
-    lease = Lease(TERMS)
-    lease.calm(100)
+    lease = Lease(TIMEOUTS)
+    lease.stable(100)
     assert lease.deadline_s() == 108
-    lease.heard(103)
+    lease.renewed(103)
     assert lease.deadline_s() == 111
-    assert not lease.is_silent(110.9)
-    assert lease.is_silent(111)
+    assert not lease.is_session_over(110.9)
+    assert lease.is_session_over(111)
 
 
-def test_a_rebalance_that_waits_for_us_ends_it_however_often_we_beat() -> None:
+def test_lease_ends_with_the_rebalance_timeout_despite_heartbeats() -> None:
     """By then the coordinator has formed a generation without us."""
-    lease = Lease(TERMS)
-    lease.calm(100)
+    lease = Lease(TIMEOUTS)
+    lease.stable(100)
     for sent_s in range(102, 160, 2):
-        lease.heard(sent_s)
+        lease.renewed(sent_s)
     assert lease.deadline_s() == 158
-    assert not lease.is_silent(158)
+    assert not lease.is_session_over(158)
 
 
 def test_a_join_ends_a_rebalance_and_renews_no_session() -> None:
     """One that is answered at once, since nothing has changed, leaves the coordinator's timer as it is."""
-    lease = Lease(TERMS)
-    lease.calm(100)
-    lease.joined(107)
+    lease = Lease(TIMEOUTS)
+    lease.stable(100)
+    lease.rebalanced(107)
     assert lease.deadline_s() == 108
-    lease.heard(160)
-    assert lease.deadline_s() == 107 + TERMS.rebalance_s - TERMS.margin_s
+    lease.renewed(160)
+    assert lease.deadline_s() == 107 + TIMEOUTS.rebalance_s - TIMEOUTS.margin_s
 
 
 def test_there_is_no_lease_before_anything_was_heard() -> None:
-    assert Lease(TERMS).deadline_s() < -1e300
+    assert Lease(TIMEOUTS).deadline_s() < -1e300
 
 
 @given(st.lists(st.tuples(st.booleans(), times), min_size=1))
 def test_what_was_heard_never_shortens_a_lease(heard: list[tuple[bool, float]]) -> None:
     """Answers come late and in any order; and it never ends later than the coordinator may give the work away."""
-    lease, before = Lease(TERMS), float("-inf")
-    for is_calm, sent_s in heard:
-        (lease.calm if is_calm else lease.heard)(sent_s)
+    lease, before = Lease(TIMEOUTS), float("-inf")
+    for is_stable, sent_s in heard:
+        (lease.stable if is_stable else lease.renewed)(sent_s)
         assert lease.deadline_s() >= before
         before = lease.deadline_s()
         latest_s = max(sent for _, sent in heard)
-        assert lease.deadline_s() <= latest_s + TERMS.session_s - TERMS.margin_s
+        assert lease.deadline_s() <= latest_s + TIMEOUTS.session_s - TIMEOUTS.margin_s
 
 
 @given(times, st.integers(0, 2000))
-def test_whoever_hands_back_is_done_before_the_others_lose_theirs(rebalance_s: float, earlier_ms: int) -> None:
+def test_revoke_deadline_is_before_the_lease_end_of_other_members(rebalance_s: float, earlier_ms: int) -> None:
     """Their last calm heartbeat may be as much older than ours as heartbeats are apart."""
-    ours, theirs = Lease(TERMS), Lease(TERMS)
-    ours.calm(rebalance_s)
-    theirs.calm(rebalance_s - earlier_ms / 1000)
-    theirs.heard(rebalance_s + 1000)
-    assert ours.hand_back_deadline_s() <= theirs.deadline_s() + 1e-9
+    ours, theirs = Lease(TIMEOUTS), Lease(TIMEOUTS)
+    ours.stable(rebalance_s)
+    theirs.stable(rebalance_s - earlier_ms / 1000)
+    theirs.renewed(rebalance_s + 1000)
+    assert ours.revoke_deadline_s() <= theirs.deadline_s() + 1e-9
 
 
 # Names ---------------------------------------------------------------------------------------------------------------
@@ -175,7 +183,7 @@ def test_bad_resources_are_refused_with_advice(resources: Any, what: str) -> Non
 
 def test_without_names_a_subscription_is_kafkas_own() -> None:
     range_ = find_assignor("range")
-    protocol = offer(range_, Wanted({"jobs": 3}, {}), Own(frozenset({"jobs"})), has_names=False, holds=False)
+    protocol = offer(range_, ResourceSet({"jobs": 3}, {}), Own(frozenset({"jobs"})), has_names=False, holds=False)
     assert protocol.name == "range"
     said = read_subscription(protocol.metadata)
     assert said is not None and said.topics == ("jobs",) and said.user_data is None
@@ -185,26 +193,28 @@ def test_a_name_is_given_to_those_only_whose_list_has_it() -> None:
     sticky = find_assignor("cooperative-sticky")
     lists = {"a": ("acme", "both"), "b": ("both", "zenith")}
     joined = [
-        JoinedMember(name, None, offer(sticky, Wanted({}, {"tenants": some}), Own(frozenset()), True, True).metadata)
+        JoinedMember(
+            name, None, offer(sticky, ResourceSet({}, {"tenants": some}), Own(frozenset()), True, True).metadata
+        )
         for name, some in lists.items()
     ]
     given_ = dict(Group(joined).assign(sticky, {}))
-    topics = {name: {place[0] for place in _places(data)} for name, data in given_.items()}
+    topics = {name: {topic for topic, _ in _partitions(data)} for name, data in given_.items()}
     assert topics["a"] | topics["b"] == {"tenants.acme", "tenants.both", "tenants.zenith"}
     assert "tenants.acme" in topics["a"] and "tenants.zenith" in topics["b"]
 
 
-def test_a_member_whose_subscription_cannot_be_read_gets_nothing_and_costs_nobody_else_anything() -> None:
+def test_member_with_an_unreadable_subscription_gets_nothing_and_others_all() -> None:
     sticky = find_assignor("cooperative-sticky")
-    good = offer(sticky, Wanted({"jobs": 2}, {}), Own(frozenset({"jobs"})), False, True).metadata
+    good = offer(sticky, ResourceSet({"jobs": 2}, {}), Own(frozenset({"jobs"})), False, True).metadata
     given_ = dict(
         Group([JoinedMember("good", None, good), JoinedMember("bad", None, b"\xff")]).assign(sticky, {"jobs": 2})
     )
-    assert _places(given_["good"]) == (("jobs", 0), ("jobs", 1))
-    assert _places(given_["bad"]) == ()
+    assert _partitions(given_["good"]) == (("jobs", 0), ("jobs", 1))
+    assert _partitions(given_["bad"]) == ()
 
 
-def _places(data: bytes) -> tuple[tuple[str, int], ...]:
+def _partitions(data: bytes) -> tuple[tuple[str, int], ...]:
     assigned = read_assignment(data)
     assert assigned is not None
     return assigned.partitions
@@ -214,7 +224,9 @@ def _places(data: bytes) -> tuple[tuple[str, int], ...]:
 
 
 def test_a_fifth_of_the_session_is_the_default_of_heartbeats_and_margin() -> None:
-    assert MemberOptions({"jobs": 1}).terms() == Terms(session_s=10, rebalance_s=60, margin_s=2, interval_s=2)
+    assert MemberOptions({"jobs": 1}).timeouts() == LeaseTimeouts(
+        session_s=10, rebalance_s=60, margin_s=2, interval_s=2
+    )
 
 
 @pytest.mark.parametrize(

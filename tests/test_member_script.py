@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from member_helpers import GROUP, MEMBER_ID, ScriptedDoor, held, in_virtual_time, never, until
+from member_helpers import GROUP, MEMBER_ID, ScriptedConnector, held, in_virtual_time, never, until
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import (
@@ -22,10 +22,10 @@ from callboard.actors.messages import (
     SyncGroup,
 )
 from callboard.runtime.member.channel import ChannelLost
-from callboard.runtime.member.errors import CommitRefused, Fenced, MemberError, WorkLost
+from callboard.runtime.member.errors import CommitRefused, Fenced, MemberError, ShardLost
 from callboard.runtime.member.member import Member
-from callboard.runtime.member.protocol import Asked, Step, step_after
-from callboard.runtime.member.work import Share
+from callboard.runtime.member.protocol import Reaction, RequestKind, reaction_to
+from callboard.runtime.member.work import Shard
 
 ERRORS = [error for error in ErrorCode if error is not ErrorCode.NONE]
 each_error = pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.name)
@@ -33,100 +33,100 @@ ASSIGNORS = ("range", "cooperative-sticky")
 each_assignor = pytest.mark.parametrize("assignor", ASSIGNORS)
 
 
-def a_member(door: ScriptedDoor, **options: Any) -> Member:
-    return Member(door, GROUP, random=Random(1), **{"resources": {"jobs": 2}, **options})
+def a_member(connector: ScriptedConnector, **options: Any) -> Member:
+    return Member(connector, GROUP, random=Random(1), **{"resources": {"jobs": 2}, **options})
 
 
 # The usual way -------------------------------------------------------------------------------------------------------
 
 
 @in_virtual_time
-async def test_a_member_joins_leads_syncs_reads_its_positions_and_leaves() -> None:
-    door = ScriptedDoor()
-    door.position = 7
-    async with a_member(door) as member:
-        work = await held(member, 2)
-        assert [(share.resource, share.name, share.position) for share in work.shares] == [
+async def test_member_joins_leads_syncs_fetches_offsets_and_leaves() -> None:
+    connector = ScriptedConnector()
+    connector.next_offset = 7
+    async with a_member(connector) as member:
+        assignment = await held(member, 2)
+        assert [(shard.resource, shard.name, shard.next_offset) for shard in assignment.shards] == [
             ("jobs", 0, 7),
             ("jobs", 1, 7),
         ]
-        assert work.generation == work.shares[0].token == member.generation == 2
+        assert assignment.generation == assignment.shards[0].token == member.generation == 2
         assert member.is_leader and member.member_id == MEMBER_ID
-        assert (await work.commit(work.share("jobs", 1), 8, "half")).durability == "synced"
-        assert door.topics == {"jobs": 2}
-    kinds = [type(one) for one in door.asked]
+        assert (await assignment.commit(assignment.shard("jobs", 1), 8, "half")).durability == "synced"
+        assert connector.topics == {"jobs": 2}
+    kinds = [type(one) for one in connector.asked]
     assert kinds == [JoinGroup, JoinGroup, Heartbeat, SyncGroup, OffsetFetch, OffsetCommit, LeaveGroup]
-    assert door.last(OffsetFetch).require_stable  # what an open transaction is about to change is waited for
-    assert work.is_over and work.shares[0].is_lost
+    assert connector.last(OffsetFetch).require_stable  # what an open transaction is about to change is waited for
+    assert assignment.is_over and assignment.shards[0].is_lost
 
 
 @in_virtual_time
-async def test_heartbeats_go_on_and_work_with_them() -> None:
-    door = ScriptedDoor()
-    async with a_member(door) as member:
-        work = await held(member, 2)
+async def test_heartbeats_without_error_keep_the_assignment() -> None:
+    connector = ScriptedConnector()
+    async with a_member(connector) as member:
+        assignment = await held(member, 2)
         await asyncio.sleep(3600)
-        assert not work.is_over
-        assert door.count(Heartbeat) == pytest.approx(1800, abs=2)
-        assert door.opened == 2
+        assert not assignment.is_over
+        assert connector.count(Heartbeat) == pytest.approx(1800, abs=2)
+        assert connector.opened == 2
 
 
 @in_virtual_time
-async def test_a_commit_says_how_far_the_work_has_come() -> None:
-    door = ScriptedDoor()
-    async with a_member(door) as member:
-        share = (await held(member, 2)).shares[0]
-        await share.commit(5, "five")
-        assert (share.position, share.note) == (5, "five")
-        commit = door.last(OffsetCommit)
+async def test_commit_updates_next_offset_and_note() -> None:
+    connector = ScriptedConnector()
+    async with a_member(connector) as member:
+        shard = (await held(member, 2)).shards[0]
+        await shard.commit(5, "five")
+        assert (shard.next_offset, shard.note) == (5, "five")
+        commit = connector.last(OffsetCommit)
         assert (commit.member_id, commit.generation_id) == (MEMBER_ID, 2)
         assert commit.commits[0][:3] == ("jobs", 0, 5)
         for bad in (-1, 2**63, True, "5", 1.5):
             wrong: Any = bad
-            with pytest.raises(ValueError, match="position"):
-                await share.commit(wrong)
+            with pytest.raises(ValueError, match="next_offset"):
+                await shard.commit(wrong)
         wrong = 3
         with pytest.raises(ValueError, match="note"):
-            await share.commit(1, wrong)
+            await shard.commit(1, wrong)
 
 
 # Every error at every request ----------------------------------------------------------------------------------------
 
 
-async def outcome(member: Member) -> Step:
+async def outcome(member: Member) -> Reaction:
     """What becomes of a member: it has work in the end, or its user hears of an error."""
     try:
         async with member:
             await held(member, 2)
-            return Step.GO_ON
+            return Reaction.CONTINUE
     except Fenced:
-        return Step.FENCED
+        return Reaction.FENCED
     except MemberError as error:
         assert str(error)
-        return Step.FAIL
+        return Reaction.FAIL
 
 
-def expected(asked: Asked, error: ErrorCode) -> Step:
-    step = step_after(asked, error)
-    return step if step in (Step.FENCED, Step.FAIL) else Step.GO_ON
+def expected(asked: RequestKind, error: ErrorCode) -> Reaction:
+    reaction = reaction_to(asked, error)
+    return reaction if reaction in (Reaction.FENCED, Reaction.FAIL) else Reaction.CONTINUE
 
 
 @each_assignor
 @each_error
 @in_virtual_time
 async def test_an_error_at_a_join(error: ErrorCode, assignor: str) -> None:
-    door = ScriptedDoor()
-    door.then(JoinGroup, error)
-    assert await outcome(a_member(door, assignor=assignor)) is expected(Asked.JOIN, error)
+    connector = ScriptedConnector()
+    connector.then(JoinGroup, error)
+    assert await outcome(a_member(connector, assignor=assignor)) is expected(RequestKind.JOIN, error)
 
 
 @each_error
 @in_virtual_time
 async def test_an_error_at_a_join_with_a_member_id(error: ErrorCode) -> None:
-    door = ScriptedDoor()
-    door.then(JoinGroup, ErrorCode.MEMBER_ID_REQUIRED, error)
-    assert await outcome(a_member(door)) is expected(Asked.JOIN, error)
-    third = [one for one in door.asked if type(one) is JoinGroup][2:3]
+    connector = ScriptedConnector()
+    connector.then(JoinGroup, ErrorCode.MEMBER_ID_REQUIRED, error)
+    assert await outcome(a_member(connector)) is expected(RequestKind.JOIN, error)
+    third = [one for one in connector.asked if type(one) is JoinGroup][2:3]
     if error is ErrorCode.UNKNOWN_MEMBER_ID:
         assert third[0].member_id == ""
 
@@ -135,19 +135,19 @@ async def test_an_error_at_a_join_with_a_member_id(error: ErrorCode) -> None:
 @each_error
 @in_virtual_time
 async def test_an_error_at_a_sync(error: ErrorCode, assignor: str) -> None:
-    door = ScriptedDoor()
-    door.then(SyncGroup, error)
-    assert await outcome(a_member(door, assignor=assignor)) is expected(Asked.SYNC, error)
+    connector = ScriptedConnector()
+    connector.then(SyncGroup, error)
+    assert await outcome(a_member(connector, assignor=assignor)) is expected(RequestKind.SYNC, error)
 
 
 @each_error
 @in_virtual_time
-async def test_an_error_where_positions_are_read(error: ErrorCode) -> None:
+async def test_error_in_offset_fetch(error: ErrorCode) -> None:
     """Of the whole, or of one partition."""
     for answer in (error, Fetched(ErrorCode.NONE, (("jobs", (FetchedOffset(1, -1, -1, "", error),)),))):
-        door = ScriptedDoor()
-        door.then(OffsetFetch, answer)
-        assert await outcome(a_member(door)) is expected(Asked.FETCH, error)
+        connector = ScriptedConnector()
+        connector.then(OffsetFetch, answer)
+        assert await outcome(a_member(connector)) is expected(RequestKind.FETCH, error)
 
 
 @each_assignor
@@ -155,56 +155,58 @@ async def test_an_error_where_positions_are_read(error: ErrorCode) -> None:
 @in_virtual_time
 async def test_an_error_at_a_heartbeat(error: ErrorCode, assignor: str) -> None:
     """The work is lost at once where the group does not know us as we are; else it is handed back, or stays."""
-    door = ScriptedDoor()
-    async with a_member(door, assignor=assignor) as member:
-        work = await held(member, 2)
-        door.then(Heartbeat, error)
-        step = step_after(Asked.HEARTBEAT, error)
-        beats = door.count(Heartbeat)
-        await until(lambda: door.count(Heartbeat) > beats)
+    connector = ScriptedConnector()
+    async with a_member(connector, assignor=assignor) as member:
+        assignment = await held(member, 2)
+        connector.then(Heartbeat, error)
+        reaction = reaction_to(RequestKind.HEARTBEAT, error)
+        heartbeats = connector.count(Heartbeat)
+        await until(lambda: connector.count(Heartbeat) > heartbeats)
         await asyncio.sleep(1)
-        if step in (Step.FENCED, Step.FAIL):
-            assert work.shares[0].is_lost
-            with pytest.raises(Fenced if step is Step.FENCED else MemberError):
-                await member.next_work()
+        if reaction in (Reaction.FENCED, Reaction.FAIL):
+            assert assignment.shards[0].is_lost
+            with pytest.raises(Fenced if reaction is Reaction.FENCED else MemberError):
+                await member.next_assignment()
         else:
-            keeps = step in (Step.AGAIN, Step.RECONNECT) or (step is Step.REJOIN and assignor != "range")
-            assert work.is_over != keeps
-            assert sum(not share.is_over for share in member.shares) == 2
-            assert door.count(JoinGroup) == {Step.JOIN_ANEW: 4}.get(
-                step, 2 if step in (Step.AGAIN, Step.RECONNECT) else 3
+            keeps = reaction in (Reaction.RETRY, Reaction.RECONNECT) or (
+                reaction is Reaction.REJOIN and assignor != "range"
+            )
+            assert assignment.is_over != keeps
+            assert sum(not shard.is_revoked for shard in member.shards) == 2
+            assert connector.count(JoinGroup) == {Reaction.JOIN_AS_NEW: 4}.get(
+                reaction, 2 if reaction in (Reaction.RETRY, Reaction.RECONNECT) else 3
             )
 
 
 @each_error
 @in_virtual_time
 async def test_an_error_at_a_commit(error: ErrorCode) -> None:
-    door = ScriptedDoor()
-    async with a_member(door) as member:
-        share = (await held(member, 2)).shares[0]
-        door.then(OffsetCommit, error)
-        step = step_after(Asked.COMMIT, error)
-        if step is Step.FAIL:
+    connector = ScriptedConnector()
+    async with a_member(connector) as member:
+        shard = (await held(member, 2)).shards[0]
+        connector.then(OffsetCommit, error)
+        reaction = reaction_to(RequestKind.COMMIT, error)
+        if reaction is Reaction.FAIL:
             with pytest.raises(CommitRefused, match=error.name):
-                await share.commit(1)
-            await share.commit(2)
-        elif step in (Step.LOSE, Step.JOIN_ANEW, Step.FENCED):
-            with pytest.raises(WorkLost):
-                await share.commit(1)
-            assert share.is_lost
+                await shard.commit(1)
+            await shard.commit(2)
+        elif reaction in (Reaction.LOSE_SHARDS, Reaction.JOIN_AS_NEW, Reaction.FENCED):
+            with pytest.raises(ShardLost):
+                await shard.commit(1)
+            assert shard.is_lost
         else:
-            await share.commit(1)
-            assert door.count(OffsetCommit) >= 2
+            await shard.commit(1)
+            assert connector.count(OffsetCommit) >= 2
 
 
 @each_error
 @in_virtual_time
-async def test_an_error_at_the_leave_hurts_nobody(error: ErrorCode) -> None:
-    door = ScriptedDoor()
-    door.then(LeaveGroup, error)
-    async with a_member(door) as member:
+async def test_error_in_leave_group_is_ignored(error: ErrorCode) -> None:
+    connector = ScriptedConnector()
+    connector.then(LeaveGroup, error)
+    async with a_member(connector) as member:
         await held(member, 2)
-    assert door.count(LeaveGroup) == 1
+    assert connector.count(LeaveGroup) == 1
 
 
 # Answers that do not come --------------------------------------------------------------------------------------------
@@ -213,81 +215,81 @@ async def test_an_error_at_the_leave_hurts_nobody(error: ErrorCode) -> None:
 @pytest.mark.parametrize("kind", [JoinGroup, SyncGroup, OffsetFetch], ids=lambda kind: kind.__name__)
 @in_virtual_time
 async def test_a_lost_connection_is_opened_again(kind: type) -> None:
-    door = ScriptedDoor()
-    door.then(kind, ChannelLost("gone"), ChannelLost("gone"), ChannelLost("gone"))
-    async with a_member(door) as member:
+    connector = ScriptedConnector()
+    connector.then(kind, ChannelLost("gone"), ChannelLost("gone"), ChannelLost("gone"))
+    async with a_member(connector) as member:
         await held(member, 2)
-    assert door.opened >= 4
+    assert connector.opened >= 4
 
 
 @in_virtual_time
 async def test_a_commit_whose_connection_is_lost_is_sent_again() -> None:
-    door = ScriptedDoor()
-    async with a_member(door) as member:
-        share = (await held(member, 2)).shares[0]
-        door.then(OffsetCommit, ChannelLost("gone"), ChannelLost("gone"))
-        await share.commit(1)
-        assert door.count(OffsetCommit) == 3
+    connector = ScriptedConnector()
+    async with a_member(connector) as member:
+        shard = (await held(member, 2)).shards[0]
+        connector.then(OffsetCommit, ChannelLost("gone"), ChannelLost("gone"))
+        await shard.commit(1)
+        assert connector.count(OffsetCommit) == 3
 
 
 @pytest.mark.parametrize("kind", [JoinGroup, SyncGroup], ids=lambda kind: kind.__name__)
 @in_virtual_time
 async def test_a_join_that_is_never_answered_is_asked_again(kind: type) -> None:
     """After the rebalance timeout, by which the coordinator must have answered, and then some."""
-    door = ScriptedDoor()
-    door.then(kind, never())
-    async with a_member(door, rebalance_timeout_ms=30_000) as member:
+    connector = ScriptedConnector()
+    connector.then(kind, never())
+    async with a_member(connector, rebalance_timeout_ms=30_000) as member:
         await held(member, 2)
-    assert 35 <= door.times[-1] - door.times[0] < 37
+    assert 35 <= connector.times[-1] - connector.times[0] < 37
 
 
 @in_virtual_time
 async def test_an_answer_to_somebody_that_we_no_longer_are_changes_nothing() -> None:
     """A heartbeat of the last generation is answered when we have joined the next."""
-    door = ScriptedDoor()
-    async with a_member(door) as member:
+    connector = ScriptedConnector()
+    async with a_member(connector) as member:
         await held(member, 2)
         late = never()
-        door.then(Heartbeat, late)
-        beats = door.count(Heartbeat)
-        await until(lambda: door.count(Heartbeat) > beats)
-        door.then(OffsetCommit, ErrorCode.REBALANCE_IN_PROGRESS)
-        await member.shares[0].commit(1)
+        connector.then(Heartbeat, late)
+        heartbeats = connector.count(Heartbeat)
+        await until(lambda: connector.count(Heartbeat) > heartbeats)
+        connector.then(OffsetCommit, ErrorCode.REBALANCE_IN_PROGRESS)
+        await member.shards[0].commit(1)
         await until(lambda: member.generation == 3)
         late.set_result(ErrorCode.UNKNOWN_MEMBER_ID)
         await asyncio.sleep(5)
-        assert (member.generation, len(member.shares)) == (3, 2)
+        assert (member.generation, len(member.shards)) == (3, 2)
 
 
 @in_virtual_time
 async def test_a_member_that_leaves_while_its_join_is_parked_says_so_on_the_other_line() -> None:
     """Behind the join it would wait for the end of the rebalance."""
-    door = ScriptedDoor()
-    door.then(JoinGroup, ErrorCode.MEMBER_ID_REQUIRED, never())
-    async with a_member(door):
-        await until(lambda: door.count(JoinGroup) == 2)
-    assert door.last(LeaveGroup).members[0].member_id == MEMBER_ID
-    assert door.times[-1] - door.times[0] < 1
-    assert door.lines[-1] is not door.lines[0]
+    connector = ScriptedConnector()
+    connector.then(JoinGroup, ErrorCode.MEMBER_ID_REQUIRED, never())
+    async with a_member(connector):
+        await until(lambda: connector.count(JoinGroup) == 2)
+    assert connector.last(LeaveGroup).members[0].member_id == MEMBER_ID
+    assert connector.times[-1] - connector.times[0] < 1
+    assert connector.lines[-1] is not connector.lines[0]
 
 
 @in_virtual_time
 async def test_a_leave_that_is_never_answered_is_given_up() -> None:
-    door = ScriptedDoor()
-    door.then(LeaveGroup, never())
-    async with a_member(door) as member:
+    connector = ScriptedConnector()
+    connector.then(LeaveGroup, never())
+    async with a_member(connector) as member:
         await held(member, 2)
-    assert door.count(LeaveGroup) == 1
+    assert connector.count(LeaveGroup) == 1
 
 
 @pytest.mark.parametrize("error", [ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.INCONSISTENT_GROUP_PROTOCOL])
 @in_virtual_time
-async def test_who_is_refused_hears_what_to_do(error: ErrorCode) -> None:
-    door = ScriptedDoor()
-    door.then(JoinGroup, error)
+async def test_refused_join_raises_with_advice(error: ErrorCode) -> None:
+    connector = ScriptedConnector()
+    connector.then(JoinGroup, error)
     with pytest.raises(MemberError, match=error.name + ": ") as raised:
-        async with a_member(door) as member:
-            await member.next_work()
+        async with a_member(connector) as member:
+            await member.next_assignment()
     assert raised.value.code is error
 
 
@@ -296,100 +298,100 @@ async def test_who_is_refused_hears_what_to_do(error: ErrorCode) -> None:
 
 @each_assignor
 @in_virtual_time
-async def test_the_work_is_lost_a_margin_before_the_session_ends(assignor: str) -> None:
+async def test_shards_are_lost_one_margin_before_the_session_ends(assignor: str) -> None:
     """It counts from when the last heartbeat that was answered was sent."""
-    door = ScriptedDoor()
+    connector = ScriptedConnector()
     loop = asyncio.get_running_loop()
-    async with a_member(door, assignor=assignor) as member:
-        work = await held(member, 2)
-        share = work.shares[0]
+    async with a_member(connector, assignor=assignor) as member:
+        assignment = await held(member, 2)
+        shard = assignment.shards[0]
         await asyncio.sleep(20)
-        last_s = max(time for time, one in zip(door.times, door.asked, strict=True) if type(one) is Heartbeat)
-        door.then(Heartbeat, *(never() for _ in range(50)))
-        await share.lost.wait()
+        last_s = max(time for time, one in zip(connector.times, connector.asked, strict=True) if type(one) is Heartbeat)
+        connector.then(Heartbeat, *(never() for _ in range(50)))
+        await shard.lost.wait()
         assert loop.time() == pytest.approx(last_s + 8, abs=0.01)
-        assert work.is_over
-        with pytest.raises(WorkLost):
-            await share.commit(1)
+        assert assignment.is_over
+        with pytest.raises(ShardLost):
+            await shard.commit(1)
 
 
 @in_virtual_time
-async def test_a_heartbeat_that_was_long_on_its_way_counts_from_its_beginning() -> None:
+async def test_lease_counts_from_the_sending_of_a_slow_heartbeat() -> None:
     """The coordinator may have had it as soon as it was sent."""
-    door = ScriptedDoor()
+    connector = ScriptedConnector()
     loop = asyncio.get_running_loop()
-    async with a_member(door) as member:
-        share = (await held(member, 2)).shares[0]
-        beats, slow = door.count(Heartbeat), never()
-        door.then(Heartbeat, slow, *(never() for _ in range(50)))
-        await until(lambda: door.count(Heartbeat) > beats)
+    async with a_member(connector) as member:
+        shard = (await held(member, 2)).shards[0]
+        heartbeats, slow = connector.count(Heartbeat), never()
+        connector.then(Heartbeat, slow, *(never() for _ in range(50)))
+        await until(lambda: connector.count(Heartbeat) > heartbeats)
         sent_s = loop.time()
         await asyncio.sleep(5)
-        assert not share.is_lost
+        assert not shard.is_lost
         slow.set_result(ErrorCode.NONE)
-        await share.lost.wait()
+        await shard.lost.wait()
         assert loop.time() == pytest.approx(sent_s + 8, abs=0.05)
 
 
 @in_virtual_time
 async def test_a_join_that_was_long_on_its_way_counts_from_its_beginning() -> None:
     """The coordinator may have answered at once, and its session has run since."""
-    door = ScriptedDoor()
+    connector = ScriptedConnector()
     loop = asyncio.get_running_loop()
-    async with a_member(door) as member:
-        share = (await held(member, 2)).shares[0]
+    async with a_member(connector) as member:
+        shard = (await held(member, 2)).shards[0]
         slow = never()
-        door.then(Heartbeat, ErrorCode.REBALANCE_IN_PROGRESS, *(never() for _ in range(50)))
-        door.then(JoinGroup, slow)
-        door.then(SyncGroup, *(never() for _ in range(50)))
-        joins = door.count(JoinGroup)
-        await until(lambda: door.count(JoinGroup) > joins)
+        connector.then(Heartbeat, ErrorCode.REBALANCE_IN_PROGRESS, *(never() for _ in range(50)))
+        connector.then(JoinGroup, slow)
+        connector.then(SyncGroup, *(never() for _ in range(50)))
+        joins = connector.count(JoinGroup)
+        await until(lambda: connector.count(JoinGroup) > joins)
         sent_s = loop.time()
         await asyncio.sleep(4)
-        me = door.last(JoinGroup)
+        me = connector.last(JoinGroup)
         slow.set_result(Joined(ErrorCode.NONE, me.member_id, 3, "consumer", me.protocols[0].name, "somebody"))
-        await share.lost.wait()
+        await shard.lost.wait()
         assert loop.time() == pytest.approx(sent_s + 8, abs=0.05)
 
 
 @in_virtual_time
 async def test_a_cooperative_member_whose_join_waits_too_long_loses_what_it_kept() -> None:
     """Whoever did not get its join through is left out when the rebalance timeout is over."""
-    door = ScriptedDoor()
+    connector = ScriptedConnector()
     loop = asyncio.get_running_loop()
-    async with a_member(door, rebalance_timeout_ms=30_000) as member:
-        share = (await held(member, 2)).shares[0]
-        door.then(Heartbeat, *[ErrorCode.REBALANCE_IN_PROGRESS] * 100)
-        door.then(JoinGroup, never())
-        joins = door.count(JoinGroup)
-        await until(lambda: door.count(JoinGroup) > joins)
+    async with a_member(connector, rebalance_timeout_ms=30_000) as member:
+        shard = (await held(member, 2)).shards[0]
+        connector.then(Heartbeat, *[ErrorCode.REBALANCE_IN_PROGRESS] * 100)
+        connector.then(JoinGroup, never())
+        joins = connector.count(JoinGroup)
+        await until(lambda: connector.count(JoinGroup) > joins)
         begun_s = loop.time()
-        assert not share.is_over
-        await share.lost.wait()
+        assert not shard.is_revoked
+        await shard.lost.wait()
         assert 25 < loop.time() - begun_s <= 28
 
 
 @in_virtual_time
 async def test_a_commit_that_hangs_ends_with_the_lease() -> None:
-    door = ScriptedDoor()
-    async with a_member(door) as member:
-        share = (await held(member, 2)).shares[0]
-        door.then(OffsetCommit, *(never() for _ in range(9)))
-        door.then(Heartbeat, *(never() for _ in range(9)))
-        with pytest.raises(WorkLost, match="lost"):
-            await share.commit(1)
+    connector = ScriptedConnector()
+    async with a_member(connector) as member:
+        shard = (await held(member, 2)).shards[0]
+        connector.then(OffsetCommit, *(never() for _ in range(9)))
+        connector.then(Heartbeat, *(never() for _ in range(9)))
+        with pytest.raises(ShardLost, match="lost"):
+            await shard.commit(1)
 
 
 @in_virtual_time
-async def test_after_its_lease_a_member_goes_on_trying_and_gets_work_again() -> None:
-    door = ScriptedDoor()
-    async with a_member(door) as member:
-        work = await held(member, 2)
-        door.then(Heartbeat, *(never() for _ in range(3)))
-        await work.shares[0].lost.wait()
+async def test_member_rejoins_after_its_lease_and_gets_shards_again() -> None:
+    connector = ScriptedConnector()
+    async with a_member(connector) as member:
+        assignment = await held(member, 2)
+        connector.then(Heartbeat, *(never() for _ in range(3)))
+        await assignment.shards[0].lost.wait()
         again = await held(member, 2)
-        assert again.acquired == again.shares
-        assert again.shares[0].token > work.shares[0].token
+        assert again.acquired == again.shards
+        assert again.shards[0].token > assignment.shards[0].token
 
 
 # Others in the group -------------------------------------------------------------------------------------------------
@@ -397,33 +399,33 @@ async def test_after_its_lease_a_member_goes_on_trying_and_gets_work_again() -> 
 
 @in_virtual_time
 async def test_a_join_that_was_answered_to_a_former_self_is_done_again() -> None:
-    door = ScriptedDoor()
-    async with a_member(door, assignor="range") as member:
+    connector = ScriptedConnector()
+    async with a_member(connector, assignor="range") as member:
         await held(member, 2)
         parked = never()
-        door.then(JoinGroup, parked)
-        door.then(Heartbeat, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID)
-        joins = door.count(JoinGroup)
-        await until(lambda: door.count(JoinGroup) > joins + 1)
+        connector.then(JoinGroup, parked)
+        connector.then(Heartbeat, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID)
+        joins = connector.count(JoinGroup)
+        await until(lambda: connector.count(JoinGroup) > joins + 1)
         await held(member, 2)
-        assert [one.member_id for one in door.asked if type(one) is JoinGroup][-2:] == ["", MEMBER_ID]
+        assert [one.member_id for one in connector.asked if type(one) is JoinGroup][-2:] == ["", MEMBER_ID]
 
 
 @in_virtual_time
-async def test_a_handler_that_sees_its_work_lost_is_no_failure() -> None:
-    door = ScriptedDoor()
-    started: list[Share] = []
+async def test_shard_lost_in_a_handler_is_not_an_error() -> None:
+    connector = ScriptedConnector()
+    started: list[Shard] = []
 
-    async def handler(share: Share) -> None:
-        started.append(share)
+    async def handler(shard: Shard) -> None:
+        started.append(shard)
         while True:
-            await share.commit(1)
+            await shard.commit(1)
             await asyncio.sleep(0.3)
 
-    async with a_member(door) as member:
+    async with a_member(connector) as member:
         running = asyncio.ensure_future(member.run(handler))
         await until(lambda: len(started) == 2)
-        door.then(OffsetCommit, ErrorCode.UNKNOWN_MEMBER_ID)
+        connector.then(OffsetCommit, ErrorCode.UNKNOWN_MEMBER_ID)
         await until(lambda: len(started) == 4)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -433,12 +435,12 @@ async def test_a_handler_that_sees_its_work_lost_is_no_failure() -> None:
 @in_virtual_time
 async def test_a_static_leader_that_comes_back_assigns_nothing_anew() -> None:
     """KIP-814: it is told to skip the assignment, and gets what it had."""
-    door = ScriptedDoor()
-    async with a_member(door, instance_id="one") as member:
+    connector = ScriptedConnector()
+    async with a_member(connector, instance_id="one") as member:
         await held(member, 2)
-        sync = door.last(SyncGroup)
-    assert door.count(LeaveGroup) == 0
-    again = ScriptedDoor()
+        sync = connector.last(SyncGroup)
+    assert connector.count(LeaveGroup) == 0
+    again = ScriptedConnector()
     again.then(JoinGroup, Joined(ErrorCode.NONE, MEMBER_ID, 2, "consumer", "cooperative-sticky", MEMBER_ID, (), True))
     parked = never()
     again.then(SyncGroup, parked)

@@ -17,19 +17,19 @@ from callboard.actors.errors import CoordinatorError
 from callboard.runtime.embed.thread import ThreadCoordinator
 from callboard.runtime.errors import StartError
 from callboard.runtime.member.channel import ChannelLost
-from callboard.runtime.member.errors import Fenced, MemberError, WorkLost
+from callboard.runtime.member.errors import Fenced, MemberError, ShardLost
 from callboard.runtime.member.member import Member
-from callboard.runtime.member.tcp import TcpDoor
+from callboard.runtime.member.tcp import TcpConnector
 
 DEADLINE_S = 120.0
 SETTINGS: Any = {"group_initial_rebalance_delay_ms": 0, "group_min_session_timeout_ms": 200}
 JOBS: Any = {"resources": {"jobs": 4}, "session_timeout_ms": 2_000}
 
 
-async def until_split(*members: Member, shares: int = 4) -> None:
-    """Until the members have so many shares between them, as many each."""
+async def until_split(*members: Member, shards: int = 4) -> None:
+    """Until the members have so many shards between them, as many each."""
     async with asyncio.timeout(DEADLINE_S):
-        while [len(member.shares) for member in members] != [shares // len(members)] * len(members):
+        while [len(member.shards) for member in members] != [shards // len(members)] * len(members):
             await asyncio.sleep(0.01)
 
 
@@ -45,15 +45,15 @@ async def test_members_over_tcp_and_in_process_are_of_one_group() -> None:
     async with a_coordinator() as coordinator, callboard.connect(coordinator.bootstrap) as remote:
         async with coordinator.member("g", **JOBS) as near:
             await until_split(near)
-            await near.shares[0].commit(9, "nine")
+            await near.shards[0].commit(9, "nine")
             async with remote.member("g", **JOBS) as far:
                 await until_split(near, far)
-                progress = await far.shares[0].commit(3)
+                progress = await far.shards[0].commit(3)
                 assert progress.durability == ""
             await until_split(near)
         async with remote.member("g", **JOBS) as far:
-            work = await far.next_work()
-            assert (work.shares[0].position, work.shares[0].note) == (9, "nine")
+            assignment = await far.next_assignment()
+            assert (assignment.shards[0].next_offset, assignment.shards[0].note) == (9, "nine")
         assert [(topic.name, len(topic.partitions)) for topic in await coordinator.topics()] == [("jobs", 4)]
 
 
@@ -64,11 +64,11 @@ async def test_a_member_over_tcp_finds_the_coordinator_that_was_restarted(resour
         coordinator = await stack.enter_async_context(a_coordinator())
         remote = await stack.enter_async_context(callboard.connect(coordinator.bootstrap))
         member = await stack.enter_async_context(remote.member("g", resources=resources, session_timeout_ms=20_000))
-        work = await member.next_work()
+        assignment = await member.next_assignment()
         await coordinator.restart("killed")
-        for share in work.shares:
-            await share.commit(5)
-        assert not work.is_over
+        for shard in assignment.shards:
+            await shard.commit(5)
+        assert not assignment.is_over
         assert len(await coordinator.offsets("g")) == 3
 
 
@@ -83,23 +83,23 @@ async def test_a_static_member_is_fenced_over_tcp() -> None:
         async with asyncio.timeout(DEADLINE_S):
             with pytest.raises(Fenced):
                 while True:
-                    await first.next_work()
+                    await first.next_assignment()
         await until_split(second)
 
 
 @on_a_loop
 async def test_topics_grow_over_tcp_and_bad_ones_are_refused() -> None:
     async with a_coordinator() as coordinator:
-        door = TcpDoor(f"127.0.0.1:1,{coordinator.bootstrap}")
-        await door.ensure_topics({"jobs": 2, "mails": 1})
-        await door.ensure_topics({"jobs": 5, "mails": 1})
-        assert await door.partitions(["jobs", "mails", "none"]) == {"jobs": 5, "mails": 1}
+        connector = TcpConnector(f"127.0.0.1:1,{coordinator.bootstrap}")
+        await connector.ensure_topics({"jobs": 2, "mails": 1})
+        await connector.ensure_topics({"jobs": 5, "mails": 1})
+        assert await connector.partitions(["jobs", "mails", "none"]) == {"jobs": 5, "mails": 1}
         with pytest.raises(CoordinatorError, match="collides"):
-            await door.ensure_topics({"a.b": 1, "a_b": 1})
+            await connector.ensure_topics({"a.b": 1, "a_b": 1})
 
 
 @on_a_loop
-async def test_nobody_there_and_somebody_else_there_are_told() -> None:
+async def test_connect_to_no_server_or_another_protocol_raises_channel_lost() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as unused:
         port = unused.getsockname()[1]
     with pytest.raises(ChannelLost, match=rf"cannot reach 127.0.0.1:{port}.*is a server running there"):
@@ -115,7 +115,7 @@ async def test_nobody_there_and_somebody_else_there_are_told() -> None:
     async with server:
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(ChannelLost, match="does not speak Kafka's protocol"):
-            await TcpDoor(f"127.0.0.1:{port}").open("me")
+            await TcpConnector(f"127.0.0.1:{port}").open("me")
 
 
 @pytest.mark.parametrize("bootstrap", ["", "nowhere", "host:0", "host:9092,"])
@@ -133,72 +133,72 @@ def coordinator() -> Iterator[ThreadCoordinator]:
         yield coordinator
 
 
-def test_a_thread_works_is_told_to_stop_and_may_commit_what_it_has_done(coordinator: ThreadCoordinator) -> None:
+def test_blocking_member_is_revoked_and_may_commit(coordinator: ThreadCoordinator) -> None:
     with coordinator.member("g", assignor="range", **JOBS) as first:
-        for number, work in enumerate(first.assignments()):
-            with work:
+        for number, assignment in enumerate(first.assignments()):
+            with assignment:
                 if number == 0:
-                    assert len(work.acquired) == 4
+                    assert len(assignment.acquired) == 4
                     second = coordinator.member("g", assignor="range", **JOBS)
                     second.__enter__()
-                    assert work.shares[0].over.wait(DEADLINE_S)
-                    assert work.is_over and work.lost.is_set()
-                    assert not work.shares[0].is_lost
-                    for share in work.shares:
-                        share.commit(10 + int(share.name))
+                    assert assignment.shards[0].revoked.wait(DEADLINE_S)
+                    assert assignment.is_over and assignment.over.is_set()
+                    assert not assignment.shards[0].is_lost
+                    for shard in assignment.shards:
+                        shard.commit(10 + int(shard.name))
             if number == 1:
                 break
-        assert work.shares[0].position is not None
-        theirs = second.next_work(DEADLINE_S)
-        assert sorted(share.position or 0 for share in (*work.shares, *theirs.shares)) == [10, 11, 12, 13]
-        assert theirs.share("jobs", theirs.shares[1].name) is theirs.shares[1]
+        assert assignment.shards[0].next_offset is not None
+        theirs = second.next_assignment(DEADLINE_S)
+        assert sorted(shard.next_offset or 0 for shard in (*assignment.shards, *theirs.shards)) == [10, 11, 12, 13]
+        assert theirs.shard("jobs", theirs.shards[1].name) is theirs.shards[1]
         second.leave()
         with pytest.raises(MemberError, match="has left"):
-            second.next_work(DEADLINE_S)
+            second.next_assignment(DEADLINE_S)
 
 
 def test_a_thread_that_goes_on_with_what_is_lost_cannot_commit_and_the_loop_goes_on(
     coordinator: ThreadCoordinator,
 ) -> None:
-    """WorkLost out of a body whose work is over is no error: the next work has what is held."""
+    """ShardLost out of a body whose work is over is no error: the next work has what is held."""
     with coordinator.member("g", assignor="range", rebalance_timeout_ms=2_000, **JOBS) as first:
-        for number, work in enumerate(first.assignments()):
-            with work:
+        for number, assignment in enumerate(first.assignments()):
+            with assignment:
                 if number == 1:
                     break
                 with coordinator.member("g", assignor="range", rebalance_timeout_ms=2_000, **JOBS) as second:
-                    second.next_work(DEADLINE_S)
-                    share = work.shares[0]
-                    assert share.lost.wait(DEADLINE_S) and share.is_lost
-                    with pytest.raises(WorkLost):
-                        share.commit(1)
-                    work.commit(share, 1)
-            assert work.is_over
-        assert share.lost.is_set()
+                    second.next_assignment(DEADLINE_S)
+                    shard = assignment.shards[0]
+                    assert shard.lost.wait(DEADLINE_S) and shard.is_lost
+                    with pytest.raises(ShardLost):
+                        shard.commit(1)
+                    assignment.commit(shard, 1)
+            assert assignment.is_over
+        assert shard.lost.is_set()
 
 
-def test_kept_shares_stay_the_same_objects(coordinator: ThreadCoordinator) -> None:
+def test_kept_shards_stay_the_same_objects(coordinator: ThreadCoordinator) -> None:
     with coordinator.member("g", **JOBS) as first:
-        before = first.next_work(DEADLINE_S)
+        before = first.next_assignment(DEADLINE_S)
         with coordinator.member("g", **JOBS):
-            after = first.next_work(DEADLINE_S)
-            assert after.kept and set(after.kept) < set(before.shares)
-            assert repr(after.kept[0]).startswith("Share('jobs'")
+            after = first.next_assignment(DEADLINE_S)
+            assert after.kept and set(after.kept) < set(before.shards)
+            assert repr(after.kept[0]).startswith("Shard('jobs'")
 
 
-def test_waiting_for_work_can_be_given_up(coordinator: ThreadCoordinator) -> None:
+def test_next_assignment_with_timeout_raises_timeout_error(coordinator: ThreadCoordinator) -> None:
     with coordinator.member("g", **JOBS) as member:
-        member.next_work(DEADLINE_S)
+        member.next_assignment(DEADLINE_S)
         with pytest.raises(TimeoutError):
-            member.next_work(0.05)
+            member.next_assignment(0.05)
 
 
 def test_a_program_of_threads_connects_over_tcp(coordinator: ThreadCoordinator) -> None:
     with callboard.connect_in_thread(coordinator.bootstrap) as remote:
         with remote.member("g", **JOBS) as member:
             assert member.group_id == "g" and member.is_leader is False
-            work = member.next_work(DEADLINE_S)
-            assert (len(work.shares), member.generation, member.is_leader) == (4, work.generation, True)
+            assignment = member.next_assignment(DEADLINE_S)
+            assert (len(assignment.shards), member.generation, member.is_leader) == (4, assignment.generation, True)
             assert member.member_id.startswith("callboard-")
         left = remote.member("g", **JOBS)
     with pytest.raises(MemberError, match="event loop"):
@@ -206,7 +206,7 @@ def test_a_program_of_threads_connects_over_tcp(coordinator: ThreadCoordinator) 
     assert [thread.name for thread in threading.enumerate() if thread.name == "callboard-members"] == []
 
 
-def test_who_is_not_connected_is_told() -> None:
+def test_member_before_connect_raises() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as unused:
         port = unused.getsockname()[1]
     connection = callboard.connect_in_thread(f"127.0.0.1:{port}")

@@ -11,7 +11,7 @@ from stage.company import Company
 
 from callboard import Coordinator
 from callboard.runtime.embed.results import ListedGroup
-from callboard.runtime.member.local import LocalDoor
+from callboard.runtime.member.local import LocalConnector
 from callboard.runtime.member.member import Member
 from callboard.runtime.member.named import check_names
 from callboard.runtime.testing.rigged import RiggedCoordinator
@@ -20,30 +20,30 @@ JOBS = {"jobs": 2}
 DAY_S = 24 * 3600
 
 
-async def a_token(door: LocalDoor) -> int:
+async def a_token(connector: LocalConnector) -> int:
     """Of somebody who comes, works, and goes."""
-    async with Member(door, GROUP, resources=JOBS) as member:
-        return (await held(member, 2)).shares[0].token
+    async with Member(connector, GROUP, resources=JOBS) as member:
+        return (await held(member, 2)).shards[0].token
 
 
 @in_virtual_time
 async def test_a_token_grows_past_the_end_of_its_group() -> None:
     """A group that is empty and has no offsets is deleted by the next sweep; a store elsewhere remembers its token."""
-    async with a_node(group_generation_from_clock=True) as door:
-        first = await a_token(door)
-        second = await a_token(door)
-        assert door.node is not None
-        groups = door.node.groups
+    async with a_node(group_generation_from_clock=True) as connector:
+        first = await a_token(connector)
+        second = await a_token(connector)
+        assert connector.node is not None
+        groups = connector.node.groups
         await asyncio.sleep(2 * 600)  # the pause between two sweeps is ten minutes
         assert GROUP not in groups.groups
         assert GROUP not in groups.asleep
-        assert first < second < await a_token(door)
+        assert first < second < await a_token(connector)
 
 
 @in_virtual_time
 async def test_without_it_generations_begin_at_one_as_in_kafka() -> None:
-    async with a_node() as door:
-        assert await a_token(door) == 1
+    async with a_node() as connector:
+        assert await a_token(connector) == 1
 
 
 def test_a_generation_of_the_clock_is_the_second_and_grows_by_one() -> None:
@@ -78,9 +78,9 @@ def test_names_are_the_same_in_whatever_order_they_come() -> None:
 
 
 @in_virtual_time
-async def test_a_numbered_share_says_its_number_and_a_named_one_that_it_has_none() -> None:
-    async with a_node() as door, Member(door, GROUP, resources={"jobs": 1, "tenants": ["acme"]}) as member:
-        work = await held(member, 2)
-        assert work.share("jobs", 0).number == 0
-        with pytest.raises(TypeError, match=r"has a name and no number; use share\.name"):
-            _ = work.share("tenants", "acme").number
+async def test_shard_number_of_a_named_shard_raises_type_error() -> None:
+    async with a_node() as connector, Member(connector, GROUP, resources={"jobs": 1, "tenants": ["acme"]}) as member:
+        assignment = await held(member, 2)
+        assert assignment.shard("jobs", 0).number == 0
+        with pytest.raises(TypeError, match=r"has a name and no number; use shard\.name"):
+            _ = assignment.shard("tenants", "acme").number

@@ -1,4 +1,4 @@
-"""A Work in its user's hands: bodies and tasks end when it is over, quietly, and nothing else is swallowed."""
+"""Assignment: bodies and tasks end without an error when it is over; no other error is suppressed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from member_helpers import in_virtual_time
 
-from callboard.runtime.member.errors import WorkLost
-from callboard.runtime.member.work import Progress, Share, Stage, Work
+from callboard.runtime.member.errors import ShardLost
+from callboard.runtime.member.work import Assignment, CommitResult, Shard, ShardState
 
 
 class Owner:
@@ -18,42 +18,44 @@ class Owner:
 
     def __init__(self) -> None:
         self.failures: list[BaseException] = []
-        self.work = Work(self, 3, tuple(Share(self, "jobs", number, ("jobs", number), 3) for number in (0, 1)), ())
+        self.assignment = Assignment(
+            self, 3, tuple(Shard(self, "jobs", number, ("jobs", number), 3) for number in (0, 1)), ()
+        )
 
-    async def _commit(self, share: Share, position: int) -> Progress:
-        share.position = position
-        return Progress("synced")
+    async def _commit(self, shard: Shard, next_offset: int) -> CommitResult:
+        shard.next_offset = next_offset
+        return CommitResult("synced")
 
-    def commit(self, share: Share, position: int, note: str) -> Coroutine[Any, Any, Progress]:
-        return self._commit(share, position)
+    def commit(self, shard: Shard, next_offset: int, note: str) -> Coroutine[Any, Any, CommitResult]:
+        return self._commit(shard, next_offset)
 
-    def has_failed(self, error: BaseException) -> None:
+    def report_failure(self, error: BaseException) -> None:
         self.failures.append(error)
 
     def end_soon(self) -> None:
-        asyncio.get_running_loop().call_soon(self.work.end)
+        asyncio.get_running_loop().call_soon(self.assignment.end)
 
 
 @in_virtual_time
 async def test_a_body_is_cancelled_and_what_comes_behind_it_is_not() -> None:
     owner, ended = Owner(), []
     owner.end_soon()
-    async with owner.work:
+    async with owner.assignment:
         try:
             await asyncio.sleep(100)
         finally:
             await asyncio.sleep(1)
             ended.append(True)
     await asyncio.sleep(1)
-    assert ended and owner.work.is_over
-    assert owner.work.unfinished() == set()
+    assert ended and owner.assignment.is_over
+    assert owner.assignment.unfinished() == set()
 
 
 @in_virtual_time
 async def test_a_body_that_ends_in_the_same_moment_leaves_no_cancellation_behind() -> None:
     owner = Owner()
-    async with owner.work:
-        owner.work.end()
+    async with owner.assignment:
+        owner.assignment.end()
     await asyncio.sleep(1)
     current = asyncio.current_task()
     assert current is not None and current.cancelling() == 0
@@ -61,22 +63,22 @@ async def test_a_body_that_ends_in_the_same_moment_leaves_no_cancellation_behind
 
 @pytest.mark.parametrize("ends_first", [True, False])
 @in_virtual_time
-async def test_the_users_own_cancellation_is_told_from_the_works(ends_first: bool) -> None:
+async def test_cancellation_by_the_user_is_not_suppressed(ends_first: bool) -> None:
     """Also when both come at once."""
     owner = Owner()
     went_on = []
 
     async def use() -> None:
-        async with owner.work:
+        async with owner.assignment:
             await asyncio.sleep(100)
         went_on.append(True)
 
     using = asyncio.ensure_future(use())
     await asyncio.sleep(1)
     if ends_first:
-        owner.work.end()
+        owner.assignment.end()
     using.cancel()
-    owner.work.end()
+    owner.assignment.end()
     with pytest.raises(asyncio.CancelledError):
         await using
     assert went_on == []
@@ -87,8 +89,8 @@ async def test_the_users_cancellation_of_a_body_that_has_just_ended_gets_through
     owner = Owner()
 
     async def use() -> None:
-        async with owner.work:
-            owner.work.end()
+        async with owner.assignment:
+            owner.assignment.end()
             using.cancel()
         await asyncio.sleep(100)
 
@@ -102,7 +104,7 @@ async def test_errors_of_a_body_come_out() -> None:
     owner = Owner()
     owner.end_soon()
     with pytest.raises(LookupError, match="while it ended"):
-        async with owner.work:
+        async with owner.assignment:
             try:
                 await asyncio.sleep(100)
             finally:
@@ -110,79 +112,79 @@ async def test_errors_of_a_body_come_out() -> None:
 
 
 @in_virtual_time
-async def test_a_lost_commit_ends_a_body_quietly_if_its_work_is_over() -> None:
+async def test_shard_lost_in_a_body_is_suppressed_if_the_assignment_is_over() -> None:
     owner = Owner()
-    with pytest.raises(WorkLost):
-        async with owner.work:
-            raise WorkLost("too early")
-    async with owner.work:
-        owner.work.end()
-        raise WorkLost("gone")
+    with pytest.raises(ShardLost):
+        async with owner.assignment:
+            raise ShardLost("too early")
+    async with owner.assignment:
+        owner.assignment.end()
+        raise ShardLost("gone")
     await asyncio.sleep(1)
 
 
 @in_virtual_time
-async def test_a_work_that_is_over_lets_nobody_begin() -> None:
+async def test_assignment_that_is_over_cancels_bodies_and_tasks_at_once() -> None:
     owner = Owner()
-    owner.work.end()
-    owner.work.shares[0].move_to(Stage.GONE)
+    owner.assignment.end()
+    owner.assignment.shards[0].set_state(ShardState.LOST)
     seen = []
-    async with owner.work:
+    async with owner.assignment:
         await asyncio.sleep(1)
         seen.append("body")
 
     async def job() -> None:
         seen.append("task")
 
-    tasks = [owner.work.create_task(job()), owner.work.create_task(job(), owner.work.shares[0])]
+    tasks = [owner.assignment.create_task(job()), owner.assignment.create_task(job(), owner.assignment.shards[0])]
     await asyncio.wait(tasks)
     assert seen == [] and all(task.cancelled() for task in tasks)
-    assert owner.work.lost.is_set() and owner.work.shares[0].lost.is_set()
+    assert owner.assignment.over.is_set() and owner.assignment.shards[0].lost.is_set()
 
 
 @in_virtual_time
-async def test_a_work_has_one_body_and_any_number_of_tasks() -> None:
+async def test_assignment_has_one_body_and_any_number_of_tasks() -> None:
     owner = Owner()
-    async with owner.work:
+    async with owner.assignment:
         with pytest.raises(RuntimeError, match="create_task"):
-            await owner.work.__aenter__()
-        with pytest.raises(KeyError, match="no share of this work"):
-            owner.work.share("jobs", 7)
+            await owner.assignment.__aenter__()
+        with pytest.raises(KeyError, match="no shard of this assignment"):
+            owner.assignment.shard("jobs", 7)
 
 
 @in_virtual_time
-async def test_a_share_is_over_before_it_is_gone_and_tasks_end_with_it() -> None:
+async def test_shard_is_revoked_before_it_is_lost_and_its_tasks_end() -> None:
     owner = Owner()
-    share, other = owner.work.shares
-    assert await owner.work.commit(share, 4) == Progress("synced")
+    shard, other = owner.assignment.shards
+    assert await owner.assignment.commit(shard, 4) == CommitResult("synced")
 
     async def forever() -> None:
         await asyncio.sleep(1e9)
 
-    mine, theirs, whole = (owner.work.create_task(forever(), one) for one in (share, other, None))
+    mine, theirs, whole = (owner.assignment.create_task(forever(), one) for one in (shard, other, None))
     await asyncio.sleep(1)
-    over, lost = share.over, share.lost
-    share.move_to(Stage.WANTED_BACK)
+    revoked, lost = shard.revoked, shard.lost
+    shard.set_state(ShardState.REVOKED)
     await asyncio.sleep(1)
-    assert (over.is_set(), lost.is_set(), share.is_over, share.is_lost) == (True, False, True, False)
+    assert (revoked.is_set(), lost.is_set(), shard.is_revoked, shard.is_lost) == (True, False, True, False)
     assert (mine.cancelled(), theirs.done(), whole.done()) == (True, False, False)
-    share.move_to(Stage.GONE)
-    assert lost.is_set() and share.is_lost
-    owner.work.end()
+    shard.set_state(ShardState.LOST)
+    assert lost.is_set() and shard.is_lost
+    owner.assignment.end()
     await asyncio.sleep(1)
     assert (theirs.done(), whole.cancelled()) == (False, True)
-    other.move_to(Stage.GONE)
+    other.set_state(ShardState.LOST)
     await asyncio.wait({theirs})
 
 
 @in_virtual_time
-async def test_the_owner_hears_of_failures_but_not_of_lost_work() -> None:
+async def test_owner_is_told_of_failures_but_not_of_shard_lost() -> None:
     owner = Owner()
 
     async def fail(error: Exception) -> None:
         raise error
 
     failure = LookupError("no such image")
-    await asyncio.wait([owner.work.create_task(fail(one)) for one in (failure, WorkLost("gone"))])
+    await asyncio.wait([owner.assignment.create_task(fail(one)) for one in (failure, ShardLost("gone"))])
     await asyncio.sleep(0)
     assert owner.failures == [failure]

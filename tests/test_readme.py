@@ -18,12 +18,14 @@ def printed(block: Block) -> str:
     return run(PAGE, block, {"__name__": "__main__"})
 
 
-def test_the_embedded_one_shares_out_two_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readme_example_of_a_member_continues_at_the_committed_offset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     first, second = printed(IN_PROCESS).splitlines()
-    assert re.fullmatch(r"shard 0, go on behind None, as owner \d+", first)
+    assert re.fullmatch(r"shard 0, begin at 0, token \d+", first)
     assert second == first.replace("shard 0", "shard 1")
-    assert printed(IN_PROCESS).startswith("shard 0, go on behind 42, as owner"), "the folder has it after a restart"
+    assert printed(IN_PROCESS).startswith("shard 0, begin at 43, token"), "the folder has it after a restart"
 
 
 def test_the_test_of_a_consumer_passes(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ async def enrol_static(client: Client, instance_id: str) -> Member:
 async def test_members_in_this_process_live_as_others_do() -> None:
     async with Coordinator(listen=None) as coordinator:
         async with coordinator.member("g", resources={"t": 2}, instance_id="node-7") as member:
-            await member.next_work()
+            await member.next_assignment()
             await coordinator.clock.advance(DAY_S)
             assert [one.member_id for one in (await coordinator.describe("g")).members] == [member.member_id]
         await coordinator.clock.advance(60)

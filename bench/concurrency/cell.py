@@ -72,8 +72,8 @@ class Rings(Protocol):
     def file(self, cell: Cell, alarms: Alarms) -> None: ...
 
 
-class Around(NamedTuple):
-    """What every cell has around it."""
+class CellEnvironment(NamedTuple):
+    """What every cell is given."""
 
     clock: Clock
     random: Random
@@ -104,20 +104,20 @@ class Cell:
     __slots__ = (
         "_inside",
         "applied",
-        "around",
         "bugs",
         "data",
         "effects",
+        "environment",
         "group",
         "group_id",
         "handled",
         "overlaps",
     )
 
-    def __init__(self, group_id: str, around: Around) -> None:
+    def __init__(self, group_id: str, environment: CellEnvironment) -> None:
         self.group_id = group_id
-        self.around = around
-        self.group = ClassicGroup(group_id, SETTINGS, around.clock, around.random)
+        self.environment = environment
+        self.group = ClassicGroup(group_id, SETTINGS, environment.clock, environment.random)
         self.data = GroupData()
         self.effects = Effects()
         self.handled = 0
@@ -191,9 +191,9 @@ class Cell:
             self._carry_out()
         if error is not ErrorCode.NONE:
             return ((reply_to, Committed((error,) * len(request.commits))),)
-        around = self.around
-        errors, records = commit_records(request, around.clock.wall_ms(), SETTINGS.offset_metadata_max_bytes)
-        around.writer.append(Append(self, records, CommitContext(reply_to, errors)))
+        environment = self.environment
+        errors, records = commit_records(request, environment.clock.wall_ms(), SETTINGS.offset_metadata_max_bytes)
+        environment.writer.append(Append(self, records, CommitContext(reply_to, errors)))
         return ()
 
     def _apply(self, append: Append, _reply_to: None) -> Answers:
@@ -215,11 +215,11 @@ class Cell:
     def _carry_out(self) -> Answers:
         effects = self.effects
         if effects.records:
-            self.around.writer.append(Append(self, effects.records, effects.context))
+            self.environment.writer.append(Append(self, effects.records, effects.context))
             effects.records, effects.context = (), None
         if effects.alarms:
             alarms, effects.alarms = effects.alarms, {}
-            self.around.timer.file(self, alarms)
+            self.environment.timer.file(self, alarms)
         if not effects.answers:
             return ()
         answers, effects.answers = effects.answers, []

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from callboard.actors.engine_ports import ReplyTo
 from callboard.actors.records import GroupValue
-from callboard.bench.concurrency.cell import Append, Around, Cell, Request
+from callboard.bench.concurrency.cell import Append, Cell, CellEnvironment, Request
 from callboard.bench.concurrency.clients import Client, Crew, Stage, ThreadCrew
 from callboard.bench.concurrency.services import LabClock, LoopTimer, ThreadTimer, Writer
 from callboard.runtime.clock import SystemRandom
@@ -87,7 +87,7 @@ class Engine:
         self.cells: list[Cell] = []
         self.writer = Writer(self.written)
         self.prepare()
-        self._around = Around(self.clock, SystemRandom(), self.writer, self.timer)
+        self._environment = CellEnvironment(self.clock, SystemRandom(), self.writer, self.timer)
 
     def prepare(self) -> None:
         """Make the timer, and what serialises. Called before there are cells."""
@@ -103,7 +103,7 @@ class Engine:
 
     def _build(self, seeds: Iterable[Seed]) -> None:
         for group_id, value in seeds:
-            cell = Cell(group_id, self._around)
+            cell = Cell(group_id, self._environment)
             self.cells.append(cell)
             self.seat(cell)
             if value is not None:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from callboard.actors.records import GroupValue
 from callboard.actors.states import State
-from callboard.bench.concurrency.cell import Alarms, Append, Around, Cell, deliver
+from callboard.bench.concurrency.cell import Alarms, Append, Cell, CellEnvironment, deliver
 from callboard.bench.concurrency.clients import Crew, Exchange, Told
 from callboard.bench.concurrency.engines import Seed
 from callboard.bench.concurrency.services import LabClock
@@ -239,7 +239,7 @@ class BareCell:
 
     def __init__(self, seed: Seed) -> None:
         self._appends: list[Append] = []
-        self.cell = Cell(seed.group_id, Around(LabClock(), SystemRandom(), self, self))
+        self.cell = Cell(seed.group_id, CellEnvironment(LabClock(), SystemRandom(), self, self))
         if seed.value is not None:
             self.cell.load(seed.value)
 

@@ -1,5 +1,5 @@
-"""A coordinator inside of somebody else's program: on its event loop, or on a thread of its own.
+"""A coordinator embedded in a program: on the program's event loop, or on a thread of its own.
 
-It changes nothing that the program shares: no signal handlers, no logging, no thresholds of the interpreter. There may
-be any number of them. ``callboard serve`` is the other way: a process that is the coordinator's alone.
+It changes no global state: no signal handlers, no logging configuration, no garbage collector thresholds. A program can
+have several. ``callboard serve`` runs a coordinator in a process of its own.
 """

@@ -1,6 +1,7 @@
-"""What Kafka's admin clients can ask of a coordinator, as typed methods: in process, without a socket or bytes.
+"""The requests of Kafka's admin clients as typed methods, in process, without a socket.
 
-A refusal is a ``CoordinatorError`` with Kafka's code. Whatever changes something returns when the change is durable.
+A refused request raises ``CoordinatorError`` with Kafka's code. A method that changes something returns when the change
+is durable.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ from ..dynamic import BadValue
 from ..errors import StartError
 from ..group_commit import outcome_of
 from ..kafka.services import Origin
-from ..member.named import share_name
+from ..member.named import shard_name
 from .results import (
     CommittedOffset,
     GroupDescription,
     GroupMember,
     GroupPage,
     ListedGroup,
-    Place,
+    PartitionRange,
     Targets,
     TopicDescription,
     TopicPartition,
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
 ORIGIN = Origin("callboard-admin", "/127.0.0.1", 0)
 
 ASKED_AT_ONCE = 100
-"""Groups that are asked together where many are: others must have their turns."""
+"""Groups that are queried concurrently, so that other requests are not delayed."""
 
 TIMESTAMP_UNKNOWN = -1  # of a commit without a leader epoch, as the protocol has it
 
@@ -73,24 +74,24 @@ TYPES = ("classic", "consumer", "share", "streams")  # of Kafka; here all groups
 ADVICE = {
     ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
     ErrorCode.NON_EMPTY_GROUP: "it has members: stop them, or use remove_members() first",
-    ErrorCode.UNKNOWN_MEMBER_ID: "there is no such member, or it has members whose offsets are theirs to commit",
-    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "its members subscribe to the topic, so the offsets are theirs",
+    ErrorCode.UNKNOWN_MEMBER_ID: "there is no such member, or the group has members, and only they may commit",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "its members subscribe to the topic, and only they may commit",
     ErrorCode.INVALID_GROUP_ID: "a group has a name",
     ErrorCode.OFFSET_METADATA_TOO_LARGE: "the metadata is longer than offset_metadata_max_bytes",
 }
 
 
 class Admin:
-    """The admin methods of a coordinator. They belong to its event loop, and wait until its log is loaded."""
+    """The admin methods of a coordinator. Call them on its event loop; they wait until its log is loaded."""
 
     def _present(self) -> Node:
-        """The node that runs. RuntimeError, which says what to do, when there is none, or from elsewhere."""
+        """The running node. Raises RuntimeError if there is none, or on another event loop."""
         raise NotImplementedError
 
     # Groups ----------------------------------------------------------------------------------------------------------
 
     async def describe(self, group: str) -> GroupDescription:
-        """A group with its members. Raises CoordinatorError GROUP_ID_NOT_FOUND when there is none."""
+        """Describe a group and its members. Raises CoordinatorError GROUP_ID_NOT_FOUND for an unknown group."""
         answer: Described = await self._ask(DescribeGroup(group))
         _check(answer.error, f"group {group!r}", answer.message)
         if answer.state == State.DEAD.value:
@@ -107,9 +108,9 @@ class Admin:
         limit: int | None = None,
         after: str = "",
     ) -> GroupPage:
-        """Groups by id: of these states ("Stable", "Empty", ...) and types ("classic"), all if none is given.
+        """List groups, sorted by id, with these states ("Stable", "Empty", ...) and types ("classic"); default all.
 
-        At most ``limit`` of them, from behind ``after`` on, which the page before says.
+        ``limit``: at most so many. ``after``: the value of the previous page.
         """
         if limit is not None and (type(limit) is not int or limit < 1):
             raise ValueError(f"limit={limit!r}: expected a whole number from 1 on, or None for all")
@@ -123,7 +124,7 @@ class Admin:
         return GroupPage(tuple(groups[:limit]), None if is_last else groups[limit - 1].group_id)
 
     async def groups_of_topic(self, topic: str) -> tuple[str, ...]:
-        """The groups that have offsets of a topic, or members that subscribe to it; sorted."""
+        """Ids of the groups with offsets of a topic or members that subscribe to it, sorted."""
         node = await self._loaded()
         names = [group.group_id for group in await self._list()]
         asleep = node.groups.asleep
@@ -148,9 +149,9 @@ class Admin:
         instance_ids: Iterable[str] = (),
         reason: str | None = None,
     ) -> tuple[str, ...]:
-        """Put members out of their group; without any id all of them. Returns the ids of those that are out.
+        """Remove members from a group, all if no id is given. Returns the ids of the removed members.
 
-        A consumer that lives joins again.
+        A running consumer joins again.
         """
         members = (await self.describe(group)).members
         ids = {one.instance_id: one.member_id for one in members if one.instance_id is not None}
@@ -166,8 +167,8 @@ class Admin:
 
     # Offsets ---------------------------------------------------------------------------------------------------------
 
-    async def offsets(self, group: str) -> dict[Place, CommittedOffset]:
-        """Everything that a group has committed, by topic and partition; nothing for a group that is not there."""
+    async def offsets(self, group: str) -> dict[TopicPartition, CommittedOffset]:
+        """All committed offsets of a group by topic and partition; empty for an unknown group."""
         answer: Fetched = await self._ask(OffsetFetch(group, None))
         _check(answer.error, f"group {group!r}")
         return {
@@ -177,27 +178,31 @@ class Admin:
         }
 
     async def progress(self, group: str, resource: str) -> dict[int | str, CommittedOffset]:
-        """What members of a group have committed of one of their resources, by its number or name, in order."""
+        """Committed offsets of one resource, by the number or name of the shard, sorted."""
         offsets = await self.offsets(group)
-        found = {name: offset for place, offset in offsets.items() if (name := share_name(resource, place)) is not None}
+        found = {
+            name: offset
+            for partition, offset in offsets.items()
+            if (name := shard_name(resource, partition)) is not None
+        }
         return dict(sorted(found.items(), key=lambda one: (isinstance(one[0], str), one[0])))
 
-    async def reset(self, group: str, targets: Targets) -> dict[Place, int]:
-        """Set offsets of a group that has no members; a group that is not there is made. Returns what was set."""
+    async def reset(self, group: str, targets: Targets) -> dict[TopicPartition, int]:
+        """Set offsets of a group without members; an unknown group is created. Returns the new offsets."""
         wanted = _wanted(await self._loaded(), targets)
-        commits = tuple(Commit(*place, offset, TIMESTAMP_UNKNOWN, "") for place, offset in wanted.items())
+        commits = tuple(Commit(*partition, offset, TIMESTAMP_UNKNOWN, "") for partition, offset in wanted.items())
         if commits:
             answer: Committed = await self._ask(OffsetCommit(group, "", None, -1, commits))
-            for place, error in zip(wanted, answer.errors, strict=True):
-                _check(error, f"{place[0]}-{place[1]} of group {group!r}")
+            for partition, error in zip(wanted, answer.errors, strict=True):
+                _check(error, f"{partition[0]}-{partition[1]} of group {group!r}")
         return wanted
 
-    async def delete_offsets(self, group: str, places: Iterable[Place]) -> None:
-        """Let a group forget offsets; those that it does not have are forgotten already."""
+    async def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+        """Delete offsets of a group. Offsets that it does not have are ignored."""
         topics: dict[str, list[int]] = {}
-        for topic, partition in places:
+        for topic, partition in partitions:
             topics.setdefault(topic, []).append(partition)
-        asked = tuple((topic, tuple(partitions)) for topic, partitions in topics.items())
+        asked = tuple((topic, tuple(numbers)) for topic, numbers in topics.items())
         answer: OffsetsDeleted = await self._ask(OffsetDelete(group, asked))
         _check(answer.error, f"group {group!r}")
         for topic, error in zip(topics, answer.topics, strict=True):
@@ -212,7 +217,7 @@ class Admin:
         return tuple(one for one in found if with_internal or not one.is_internal)
 
     async def create_topic(self, name: str, partitions: int = 1) -> TopicDescription:
-        """Make a topic; its records live in memory, its name and where it ends outlive the process."""
+        """Create a topic. Its records are in memory; its name and end offsets are durable."""
         _check_count(name, partitions)
         topics = (await self._loaded()).topics
         [topic] = await outcome_of(partial(topics.create_many, [(name, partitions)]))
@@ -221,7 +226,7 @@ class Admin:
         return _described(topic)
 
     async def grow_topic(self, name: str, partitions: int) -> TopicDescription:
-        """Give a topic more partitions, so that it has so many."""
+        """Add partitions to a topic. ``partitions``: the new total."""
         _check_count(name, partitions)
         topics = (await self._loaded()).topics
         topic = _known(topics.get(name), name)
@@ -233,7 +238,7 @@ class Admin:
         return _described(topic)
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic; groups forget their offsets of it soon after."""
+        """Delete a topic. The offsets that groups committed for it are deleted soon after."""
         node = await self._loaded()
         topic = _known(node.topics.get(name), name)
         node.topics.check_deletable(topic)
@@ -251,7 +256,7 @@ class Admin:
     # Settings --------------------------------------------------------------------------------------------------------
 
     async def set(self, **settings: float | bool | None) -> None:
-        """Change settings that may change while the coordinator runs; None takes a change back. They are kept.
+        """Change dynamic settings; None restores the start value. Changes are kept over a restart.
 
         Raises StartError for a name or value that makes no sense, or for a value below its safe minimum unless the
         coordinator was made with ``unsafe_settings=True``.
@@ -301,7 +306,7 @@ class Admin:
 
 
 def _known_words(what: str, words: Iterable[str], known: Sequence[str]) -> frozenset[str]:
-    """In lower case, as Kafka compares them. Raises where one is misspelt: it would fit no group, without a word."""
+    """Lower-case the words, as Kafka does. Raises ValueError for an unknown word, which would match no group."""
     if isinstance(words, str):
         raise TypeError(f"{what}={words!r}: expected several words, as in [{words!r}]")
     lower = {word.lower(): word for word in words}
@@ -365,13 +370,13 @@ def _with_changes(
 
 def _described(topic: Topic) -> TopicDescription:
     logs = (topic.partitions.look(index) for index in range(len(topic.partitions)))
-    partitions = tuple(TopicPartition(log.start_offset, log.end_offset) for log in logs)
+    partitions = tuple(PartitionRange(log.start_offset, log.end_offset) for log in logs)
     return TopicDescription(topic.name, topic.topic_id, partitions, topic.is_internal)
 
 
-def _wanted(node: Node, targets: Targets) -> dict[Place, int]:
-    """The offset of each place; a partition's own target wins over its topic's."""
-    wanted: dict[Place, int] = {}
+def _wanted(node: Node, targets: Targets) -> dict[TopicPartition, int]:
+    """The offset of each partition; a partition's own target wins over its topic's."""
+    wanted: dict[TopicPartition, int] = {}
     for where in sorted(targets, key=lambda one: not isinstance(one, str)):
         name, index = (where, None) if isinstance(where, str) else where
         logs = _known(node.topics.get(name), name).partitions

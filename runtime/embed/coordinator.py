@@ -1,4 +1,4 @@
-"""Coordinator: a node in somebody else's program, on the event loop that the program runs.
+"""Coordinator: a node embedded in a program, on the program's event loop.
 
     async with Coordinator(data="state", listen="127.0.0.1:0") as coordinator:
         ...                                             # Kafka's clients connect to coordinator.bootstrap
@@ -24,7 +24,7 @@ from ..dynamic import OURSELVES
 from ..errors import StartError
 from ..file_mode import parse_file_mode
 from ..log.disk import FILE_MODE, Disk
-from ..surround import MEMORY, Around, in_memory
+from ..surround import MEMORY, Environment, in_memory
 from .forked import leave_behind
 from .lifecycle import AsyncCoordinator, End
 from .thread import ThreadCoordinator
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from socket import socket
 
     from ..faulty_disk import FaultyDisk
-    from ..member.local import LocalDoor
+    from ..member.local import LocalConnector
     from ..member.member import Member
     from ..member.terms import MemberArguments
     from ..node import Node
-    from ..tap import Tap
+    from ..tap import Interceptor
 
 log = logging.getLogger("callboard.runtime")
 
@@ -48,18 +48,18 @@ class Coordinator(AsyncCoordinator):
     ``data``: its folder, made if missing; None keeps everything in memory, and nothing outlives the object, which is
     meant for tests: such a log is never compacted. ``listen``: "host:port" for Kafka's clients, port 0 takes a free
     one; None for nobody. ``advertised``: where clients find it if not there. ``sync``: as ``--sync``. ``topics``:
-    partitions by name, made where missing. ``file_mode``: permissions of new files, as in 0o640. ``around``: what a
-    test gives instead of the machine. ``unsafe_settings``: changes while it runs may go below a safe minimum.
+    partitions by name, made where missing. ``file_mode``: permissions of new files, as in 0o640. ``environment``: for
+    tests, see ``Environment``. ``unsafe_settings``: changes while it runs may go below a safe minimum.
     Everything else is a setting (``callboard settings`` lists them; ``DEFAULTS`` are its own). Raises StartError for
     what makes no sense.
     """
 
     DEFAULTS: ClassVar[Mapping[str, float | bool]] = {
-        "group_initial_rebalance_delay_ms": 0,  # few members, and the first of them should not wait
-        "group_generation_from_clock": True,  # tokens grow, whatever becomes of the group
-        "offsets_retention_minutes": config.INT_MAX,  # progress is kept until somebody deletes it
+        "group_initial_rebalance_delay_ms": 0,  # few members, so the first should not wait
+        "group_generation_from_clock": True,  # tokens grow even if the group is deleted
+        "offsets_retention_minutes": config.INT_MAX,  # offsets are kept until they are deleted
     }
-    """What is other than in ``callboard serve``, where all is as in Kafka."""
+    """Defaults that differ from ``callboard serve``, which has Kafka's."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Coordinator(AsyncCoordinator):
         sync: str = "always",
         topics: Mapping[str, int] | None = None,
         file_mode: int = FILE_MODE,
-        around: Around | None = None,
+        environment: Environment | None = None,
         unsafe_settings: bool = False,
         **settings: float | bool,
     ) -> None:
@@ -81,11 +81,13 @@ class Coordinator(AsyncCoordinator):
             given=dict.fromkeys(settings, OURSELVES),
         )
         self._listens = listen is not None
-        self._around = around or (in_memory() if data is None else Around(disk=Disk(self._options.file_mode)))
-        self._tap: Tap | None = None
+        self._environment = environment or (
+            in_memory() if data is None else Environment(disk=Disk(self._options.file_mode))
+        )
+        self._interceptor: Interceptor | None = None
         self._node: Node | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._door: LocalDoor | None = None
+        self._connector: LocalConnector | None = None
         self._members: WeakSet[Member] = WeakSet()
 
     @staticmethod
@@ -97,12 +99,12 @@ class Coordinator(AsyncCoordinator):
         sync: str = "always",
         topics: Mapping[str, int] | None = None,
         file_mode: int = FILE_MODE,
-        around: Around | None = None,
+        environment: Environment | None = None,
         unsafe_settings: bool = False,
         **settings: float | bool,
     ) -> ThreadCoordinator:
         """The same on a thread of its own, for a program without an event loop: ``with Coordinator.in_thread(...)``."""
-        options: dict[str, Any] = {"advertised": advertised, "sync": sync, "topics": topics, "around": around}
+        options: dict[str, Any] = {"advertised": advertised, "sync": sync, "topics": topics, "environment": environment}
         options["unsafe_settings"] = unsafe_settings
         options["file_mode"] = file_mode
         return ThreadCoordinator(Coordinator(data, listen, **options | settings))
@@ -110,24 +112,25 @@ class Coordinator(AsyncCoordinator):
     # Start and stop --------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Recover what the folder holds, and serve. Raises StartError where a person can mend it."""
+        """Recover the data folder and serve. Raises StartError for a problem that an operator can fix."""
         if self._loop is not None:
             raise RuntimeError("this Coordinator was started before: make another one")
         self._loop = asyncio.get_running_loop()
         await self._begin()
 
     async def stop(self) -> None:
-        """Let the members that were made here leave, take nothing new, answer what was decided, sync, close.
+        """Make this coordinator's members leave, refuse new requests, answer accepted ones, sync and close the log.
 
-        What the members work on is cancelled and awaited. It goes on to its end even if whoever waits for it is
-        cancelled. Does nothing where nothing runs. RuntimeError from what runs on such work, whose end it awaits.
+        Tasks on the members' shards are cancelled and awaited. Continues to the end even if the caller is cancelled.
+        Does nothing if it is not running. Raises RuntimeError in a task that runs on a shard, since it would wait for
+        that task.
         """
         if self._node is not None:
             self._present()
             if any(member.is_run_by(asyncio.current_task()) for member in self._members):
                 raise RuntimeError(
-                    "stop() waits for the end of the work that it is called from: call it behind `async with work`, "
-                    "or from a task that is no handler"
+                    "stop() waits for the end of the task that it is called from: call it after `async with "
+                    "assignment`, or from a task that is not a handler"
                 )
             await self._to_the_end(self._stop())
 
@@ -143,7 +146,7 @@ class Coordinator(AsyncCoordinator):
         try:
             await node.stop()
         finally:
-            self._lead_to(None)  # now: members hear before what became of their requests
+            self._lead_to(None)  # after stop(): pending requests of members are answered first
 
     async def _to_the_end(self, work: Coroutine[Any, Any, None]) -> None:
         stopping = asyncio.ensure_future(work)
@@ -154,15 +157,15 @@ class Coordinator(AsyncCoordinator):
             raise
 
     async def restart(self, end: End = "stopped") -> None:
-        """Let the coordinator end, and another one begin with what it left, at the same address: for tests.
+        """End the coordinator and start another one on the same data and address, for tests.
 
-        ``killed``: as by ``kill -9``, so nobody is answered any more. ``power lost``, in memory only: what was not
-        synced may be gone too.
+        ``killed``: as by ``kill -9``; pending requests are not answered. ``power lost``, in memory only: writes that
+        were not synced may be lost.
         """
         node = self._present()
         if end not in get_args(End):
             raise ValueError(f"end {end!r}: expected one of {', '.join(map(repr, get_args(End)))}")
-        if end == "power lost" and self._around.disk.is_real:
+        if end == "power lost" and self._environment.disk.is_real:
             raise ValueError("power lost: expected a Coordinator in memory (data=None), not on a real disk")
         if end == "stopped":
             await self._to_the_end(self._end())
@@ -170,15 +173,15 @@ class Coordinator(AsyncCoordinator):
             self._node = None
             node.halt()
             self._lead_to(None)
-            self._around = replace(self._around, disk=_disk_after(self._around, end))
+            self._environment = replace(self._environment, disk=_disk_after(self._environment, end))
         await self._begin()
 
     async def _begin(self) -> None:
         from ..node import Node
 
         listening = self._listen()
-        node = Node(self._settings, self._options, self._around)
-        node.tap = self._tap
+        node = Node(self._settings, self._options, self._environment)
+        node.interceptor = self._interceptor
         leave_behind(node)
         try:
             await node.start(listening)
@@ -199,31 +202,31 @@ class Coordinator(AsyncCoordinator):
         return listening
 
     def _lead_to(self, node: Node | None) -> None:
-        """For members in this process."""
-        if self._door is not None:
-            self._door.node = node
+        """Connect members in this process to ``node``."""
+        if self._connector is not None:
+            self._connector.node = node
 
     # While it runs ---------------------------------------------------------------------------------------------------
 
     @property
     def node(self) -> Node:
-        """What runs inside, for tests and tools; its methods are no promise."""
+        """The node, for tests and tools. Its methods are not a stable API."""
         return self._present()
 
     @property
-    def tap(self) -> Tap | None:
-        """What sees and may change every request and answer; it stays over a restart."""
-        return self._tap
+    def interceptor(self) -> Interceptor | None:
+        """Sees and may change every request and answer. It stays over a restart."""
+        return self._interceptor
 
-    @tap.setter
-    def tap(self, tap: Tap | None) -> None:
-        self._tap = tap
+    @interceptor.setter
+    def interceptor(self, interceptor: Interceptor | None) -> None:
+        self._interceptor = interceptor
         if self._node is not None:
-            self._node.tap = tap
+            self._node.interceptor = interceptor
 
     @property
     def bootstrap(self) -> str:
-        """Where Kafka's clients connect to: "host:port". RuntimeError when it does not listen."""
+        """The address for Kafka's clients, "host:port". Raises RuntimeError if it does not listen."""
         if not self._listens:
             raise RuntimeError("this Coordinator does not listen: make it with listen='127.0.0.1:0'")
         return str(self._address())
@@ -234,29 +237,29 @@ class Coordinator(AsyncCoordinator):
         return Address(self._node.advertised_host, self._node.advertised_port)
 
     async def loaded(self) -> None:
-        """Until all of the log is there. A large one is read while the coordinator serves those groups that it has."""
+        """Wait until the log is loaded. Groups that are loaded are served meanwhile."""
         await self._loaded()
 
     @property
     def settings(self) -> Settings:
-        """What holds now."""
+        """The current settings."""
         return self._settings if self._node is None else self._node.settings
 
     @property
-    def door(self) -> LocalDoor:
-        """The way of members in this process to their coordinator; it leads to the next one after a restart."""
-        if self._door is None:
-            from ..member.local import LocalDoor
+    def connector(self) -> LocalConnector:
+        """The connector for members in this process. After a restart it reaches the new node."""
+        if self._connector is None:
+            from ..member.local import LocalConnector
 
-            self._door = LocalDoor(self._node, self._loop)
-        return self._door
+            self._connector = LocalConnector(self._node, self._loop)
+        return self._connector
 
     def member(self, group: str, **options: Unpack[MemberArguments]) -> Member:
         """A member of a group, in this process. See ``Member`` for its options."""
         from ..member.member import Member
 
         self._present()
-        member = Member(self.door, group, **options)
+        member = Member(self.connector, group, **options)
         self._members.add(member)
         return member
 
@@ -275,7 +278,7 @@ class Coordinator(AsyncCoordinator):
 
     def _why_absent(self) -> str:
         if self._loop is None:
-            return "this Coordinator does not run yet: use it inside of `async with`, or await start() first"
+            return "this Coordinator does not run yet: use it inside `async with`, or await start() first"
         return "this Coordinator has stopped: make another one"
 
 
@@ -315,9 +318,9 @@ def _check_text(what: str, value: object, expected: str) -> None:
         raise StartError(f"bad {what} {value!r}: expected {expected}")
 
 
-def _disk_after(around: Around, end: End) -> Any:
+def _disk_after(environment: Environment, end: End) -> Any:
     """What a process that ended so has left."""
-    disk: Any = around.disk
+    disk: Any = environment.disk
     if disk.is_real:
         return disk
     left: FaultyDisk = disk.kill() if end == "killed" else disk.crash()

@@ -10,7 +10,7 @@ from ..config import Settings
 from .admin import Admin
 
 if TYPE_CHECKING:
-    from ..member.local import LocalDoor
+    from ..member.local import LocalConnector
     from ..member.member import Member
     from ..member.terms import MemberArguments
 
@@ -43,7 +43,7 @@ class AsyncCoordinator(Admin, ABC):
 
     @property
     @abstractmethod
-    def door(self) -> LocalDoor: ...
+    def connector(self) -> LocalConnector: ...
 
     @abstractmethod
     def member(self, group: str, **options: Unpack[MemberArguments]) -> Member: ...

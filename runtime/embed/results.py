@@ -1,4 +1,4 @@
-"""What a coordinator tells of itself to the program that it is embedded in: plain values that never change."""
+"""The results of the admin methods: frozen dataclasses."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Literal
 from uuid import UUID
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 """A topic and a partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A member of a group, as its coordinator knows it.
+    """A member of a group.
 
-    ``topics``: what it subscribes to, and ``assigned``: what it was given, sorted; both None where the bytes are not in
-    the format of Kafka's consumers. ``metadata`` and ``assignment`` are these bytes.
+    ``topics``: its subscription, and ``assigned``: its partitions, sorted. Both are None if ``metadata`` or
+    ``assignment``, the raw bytes, are not in the format of Kafka's consumers.
     """
 
     member_id: str
@@ -24,14 +24,14 @@ class GroupMember:
     client_id: str
     client_host: str
     topics: tuple[str, ...] | None
-    assigned: tuple[Place, ...] | None
+    assigned: tuple[TopicPartition, ...] | None
     metadata: bytes
     assignment: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group at one moment. ``state``: Kafka's name of it; ``protocol``: the assignor that its members agreed on."""
+    """A group at one moment. ``state``: Kafka's name; ``protocol``: the name of the assignor in use."""
 
     group_id: str
     state: str
@@ -42,7 +42,7 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class ListedGroup:
-    """A group as a listing shows it. ``type`` is "classic"."""
+    """A group in a listing. ``type`` is "classic"."""
 
     group_id: str
     state: str
@@ -52,7 +52,7 @@ class ListedGroup:
 
 @dataclass(frozen=True, slots=True)
 class GroupPage:
-    """Some groups, by id. ``after``: what to give for the next page; None when this is the last."""
+    """Some groups, sorted by id. ``after``: the argument for the next page; None on the last page."""
 
     groups: tuple[ListedGroup, ...]
     after: str | None
@@ -60,7 +60,7 @@ class GroupPage:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """What a group has committed for a partition. ``leader_epoch`` is -1 when the client said none."""
+    """A committed offset: the next one to process. ``leader_epoch`` is -1 if the client sent none."""
 
     offset: int
     metadata: str
@@ -68,15 +68,15 @@ class CommittedOffset:
 
 
 Target = int | Literal["earliest", "latest"]
-"""Where a reset goes: to an offset, or to the beginning or the end of what the topic holds in memory."""
+"""The target of a reset: an offset, or the start or end offset of the partition."""
 
-Targets = Mapping[Place | str, Target]
-"""By partition; a topic's name alone stands for all its partitions that are not named."""
+Targets = Mapping[TopicPartition | str, Target]
+"""Targets by partition. A topic's name alone means all its partitions that are not named."""
 
 
 @dataclass(frozen=True, slots=True)
-class TopicPartition:
-    """What a partition holds in memory: records from ``start_offset`` up to, and without, ``end_offset``."""
+class PartitionRange:
+    """The offsets of a partition's records in memory: from ``start_offset`` up to but excluding ``end_offset``."""
 
     start_offset: int
     end_offset: int
@@ -84,9 +84,9 @@ class TopicPartition:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic. ``is_internal``: the coordinator's own."""
+    """A topic. ``is_internal``: used by the coordinator itself, such as ``__consumer_offsets``."""
 
     name: str
     topic_id: UUID
-    partitions: tuple[TopicPartition, ...]
+    partitions: tuple[PartitionRange, ...]
     is_internal: bool

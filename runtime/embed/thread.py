@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from ..config import Settings
 from ..waiting import LoopClosed, wait_for
 from .lifecycle import AsyncCoordinator, End
-from .results import CommittedOffset, GroupDescription, GroupPage, Place, Targets, TopicDescription
+from .results import CommittedOffset, GroupDescription, GroupPage, Targets, TopicDescription, TopicPartition
 
 if TYPE_CHECKING:
     from ..member.blocking import BlockingMember
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class ThreadCoordinator:
-    """``Coordinator.in_thread(...)``: the methods of ``Coordinator``, each of which blocks until it is done.
+    """Returned by ``Coordinator.in_thread(...)``: the methods of ``Coordinator``, in a blocking form.
 
     Used once, as ``with Coordinator.in_thread(...) as coordinator``, or ``start`` and ``stop``.
     """
@@ -76,7 +76,7 @@ class ThreadCoordinator:
         except (CancelledError, LoopClosed) as error:
             raise RuntimeError(STOPPED) from error
         finally:
-            future.cancel()  # whoever was interrupted, by Ctrl-C or a test's time limit, waits for it no more
+            future.cancel()  # has an effect only after an interrupt
 
     # On the coordinator's thread -------------------------------------------------------------------------------------
 
@@ -101,7 +101,7 @@ class ThreadCoordinator:
 
     def _present(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
-            raise RuntimeError("this Coordinator does not run yet: use it inside of `with`, or call start() first")
+            raise RuntimeError("this Coordinator does not run yet: use it inside `with`, or call start() first")
         if self._stopping.is_set() or self._ended.done():
             raise RuntimeError(STOPPED)
         self._refuse_own_thread()
@@ -120,12 +120,12 @@ class ThreadCoordinator:
 
     @property
     def bootstrap(self) -> str:
-        """Where Kafka's clients connect to: "host:port"."""
+        """The address for Kafka's clients, "host:port"."""
         return self._coordinator.bootstrap
 
     @property
     def settings(self) -> Settings:
-        """What holds now."""
+        """The current settings."""
         return self._coordinator.settings
 
     def restart(self, end: End = "stopped") -> None:
@@ -137,10 +137,10 @@ class ThreadCoordinator:
         self.run(self._coordinator.loaded())
 
     def member(self, group: str, **options: Unpack[MemberArguments]) -> BlockingMember:
-        """A member of a group, in this process; its work is done on the caller's thread. Options as ``Member``'s."""
+        """A member of a group, in this process, for use in the calling thread. Options as ``Member``'s."""
         from ..member.blocking import BlockingMember
 
-        return BlockingMember(self._coordinator.door, group, loop=self._present(), **options)
+        return BlockingMember(self._coordinator.connector, group, loop=self._present(), **options)
 
     def describe(self, group: str) -> GroupDescription:
         """See ``Coordinator.describe``."""
@@ -179,7 +179,7 @@ class ThreadCoordinator:
         asked = self._coordinator.remove_members(group, member_ids=member_ids, instance_ids=instance_ids, reason=reason)
         return self.run(asked)
 
-    def offsets(self, group: str) -> dict[Place, CommittedOffset]:
+    def offsets(self, group: str) -> dict[TopicPartition, CommittedOffset]:
         """See ``Coordinator.offsets``."""
         return self.run(self._coordinator.offsets(group))
 
@@ -187,13 +187,13 @@ class ThreadCoordinator:
         """See ``Coordinator.progress``."""
         return self.run(self._coordinator.progress(group, resource))
 
-    def reset(self, group: str, targets: Targets) -> dict[Place, int]:
+    def reset(self, group: str, targets: Targets) -> dict[TopicPartition, int]:
         """See ``Coordinator.reset``."""
         return self.run(self._coordinator.reset(group, targets))
 
-    def delete_offsets(self, group: str, places: Iterable[Place]) -> None:
+    def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
         """See ``Coordinator.delete_offsets``."""
-        self.run(self._coordinator.delete_offsets(group, places))
+        self.run(self._coordinator.delete_offsets(group, partitions))
 
     def topics(self, *, with_internal: bool = False) -> tuple[TopicDescription, ...]:
         """See ``Coordinator.topics``."""

@@ -19,26 +19,26 @@ if TYPE_CHECKING:
     from callboard.runtime.errors import StartError as StartError
     from callboard.runtime.member.assignors.base import Assignor as Assignor
     from callboard.runtime.member.assignors.custom import FunctionAssignor as FunctionAssignor
+    from callboard.runtime.member.blocking import BlockingAssignment as BlockingAssignment
     from callboard.runtime.member.blocking import BlockingMember as BlockingMember
-    from callboard.runtime.member.blocking import BlockingShare as BlockingShare
-    from callboard.runtime.member.blocking import BlockingWork as BlockingWork
+    from callboard.runtime.member.blocking import BlockingShard as BlockingShard
     from callboard.runtime.member.channel import ChannelLost as ChannelLost
     from callboard.runtime.member.connect import connect as connect
     from callboard.runtime.member.connect import connect_in_thread as connect_in_thread
     from callboard.runtime.member.errors import CommitRefused as CommitRefused
     from callboard.runtime.member.errors import Fenced as Fenced
     from callboard.runtime.member.errors import MemberError as MemberError
-    from callboard.runtime.member.errors import WorkLost as WorkLost
+    from callboard.runtime.member.errors import ShardLost as ShardLost
     from callboard.runtime.member.member import Member as Member
-    from callboard.runtime.member.work import Progress as Progress
-    from callboard.runtime.member.work import Share as Share
-    from callboard.runtime.member.work import Work as Work
+    from callboard.runtime.member.work import Assignment as Assignment
+    from callboard.runtime.member.work import CommitResult as CommitResult
+    from callboard.runtime.member.work import Shard as Shard
 
 _HOMES = {
     "Assignor": "callboard.runtime.member.assignors.base",
     "BlockingMember": "callboard.runtime.member.blocking",
-    "BlockingShare": "callboard.runtime.member.blocking",
-    "BlockingWork": "callboard.runtime.member.blocking",
+    "BlockingShard": "callboard.runtime.member.blocking",
+    "BlockingAssignment": "callboard.runtime.member.blocking",
     "ChannelLost": "callboard.runtime.member.channel",
     "CommitRefused": "callboard.runtime.member.errors",
     "Coordinator": "callboard.runtime.embed.coordinator",
@@ -48,12 +48,12 @@ _HOMES = {
     "FunctionAssignor": "callboard.runtime.member.assignors.custom",
     "Member": "callboard.runtime.member.member",
     "MemberError": "callboard.runtime.member.errors",
-    "Progress": "callboard.runtime.member.work",
-    "Share": "callboard.runtime.member.work",
+    "CommitResult": "callboard.runtime.member.work",
+    "Shard": "callboard.runtime.member.work",
     "StartError": "callboard.runtime.errors",
     "ThreadCoordinator": "callboard.runtime.embed.thread",
-    "Work": "callboard.runtime.member.work",
-    "WorkLost": "callboard.runtime.member.errors",
+    "Assignment": "callboard.runtime.member.work",
+    "ShardLost": "callboard.runtime.member.errors",
     "connect": "callboard.runtime.member.connect",
     "connect_in_thread": "callboard.runtime.member.connect",
 }

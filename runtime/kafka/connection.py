@@ -14,7 +14,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ..reply import Reply
-from ..tap import Tap
+from ..tap import Interceptor
 from .api import Route, find_route, open_routes
 from .call import Call
 from .services import Services
@@ -55,7 +55,7 @@ class ConnectionLimit(Protocol):
 class Server(Services, Protocol):
     """What a connection needs of the server that has accepted it."""
 
-    tap: Tap | None
+    interceptor: Interceptor | None
 
     @property
     def places(self) -> ConnectionLimit: ...
@@ -220,18 +220,18 @@ class Connection(asyncio.Protocol):
         self, route: Route, correlation_id: int, data: bytes, position: int, id_length: int, behind: int
     ) -> None:
         request = self._read(route, data, position, id_length, behind)
-        tap = self.node.tap
-        call = (Call if tap is None else tap.call)(self, route.schema, correlation_id, request)
+        interceptor = self.node.interceptor
+        call = (Call if interceptor is None else interceptor.call)(self, route.schema, correlation_id, request)
         self._calls.append(call)
         if not route.overlaps:
             self._is_alone = True
         elif len(self._calls) >= MAX_CALLS_OPEN:
             self._pause()
         try:
-            if tap is None:
+            if interceptor is None:
                 route.handle(call)
             else:
-                tap.handle(call, route.handle)
+                interceptor.handle(call, route.handle)
         except Exception as error:
             self._calls.pop()
             log.exception("a bug in %s version %s", route.schema.name, route.schema.version)

@@ -1,5 +1,6 @@
-"""Member: the client's half of a consumer group, so that nobody has to write the protocol again.
+"""Member: the client side of a consumer group.
 
-It joins, leads when it is chosen, beats, hands work back and resumes from what was committed, in this process or over
-TCP. It needs nothing of a coordinator but a Door (``channel.py``).
+A member joins, computes the assignment if it is the leader, sends heartbeats, gives shards back and resumes from the
+committed offsets, in the coordinator's process or over TCP. It reaches the coordinator through a ``Connector``
+(``channel.py``).
 """

@@ -1,7 +1,7 @@
-"""The blocking twin of ``Member``, for programs of threads: the protocol runs on an event loop beside.
+"""The blocking API of a member, for programs with threads. The protocol runs on an event loop in another thread.
 
-A thread cannot be cancelled. So a share says that it is over, and whoever works on it must look, or wait for that:
-``while not share.is_over: ...``. Hand-backs wait for the end of ``with work:``, as long as the rebalance allows.
+A thread cannot be cancelled, so it must check ``shard.is_revoked`` or wait for ``shard.revoked``. The member waits for
+the end of ``with assignment:`` before it releases shards, at most for the rebalance timeout.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from ..waiting import LoopClosed, wait_for
-from .channel import Door
-from .errors import HasLeft, MemberError, WorkLost
+from .channel import Connector
+from .errors import HasLeft, MemberError, ShardLost
 from .member import Member
 from .terms import MemberArguments
-from .work import Body, Progress, Share, Stage, Work
+from .work import Assignment, Body, CommitResult, Shard, ShardState
 
 T = TypeVar("T")
 
-ENDED = "the event loop of this member has ended, and with it the member"
+ENDED = "the event loop of this member has ended"
 
 
 class Runner:
@@ -45,79 +45,82 @@ class Runner:
         except (CancelledError, LoopClosed) as error:
             raise MemberError(ENDED) from error
         finally:
-            future.cancel()  # of use only when we are interrupted or out of time
+            future.cancel()  # has an effect only after an interrupt or a timeout
 
 
-class BlockingShare:
-    """A ``Share`` in a thread's hands. ``over`` and ``lost`` are threads' events."""
+class BlockingShard:
+    """The blocking form of ``Shard``. ``revoked`` and ``lost`` are ``threading.Event``s."""
 
-    def __init__(self, share: Share, runner: Runner) -> None:
-        self.resource = share.resource
-        self.name = share.name
-        self.token = share.token
-        self.over = threading.Event()
+    def __init__(self, shard: Shard, runner: Runner) -> None:
+        self.resource = shard.resource
+        self.name = shard.name
+        self.token = shard.token
+        self.revoked = threading.Event()
         self.lost = threading.Event()
-        self._share = share
+        self._shard = shard
         self._runner = runner
-        share.watch = self._moved
-        self._moved(share.stage)
+        shard.on_state_change = self._state_changed
+        self._state_changed(shard.state)
 
     def __repr__(self) -> str:
-        return repr(self._share)
+        return repr(self._shard)
 
     @property
-    def position(self) -> int | None:
-        return self._share.position
+    def next_offset(self) -> int | None:
+        return self._shard.next_offset
 
     @property
     def note(self) -> str:
-        return self._share.note
+        return self._shard.note
 
     @property
-    def is_over(self) -> bool:
-        """Whether to stop: it is being handed back, or is lost."""
-        return self._share.is_over
+    def is_revoked(self) -> bool:
+        """Whether to stop work on it: it is being revoked, or is lost."""
+        return self._shard.is_revoked
 
     @property
     def is_lost(self) -> bool:
-        """Whether nothing can be committed any more."""
-        return self._share.is_lost
+        """Whether the member does not own it any more: commits raise ShardLost."""
+        return self._shard.is_lost
 
-    def commit(self, position: int, note: str = "") -> Progress:
-        """See ``Share.commit``."""
-        return self._runner.run(self._share.commit(position, note))
+    def commit(self, next_offset: int, note: str = "") -> CommitResult:
+        """See ``Shard.commit``."""
+        return self._runner.run(self._shard.commit(next_offset, note))
 
-    def _moved(self, stage: Stage) -> None:
-        if stage is not Stage.HELD:
-            self.over.set()
-        if stage is Stage.GONE:
+    def _state_changed(self, state: ShardState) -> None:
+        if state is not ShardState.OWNED:
+            self.revoked.set()
+        if state is ShardState.LOST:
             self.lost.set()
 
 
-class BlockingWork:
-    """A ``Work`` in a thread's hands. ``with work:`` says how long it is worked on; ``lost`` is set when it is over."""
+class BlockingAssignment:
+    """The blocking form of ``Assignment``. ``with assignment:`` marks the block that works on it.
 
-    def __init__(self, work: Work, shares: dict[Share, BlockingShare], runner: Runner) -> None:
-        self.generation = work.generation
-        self.shares = tuple(shares[share] for share in work.shares)
-        self.acquired = tuple(shares[share] for share in work.acquired)
-        self.kept = tuple(shares[share] for share in work.kept)
-        self.lost = threading.Event()
-        self._work = work
+    ``over`` is set when the assignment is over.
+    """
+
+    def __init__(self, assignment: Assignment, shards: dict[Shard, BlockingShard], runner: Runner) -> None:
+        self.generation = assignment.generation
+        self.shards = tuple(shards[shard] for shard in assignment.shards)
+        self.acquired = tuple(shards[shard] for shard in assignment.acquired)
+        self.kept = tuple(shards[shard] for shard in assignment.kept)
+        self.over = threading.Event()
+        self._assignment = assignment
         self._runner = runner
         self._body: Body | None = None
 
     @property
     def is_over(self) -> bool:
-        return self._work.is_over
+        return self._assignment.is_over
 
-    def share(self, resource: str, name: int | str) -> BlockingShare:
-        """One of the shares. Raises KeyError for what this work does not have."""
-        return self.shares[self._work.shares.index(self._work.share(resource, name))]
+    def shard(self, resource: str, name: int | str) -> BlockingShard:
+        """One of the shards. Raises KeyError for what this assignment does not have."""
+        return self.shards[self._assignment.shards.index(self._assignment.shard(resource, name))]
 
-    def commit(self, share: BlockingShare, position: int, note: str = "") -> Progress:
-        """See ``Share.commit``."""
-        return share.commit(position, note)
+    def commit(self, shard: BlockingShard, next_offset: int, note: str = "") -> CommitResult:
+        """See ``Shard.commit``."""
+        return shard.commit(next_offset, note)
 
     def __enter__(self) -> Self:
         self._body = self._runner.run(self._enter(threading.current_thread()))
@@ -128,24 +131,24 @@ class BlockingWork:
     ) -> bool:
         assert self._body is not None, "entered before"
         self._runner.run(self._leave(self._body))
-        return isinstance(error, WorkLost) and self._work.is_over
+        return isinstance(error, ShardLost) and self._assignment.is_over
 
     async def _enter(self, worker: threading.Thread) -> Body:
-        return self._work.enter(self.lost.set, worker)
+        return self._assignment.enter(self.over.set, worker)
 
     async def _leave(self, body: Body) -> None:
-        self._work.leave(body)
+        self._assignment.leave(body)
 
 
 class BlockingMember:
-    """``Member`` for threads: ``with``, then ``for work in member.assignments(): with work: ...``.
+    """``Member`` for threads: ``with``, then ``for assignment in member.assignments(): with assignment: ...``.
 
     ``loop``: runs in another thread, for as long as the member is used.
     """
 
     def __init__(
         self,
-        door: Door,
+        connector: Connector,
         group: str,
         *,
         loop: asyncio.AbstractEventLoop,
@@ -153,8 +156,8 @@ class BlockingMember:
         **options: Unpack[MemberArguments],
     ) -> None:
         self._runner = Runner(loop)
-        self._member = Member(door, group, random=random, **options)
-        self._shares: dict[Share, BlockingShare] = {}
+        self._member = Member(connector, group, random=random, **options)
+        self._shards: dict[Shard, BlockingShard] = {}
 
     @property
     def group_id(self) -> str:
@@ -162,12 +165,12 @@ class BlockingMember:
 
     @property
     def member_id(self) -> str:
-        """As the coordinator knows it; empty while it has given none."""
+        """The id that the coordinator has given; empty before the first join."""
         return self._member.member_id
 
     @property
     def generation(self) -> int:
-        """The one that this member is in, -1 for none."""
+        """The generation that this member is in, -1 for none."""
         return self._member.generation
 
     @property
@@ -175,9 +178,9 @@ class BlockingMember:
         return self._member.is_leader
 
     @property
-    def shares(self) -> tuple[Share, ...]:
-        """What is held at this moment, to look at; ``next_work`` has what can be worked on."""
-        return self._member.shares
+    def shards(self) -> tuple[Shard, ...]:
+        """The shards owned at this moment, for inspection; work on those of ``next_assignment``."""
+        return self._member.shards
 
     def __enter__(self) -> Self:
         self._runner.run(self._member.__aenter__())
@@ -189,29 +192,33 @@ class BlockingMember:
         self.leave()
 
     def leave(self) -> None:
-        """Hand the work back and leave the group. Raises RuntimeError inside of ``with work:``, whose end it awaits."""
+        """Release the shards and leave the group. Raises RuntimeError inside ``with assignment:``."""
         self._runner.run(self._leave(threading.current_thread()))
 
     async def _leave(self, caller: threading.Thread) -> None:
         if self._member.is_run_by(caller):
-            raise RuntimeError("leave() waits for the end of the `with work:` that it is called in: call it behind")
+            raise RuntimeError(
+                "leave() waits for the end of the `with assignment:` that it is called in: call it after that"
+            )
         await self._member.leave()
 
-    def assignments(self) -> Iterator[BlockingWork]:
-        """A work each time what is held has changed; it ends when the member leaves.
+    def assignments(self) -> Iterator[BlockingAssignment]:
+        """Yield an assignment each time the shards have changed; end when the member leaves.
 
         Raises Fenced and MemberError when the member cannot go on.
         """
         with suppress(HasLeft):
             while True:
-                work = self.next_work()
-                yield work
+                assignment = self.next_assignment()
+                yield assignment
 
-    def next_work(self, timeout_s: float | None = None) -> BlockingWork:
-        """The next of ``assignments``. Raises TimeoutError."""
-        return self._runner.run(self._next_work(), timeout_s)
+    def next_assignment(self, timeout_s: float | None = None) -> BlockingAssignment:
+        """Wait for the next of ``assignments``. Raises TimeoutError."""
+        return self._runner.run(self._next_assignment(), timeout_s)
 
-    async def _next_work(self) -> BlockingWork:
-        work = await self._member.next_work()
-        self._shares = {share: self._shares.get(share) or BlockingShare(share, self._runner) for share in work.shares}
-        return BlockingWork(work, self._shares, self._runner)
+    async def _next_assignment(self) -> BlockingAssignment:
+        assignment = await self._member.next_assignment()
+        self._shards = {
+            shard: self._shards.get(shard) or BlockingShard(shard, self._runner) for shard in assignment.shards
+        }
+        return BlockingAssignment(assignment, self._shards, self._runner)

@@ -1,8 +1,8 @@
-"""What lies between a Member and its coordinator, as protocols: a Door that opens Channels.
+"""The protocols between a Member and its coordinator: a Connector opens Channels.
 
-A Member knows nothing of sockets. ``LocalDoor`` leads to a coordinator in this process, ``TcpDoor`` to one anywhere;
-a simulation has its own, with a network that delays, loses and cuts. Requests are the actors' messages, and answers
-are the tuples that the coordinator gives: an error in an answer is an answer, no exception.
+``LocalConnector`` reaches a coordinator in this process, ``TcpConnector`` one over TCP. The simulation has its own,
+with a network that delays and loses messages. Requests are the actors' messages, answers are the coordinator's tuples.
+An error code in an answer is not raised.
 """
 
 from __future__ import annotations
@@ -14,40 +14,40 @@ from ...actors.messages import GroupRequest
 
 
 class ChannelLost(ConnectionError):
-    """The way to the coordinator is gone. Whatever was asked may have happened, or not."""
+    """The connection to the coordinator is lost. Unanswered requests may or may not have been handled."""
 
 
 class Channel(Protocol):
-    """One connection. Answers come in Kafka's order: one request at a time, only heartbeats and commits overlap."""
+    """One connection. Requests are answered in order."""
 
     def ask(self, message: GroupRequest) -> Awaitable[Any]:
-        """To be awaited: the answer, ``Joined``, ``Synced``, an ``ErrorCode``, ``Left``, ``Committed`` or ``Fetched``.
+        """Await the answer: ``Joined``, ``Synced``, ``Left``, ``Committed``, ``Fetched``, ``ErrorCode``.
 
-        Raises ChannelLost; the channel is of no use afterwards. Cancelling the wait takes nothing back.
+        Raises ChannelLost; the channel cannot be used afterwards. Cancelling the wait does not cancel the request.
         """
 
     def close(self) -> None:
-        """Hang up. Who waits for an answer gets ChannelLost. Can be called twice."""
+        """Close the connection. Pending requests raise ChannelLost. May be called twice."""
 
 
-class Door(Protocol):
-    """Where the coordinator of a group is. One door serves any number of members."""
+class Connector(Protocol):
+    """Opens channels to a group's coordinator, for any number of members."""
 
     async def open(self, client_id: str) -> Channel:
-        """A new channel to the coordinator. Raises ChannelLost when nobody is there.
+        """Open a channel to the coordinator. Raises ChannelLost if it cannot be reached.
 
-        A member opens two: one for joining, syncing and leaving, one for heartbeats, commits and fetches, because a
-        heartbeat must not wait behind a join that is parked.
+        A member opens two: one for JoinGroup, SyncGroup and LeaveGroup, one for heartbeats, commits and fetches. So a
+        heartbeat never waits behind a JoinGroup that the coordinator holds back.
         """
 
     async def ensure_topics(self, partitions: Mapping[str, int]) -> None:
-        """Make the topics that are missing and grow those with fewer partitions, so that Kafka's tools see them.
+        """Create missing topics and add missing partitions, so that Kafka's tools see them.
 
-        Raises ChannelLost when nobody is there, CoordinatorError when it cannot be done.
+        Raises ChannelLost if the coordinator cannot be reached, CoordinatorError if it refuses.
         """
 
     async def partitions(self, topics: Iterable[str]) -> dict[str, int]:
-        """How many partitions these topics have, by name; those that are not there are left out.
+        """Partition counts by topic name; unknown topics are left out.
 
-        Raises ChannelLost when nobody is there.
+        Raises ChannelLost if the coordinator cannot be reached.
         """

@@ -1,4 +1,4 @@
-"""A commit of one share, through whatever happens to the group meanwhile, as long as the share is held."""
+"""Commit the offset of one shard; retry through rebalances and restarts while the shard is owned."""
 
 from __future__ import annotations
 
@@ -7,64 +7,67 @@ from typing import TYPE_CHECKING
 from ...actors.errors import NO_ERROR
 from ...actors.messages import Commit, Committed, OffsetCommit
 from .channel import ChannelLost
-from .errors import CommitRefused, WorkLost, refused
+from .errors import CommitRefused, ShardLost, refused
 from .line import Backoff
 from .named import check_text
-from .protocol import Asked, Step, step_after
-from .work import Progress, Share
+from .protocol import Reaction, RequestKind, reaction_to
+from .work import CommitResult, Shard
 
 if TYPE_CHECKING:
     from .membership import Membership
 
-POSITION_MAX = 2**63 - 1
+OFFSET_MAX = 2**63 - 1
 NO_LEADER_EPOCH = -1
 
 
-async def commit(membership: Membership, share: Share, position: int, note: str) -> Progress:
-    """See ``Share.commit``."""
-    _check(position, note)
-    own = sent = share.newest = share.newest[0] + 1, position, note
+async def commit(membership: Membership, shard: Shard, next_offset: int, note: str) -> CommitResult:
+    """See ``Shard.commit``."""
+    _check(next_offset, note)
+    own = sent = shard.latest_commit = shard.latest_commit[0] + 1, next_offset, note
     backoff: Backoff | None = None
-    while own[0] >= share.kept[0]:
-        if share.is_lost or not membership.check_lease():
-            raise WorkLost(
-                f"{share!r} is lost, somebody else may work on it already; stop, and go on with the next Work"
+    while own[0] >= shard.acknowledged[0]:
+        if shard.is_lost or not membership.check_lease():
+            raise ShardLost(
+                f"{shard!r} is lost, and another member may own it; stop, and go on with the next Assignment"
             )
         member_id, generation = identity = membership.identity
-        rows = (Commit(*share.place, sent[1], NO_LEADER_EPOCH, sent[2]),)
+        rows = (Commit(*shard.topic_partition, sent[1], NO_LEADER_EPOCH, sent[2]),)
         request = OffsetCommit(membership.group_id, member_id, membership.options.instance_id, generation, rows)
         try:
-            answer: Committed = await membership.beats.ask(request)
+            answer: Committed = await membership.channel.ask(request)
         except ChannelLost:
             pass
         else:
             error = answer.errors[0]
             if error is NO_ERROR:
-                return _keep(share, sent, Progress(answer.durability))
-            step = step_after(Asked.COMMIT, error)
-            if step is not Step.FAIL:
-                membership.follow(step, identity, error, "a commit")
+                return _acknowledge(shard, sent, CommitResult(answer.durability))
+            reaction = reaction_to(RequestKind.COMMIT, error)
+            if reaction is not Reaction.FAIL:
+                membership.react(reaction, identity, error, "a commit")
             elif sent is own:
-                raise CommitRefused(refused(f"the commit of {position} for {share!r}", error), error)
-            elif share.newest is sent:
-                share.newest = own
+                raise CommitRefused(refused(f"the commit of {next_offset} for {shard!r}", error), error)
+            elif shard.latest_commit is sent:
+                shard.latest_commit = own
         backoff = backoff or Backoff(membership.random)
         await backoff.wait()
-        sent = share.newest  # which may have been begun since: behind it, ours would take it back
-    return share.kept[1]
+        sent = shard.latest_commit  # a newer commit, if one was begun meanwhile: ours must not overwrite it
+    return shard.acknowledged[1]
 
 
-def _keep(share: Share, sent: tuple[int, int, str], progress: Progress) -> Progress:
-    """One is acknowledged. What was begun before it, and is still on its way, is then acknowledged as well."""
-    if sent[0] >= share.kept[0]:
-        share.kept = sent[0], progress
-        share.position, share.note = sent[1:]
-    return progress
+def _acknowledge(shard: Shard, sent: tuple[int, int, str], result: CommitResult) -> CommitResult:
+    """A commit was acknowledged, and with it all that were begun before it."""
+    if sent[0] >= shard.acknowledged[0]:
+        shard.acknowledged = sent[0], result
+        shard.next_offset, shard.note = sent[1:]
+    return result
 
 
-def _check(position: object, note: object) -> None:
-    if type(position) is not int or not 0 <= position <= POSITION_MAX:
-        raise ValueError(f"position {position!r}: expected a whole number from 0 to 2**63-1, as in share.commit(42)")
+def _check(next_offset: object, note: object) -> None:
+    if type(next_offset) is not int or not 0 <= next_offset <= OFFSET_MAX:
+        raise ValueError(
+            f"next_offset {next_offset!r}: expected a whole number from 0 to 2**63-1, the offset of the next item to "
+            f"process, as in shard.commit(43) after item 42"
+        )
     if not isinstance(note, str):
         raise ValueError(f"note {note!r}: expected a string; json.dumps makes one of other values")
     if not note.isascii():

@@ -1,4 +1,4 @@
-"""``callboard.connect("host:port")``: members of groups whose coordinator is elsewhere, over TCP."""
+"""``callboard.connect("host:port")``: members of groups whose coordinator is reached over TCP."""
 
 from __future__ import annotations
 
@@ -11,52 +11,52 @@ from weakref import WeakSet
 
 from .blocking import BlockingMember
 from .member import Member
-from .tcp import TcpDoor
+from .tcp import TcpConnector
 from .terms import MemberArguments
 
 log = logging.getLogger("callboard.member")
 
 STOP_TIMEOUT_S = 10.0
-"""For the loop's thread to end, whose members have left by then."""
+"""For the end of the loop's thread, after its members have left."""
 
 
 class Connected:
-    """What ``connect`` gives: ``async with``, then any number of members. A connection is made when one needs it."""
+    """Returned by ``connect``: use ``async with``, then create any number of members."""
 
     def __init__(self, bootstrap: str) -> None:
-        self._door = TcpDoor(bootstrap)
+        self._connector = TcpConnector(bootstrap)
         self._members: WeakSet[Member] = WeakSet()
 
     async def __aenter__(self) -> Self:
-        """Raises ChannelLost when nobody is there now, so that a wrong address is told at once."""
-        await self._door.knock()
+        """Raises ChannelLost if no server can be reached now, so that a wrong address is found at once."""
+        await self._connector.check_reachable()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Members that are still there leave, all at once."""
+        """Remaining members leave, all at once."""
         outcomes = await asyncio.gather(*(member.leave() for member in self._members), return_exceptions=True)
         for failure in filter(None, outcomes):
             log.warning("a member could not leave: %r", failure)
 
     def member(self, group: str, **options: Unpack[MemberArguments]) -> Member:
         """A member of a group. See ``Member`` for its options."""
-        member = Member(self._door, group, **options)
+        member = Member(self._connector, group, **options)
         self._members.add(member)
         return member
 
 
 class ConnectedThread:
-    """What ``connect_in_thread`` gives: the same for a program without an event loop; one runs on a thread beside."""
+    """Returned by ``connect_in_thread``: the same for a program without an event loop; one runs in a thread."""
 
     def __init__(self, bootstrap: str) -> None:
-        self._door = TcpDoor(bootstrap)
+        self._connector = TcpConnector(bootstrap)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        """Raises ChannelLost when nobody is there now."""
+        """Raises ChannelLost if no server can be reached now."""
         if self._thread is not None:
             raise RuntimeError("this connection was entered before: make another one")
         ready = threading.Event()
@@ -65,7 +65,7 @@ class ConnectedThread:
         ready.wait()
         assert self._loop is not None, "the thread has set it"
         try:
-            asyncio.run_coroutine_threadsafe(self._door.knock(), self._loop).result()
+            asyncio.run_coroutine_threadsafe(self._connector.check_reachable(), self._loop).result()
         except BaseException:
             self.close()
             raise
@@ -77,16 +77,16 @@ class ConnectedThread:
         self.close()
 
     def close(self) -> None:
-        """End the loop. Members that have not left lose their work, and their sessions end by themselves."""
+        """End the event loop. Members that have not left lose their shards; their sessions expire."""
         if self._loop is not None and self._thread is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._ending.set)
             self._thread.join(STOP_TIMEOUT_S)
 
     def member(self, group: str, **options: Unpack[MemberArguments]) -> BlockingMember:
-        """A member of a group; its work is done on the caller's thread. Options as ``Member``'s."""
+        """A member of a group, for use in the calling thread. Options as ``Member``'s."""
         if self._loop is None:
-            raise RuntimeError("not connected yet: use it inside of `with callboard.connect_in_thread(...)`")
-        return BlockingMember(self._door, group, loop=self._loop, **options)
+            raise RuntimeError("not connected yet: use it inside `with callboard.connect_in_thread(...)`")
+        return BlockingMember(self._connector, group, loop=self._loop, **options)
 
     def _run(self, ready: threading.Event) -> None:
         asyncio.run(self._live(ready))

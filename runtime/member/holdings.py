@@ -1,4 +1,4 @@
-"""What a member holds at the moment, how it gets into the user's hands, and how it is taken out of them again."""
+"""The shards that a member owns: how they reach the user as an Assignment, and how they are revoked."""
 
 from __future__ import annotations
 
@@ -7,140 +7,140 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from .work import Owner, Place, Share, Stage, Work, unfinished
+from .work import Assignment, Owner, Shard, ShardState, TopicPartition, unfinished
 
 log = logging.getLogger("callboard.member")
 
 
-class Holdings:
-    """Shares by place, and the Work that the user has. The protocol's side tells it what comes and what goes."""
+class OwnedShards:
+    """The shards that a member owns, by partition, and the Assignment that the user has."""
 
     __slots__ = (
+        "_assignment",
+        "_changed",
         "_end",
         "_failure",
-        "_has_lost",
-        "_has_news",
-        "_lingering",
-        "_news",
+        "_has_changed",
+        "_has_released",
         "_owner",
-        "_work",
+        "_running_on_lost",
         "generation",
-        "held",
+        "shards",
     )
 
     def __init__(self, owner: Owner) -> None:
-        self.held: dict[Place, Share] = {}
+        self.shards: dict[TopicPartition, Shard] = {}
         self.generation = -1
         self._owner = owner
-        self._work: Work | None = None  # the last that was given to the user
-        self._news = asyncio.Event()
-        self._has_news = False
-        self._has_lost = False  # something, since the user was last told of news
-        self._lingering: set[asyncio.Future[Any]] = set()  # what still runs on shares that are gone
-        self._failure: BaseException | None = None  # of something that ran on a share; told once
-        self._end: BaseException | None = None  # why there will never be work again
+        self._assignment: Assignment | None = None  # the last that next_assignment() returned
+        self._changed = asyncio.Event()
+        self._has_changed = False
+        self._has_released = False  # a shard, since the last change that the user saw
+        self._running_on_lost: set[asyncio.Future[Any]] = set()  # what still runs on lost shards
+        self._failure: BaseException | None = None  # of a task on a shard; raised once
+        self._end: BaseException | None = None  # why there will be no further assignment
 
-    async def next_work(self) -> Work:
-        """What is held, as soon as it is another than what was given out last. Raises what has failed."""
+    async def next_assignment(self) -> Assignment:
+        """Wait for a change, then return all owned shards. Raises the error of a task that failed."""
         while True:
             if self._failure is not None:
                 failure, self._failure = self._failure, None
                 raise failure
             if self._end is not None:
                 raise self._end
-            if self._has_news:
+            if self._has_changed:
                 break
-            self._news.clear()
-            await self._news.wait()
-        self._has_news = False
-        before = set() if self._work is None else set(self._work.shares)
-        shares = tuple(sorted(self.held.values(), key=_order))
-        kept = tuple(share for share in shares if share in before)
-        self._work = Work(self._owner, self.generation, shares, kept)
-        return self._work
+            self._changed.clear()
+            await self._changed.wait()
+        self._has_changed = False
+        before = set() if self._assignment is None else set(self._assignment.shards)
+        shards = tuple(sorted(self.shards.values(), key=_order))
+        kept = tuple(shard for shard in shards if shard in before)
+        self._assignment = Assignment(self._owner, self.generation, shards, kept)
+        return self._assignment
 
-    def acquire(self, shares: Sequence[Share], generation: int) -> None:
-        """These are held from now on. The user will hear of it, unless nothing has changed since the last time."""
-        if not shares and not self._has_lost and self.generation >= 0:
+    def add(self, shards: Sequence[Shard], generation: int) -> None:
+        """Add shards. The user gets a new assignment, unless nothing has changed since the last one."""
+        if not shards and not self._has_released and self.generation >= 0:
             return
-        self._has_lost = False
-        self.held.update((share.place, share) for share in shares)
+        self._has_released = False
+        self.shards.update((shard.topic_partition, shard) for shard in shards)
         self.generation = generation
-        self._end_work()
-        self._has_news = True
-        self._news.set()
+        self._end_assignment()
+        self._has_changed = True
+        self._changed.set()
 
-    async def hand_back(self, places: Iterable[Place], until_s: float) -> None:
-        """Stop what runs on these shares, and wait for its end, at most ``until_s`` on the loop's clock."""
-        shares = [self.held[place] for place in places if place in self.held]
-        if not shares:
+    async def revoke(self, partitions: Iterable[TopicPartition], until_s: float) -> None:
+        """Cancel what runs on these shards, await it until ``until_s`` (the loop's clock) at most, then remove them."""
+        shards = [self.shards[partition] for partition in partitions if partition in self.shards]
+        if not shards:
             return
-        self._has_lost = True
-        for share in shares:
-            share.move_to(Stage.WANTED_BACK)
-        pending = unfinished(shares) | self._end_work()
-        await self._wait(pending, until_s, "handed back")
-        for share in shares:
-            share.move_to(Stage.GONE)
-            if self.held.get(share.place) is share:
-                del self.held[share.place]
+        self._has_released = True
+        for shard in shards:
+            shard.set_state(ShardState.REVOKED)
+        pending = unfinished(shards) | self._end_assignment()
+        await self._wait(pending, until_s, "revoked")
+        for shard in shards:
+            shard.set_state(ShardState.LOST)
+            if self.shards.get(shard.topic_partition) is shard:
+                del self.shards[shard.topic_partition]
 
     def lose_all(self) -> None:
-        """Nothing is held any more, from this moment."""
-        shares = tuple(self.held.values())
-        self.held = {}
-        for share in shares:
-            share.move_to(Stage.GONE)
-        if shares:
-            self._has_lost = True
-            self._lingering |= unfinished(shares) | self._end_work()
+        """Remove all shards at once."""
+        shards = tuple(self.shards.values())
+        self.shards = {}
+        for shard in shards:
+            shard.set_state(ShardState.LOST)
+        if shards:
+            self._has_released = True
+            self._running_on_lost |= unfinished(shards) | self._end_assignment()
 
-    async def settle(self, until_s: float) -> None:
-        """Wait for what still runs on shares that are gone, so that nothing runs twice on one that comes back."""
-        pending = {one for one in self._lingering if not one.done()}
-        self._lingering = set()
+    async def wait_for_lost(self, until_s: float) -> None:
+        """Wait for what still runs on lost shards, so that nothing runs twice on a shard that returns."""
+        pending = {one for one in self._running_on_lost if not one.done()}
+        self._running_on_lost = set()
         await self._wait(pending, until_s, "lost")
 
-    async def outlast(self, until_s: float) -> None:
-        """The same, at most so long, and whoever calls ``settle`` later waits on."""
-        self._lingering = {one for one in self._lingering if not one.done()}
-        if self._lingering:
-            await asyncio.wait(self._lingering, timeout=max(until_s - asyncio.get_running_loop().time(), 0))
+    async def wait_for_lost_until(self, until_s: float) -> None:
+        """The same, at most until ``until_s``. A later ``wait_for_lost`` waits for the rest."""
+        self._running_on_lost = {one for one in self._running_on_lost if not one.done()}
+        if self._running_on_lost:
+            await asyncio.wait(self._running_on_lost, timeout=max(until_s - asyncio.get_running_loop().time(), 0))
 
     def fail(self, failure: BaseException) -> None:
-        """Something that ran on a share has failed: the user's work ends, and hears why."""
+        """A task on a shard has failed: end the assignment and raise the error to the user."""
         if self._failure is None:
             self._failure = failure
         else:
-            log.error("something more has failed on the work of a member", exc_info=failure)
-        self._end_work()
-        self._news.set()
+            log.error("another task on a member's shards has failed", exc_info=failure)
+        self._end_assignment()
+        self._changed.set()
 
     def is_run_by(self, worker: object) -> bool:
-        """Whether this task or thread works on what is held, or was."""
+        """Whether this task or thread works on a shard that the member owns or owned."""
         return (
-            worker in self._lingering
-            or (self._work is not None and self._work.is_run_by(worker))
-            or any(worker in share.tasks for share in self.held.values())
+            worker in self._running_on_lost
+            or (self._assignment is not None and self._assignment.is_run_by(worker))
+            or any(worker in shard.tasks for shard in self.shards.values())
         )
 
-    def tell_failures(self) -> None:
-        """At the end: what nobody has heard of by ``next_work``."""
+    def log_failure(self) -> None:
+        """Log a failure that ``next_assignment`` has not raised."""
         if self._failure is not None:
-            log.error("something has failed while a member handed its work back", exc_info=self._failure)
+            log.error("a task on a member's shards has failed while they were revoked", exc_info=self._failure)
 
     def end(self, error: BaseException) -> None:
-        """There will be no work any more."""
+        """Remove all shards; ``next_assignment`` raises ``error`` from now on."""
         self.lose_all()
         self._end = self._end or error
-        self._news.set()
+        self._changed.set()
 
-    def _end_work(self) -> set[asyncio.Future[Any]]:
-        """The user's Work is over; what of it has not ended yet."""
-        if self._work is None:
+    def _end_assignment(self) -> set[asyncio.Future[Any]]:
+        """End the user's assignment. Returns what still runs on it."""
+        if self._assignment is None:
             return set()
-        self._work.end()
-        return self._work.unfinished()
+        self._assignment.end()
+        return self._assignment.unfinished()
 
     async def _wait(self, pending: set[asyncio.Future[Any]], until_s: float, what: str) -> None:
         if not pending:
@@ -149,13 +149,13 @@ class Holdings:
         _, late = await asyncio.wait(pending, timeout=allowed_s)
         if late:
             log.warning(
-                "work that was %s has not ended within %.1f s, and is given up: %s; await what can be cancelled, and "
-                "let blocking code look at share.is_over",
+                "work on %s shards has not ended within %.1f s; the next owner may begin: %s; use code that can be "
+                "cancelled, and let blocking code check shard.is_revoked",
                 what,
                 allowed_s,
                 ", ".join(sorted(map(repr, late))),
             )
 
 
-def _order(share: Share) -> tuple[str, bool, int | str]:
-    return share.resource, isinstance(share.name, str), share.name
+def _order(shard: Shard) -> tuple[str, bool, int | str]:
+    return shard.resource, isinstance(shard.name, str), shard.name

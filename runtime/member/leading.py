@@ -1,6 +1,6 @@
-"""What a member says of itself when it joins, and what the leader makes of what all have said. Pure.
+"""A member's subscription in JoinGroup, and the assignments that the leader computes from all of them. Pure.
 
-As ``assignors/leading.py``, with names (``named.py``) wrapped round the assignors' user data.
+As ``assignors/leading.py``, with names (``named.py``) in front of the assignors' user data.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ...actors.messages import JoinedMember, Protocol
 from .assignors.base import Assignor, Own
 from .assignors.leading import assign, subscribed
 from .assignors.wire import Assigned, Subscription, read_subscription, write_assignment, write_subscription
-from .named import PREFIX, Names, Wanted, named_topics, pack_names, unpack_names
+from .named import PREFIX, Names, ResourceSet, named_topics, pack_names, unpack_names
 
 log = logging.getLogger("callboard.member")
 
@@ -21,25 +21,25 @@ def protocol_name(assignor: Assignor, has_names: bool) -> str:
     return (PREFIX if has_names else "") + assignor.name
 
 
-def offer(assignor: Assignor, wanted: Wanted, own: Own, has_names: bool, holds: bool) -> Protocol:
-    """One of the protocols of a JoinGroup. Without names it is byte for byte as a client of Kafka's writes it.
+def offer(assignor: Assignor, wanted: ResourceSet, own: Own, has_names: bool, holds: bool) -> Protocol:
+    """One of the protocols of a JoinGroup. Without names its bytes are those of Kafka's clients.
 
-    ``holds``: whether the member still has what it owned; an eager one has given it back.
+    ``holds``: whether the member still owns its partitions; with an eager assignor it does not.
     """
     user_data = pack_names(wanted.names, assignor.metadata(own))
     owned = own.owned if holds else ()
-    said = Subscription(tuple(wanted.numbers), user_data, owned, own.generation, own.rack_id)
-    return Protocol(protocol_name(assignor, has_names), write_subscription(said))
+    subscription = Subscription(tuple(wanted.numbers), user_data, owned, own.generation, own.rack_id)
+    return Protocol(protocol_name(assignor, has_names), write_subscription(subscription))
 
 
 class Group:
-    """All members' subscriptions, as the leader has got them."""
+    """All members' subscriptions, for the leader."""
 
     def __init__(self, joined: Sequence[JoinedMember]) -> None:
         read = [(member, *_read(member)) for member in joined]
         self.names = _union(names for _, _, names in read)
-        self.topics = sorted({topic for _, said, _ in read for topic in said.topics})
-        self._members = [subscribed(member, _with_names(said, names)) for member, said, names in read]
+        self.topics = sorted({topic for _, subscription, _ in read for topic in subscription.topics})
+        self._members = [subscribed(member, _with_names(subscription, names)) for member, subscription, names in read]
 
     def assign(self, assignor: Assignor, numbers: Mapping[str, int]) -> tuple[tuple[str, bytes], ...]:
         """Every member's assignment, for SyncGroup. ``numbers``: how many partitions the numbered topics have."""
@@ -52,16 +52,16 @@ class Group:
 
 
 def _read(member: JoinedMember) -> tuple[Subscription, Names]:
-    said = read_subscription(member.metadata)
-    if said is None:
-        log.error("member %r gets nothing: its subscription cannot be read", member.member_id)
+    subscription = read_subscription(member.metadata)
+    if subscription is None:
+        log.error("member %r gets nothing: its subscription cannot be decoded", member.member_id)
         return Subscription(()), {}
-    names, user_data = unpack_names(said.user_data)
-    return said._replace(user_data=user_data), names
+    names, user_data = unpack_names(subscription.user_data)
+    return subscription._replace(user_data=user_data), names
 
 
-def _with_names(said: Subscription, names: Names) -> Subscription:
-    return said._replace(topics=(*said.topics, *named_topics(names)))
+def _with_names(subscription: Subscription, names: Names) -> Subscription:
+    return subscription._replace(topics=(*subscription.topics, *named_topics(names)))
 
 
 def _union(each: Iterable[Names]) -> Names:

@@ -1,9 +1,9 @@
-"""How long a member may work without hearing from its coordinator. Pure: all times are arguments, in seconds.
+"""How long a member may work without an answer from its coordinator. Pure: all times are arguments, in seconds.
 
-The coordinator gives a member's work to others when nothing was heard of it for a session timeout, or when it has not
-come to a rebalance within the rebalance timeout. It counts from when it handled a request of ours, which is after we
-sent it; so a deadline that counts from when the request was *sent* comes first, whatever the network did between. The
-margin is for the time that it takes to stop. Clocks need not agree, they need only run equally fast.
+The coordinator reassigns a member's shards if it receives no heartbeat for the session timeout, or if the member does
+not rejoin within the rebalance timeout. It counts from when it handled a request, which is after the member sent it.
+The lease counts from when the request was *sent*, so it always ends first. The margin is the time to stop work. Clocks
+need not agree; they must only run at the same rate.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import NamedTuple
 NEVER = float("-inf")
 
 
-class Terms(NamedTuple):
-    """What a member has agreed with the coordinator, in seconds."""
+class LeaseTimeouts(NamedTuple):
+    """The timeouts that a member has sent to the coordinator, and its own margin and interval, in seconds."""
 
     session_s: float
     rebalance_s: float
@@ -23,54 +23,54 @@ class Terms(NamedTuple):
 
 
 class Lease:
-    """When the work of one member is lost.
+    """When one member loses its shards.
 
-    ``heard_s`` is when the last request was sent whose answer shows that our session was renewed. ``calm_s`` is the
-    same for an answer that shows that no rebalance was under way, so that one that we do not know of began later.
+    ``renewed_s``: when the last request was sent whose answer shows that the session was renewed. ``stable_s``: the
+    same for an answer that shows that no rebalance was in progress.
     """
 
-    __slots__ = ("calm_s", "heard_s", "terms")
+    __slots__ = ("renewed_s", "stable_s", "timeouts")
 
-    def __init__(self, terms: Terms) -> None:
-        self.terms = terms
-        self.heard_s = self.calm_s = NEVER
+    def __init__(self, timeouts: LeaseTimeouts) -> None:
+        self.timeouts = timeouts
+        self.renewed_s = self.stable_s = NEVER
 
-    def heard(self, sent_s: float) -> None:
-        """We are a member, but a rebalance is under way."""
-        self.heard_s = max(self.heard_s, sent_s)
+    def renewed(self, sent_s: float) -> None:
+        """An answer renewed the session, and a rebalance is in progress."""
+        self.renewed_s = max(self.renewed_s, sent_s)
 
-    def joined(self, sent_s: float) -> None:
-        """A rebalance has ended for us. Of the session that says nothing.
+    def rebalanced(self, sent_s: float) -> None:
+        """JoinGroup or SyncGroup was answered. This does not renew the session.
 
-        A join or a sync that is answered at once, since nothing has changed, does not renew it, as in Kafka; and nobody
-        can tell it from one that was parked, which does.
+        The coordinator renews it only if it held the request back. An immediate answer, because nothing changed, does
+        not renew it, as in Kafka. The answer does not say which of the two happened.
         """
-        self.calm_s = max(self.calm_s, sent_s)
+        self.stable_s = max(self.stable_s, sent_s)
 
-    def calm(self, sent_s: float) -> None:
-        """We are a member, and nobody waits for us."""
-        self.heard_s = max(self.heard_s, sent_s)
-        self.calm_s = max(self.calm_s, sent_s)
+    def stable(self, sent_s: float) -> None:
+        """An answer renewed the session, and no rebalance is in progress."""
+        self.renewed_s = max(self.renewed_s, sent_s)
+        self.stable_s = max(self.stable_s, sent_s)
 
     def deadline_s(self) -> float:
-        """When all work is lost, unless something is heard before."""
-        return self.end_s() - self.terms.margin_s
+        """When the member loses its shards, unless a heartbeat is answered before."""
+        return self.end_s() - self.timeouts.margin_s
 
     def end_s(self) -> float:
-        """Until then the coordinator gives the work to nobody else, if we do not come to it."""
-        terms = self.terms
-        return min(self.heard_s + terms.session_s, self.calm_s + terms.rebalance_s)
+        """The coordinator reassigns the shards no earlier than this."""
+        timeouts = self.timeouts
+        return min(self.renewed_s + timeouts.session_s, self.stable_s + timeouts.rebalance_s)
 
-    def hand_back_deadline_s(self) -> float:
-        """When what is handed back must be done with, so that the join comes before the others' work is lost.
+    def revoke_deadline_s(self) -> float:
+        """When work on revoked shards must have ended, so that this member rejoins before others lose their shards.
 
-        Their ``calm_s`` may be a heartbeat older than ours, and their deadline as much earlier. Where the rebalance
-        timeout is too short for that, half of it must do.
+        Their ``stable_s`` may be one heartbeat interval older, and so their deadline earlier. If the rebalance timeout
+        is too short for that, half of it is allowed.
         """
-        terms = self.terms
-        ahead_s = 2 * terms.margin_s + terms.interval_s
-        return self.calm_s + max(terms.rebalance_s - ahead_s, (terms.rebalance_s - terms.margin_s) / 2)
+        timeouts = self.timeouts
+        ahead_s = 2 * timeouts.margin_s + timeouts.interval_s
+        return self.stable_s + max(timeouts.rebalance_s - ahead_s, (timeouts.rebalance_s - timeouts.margin_s) / 2)
 
-    def is_silent(self, now_s: float) -> bool:
-        """Whether the lease ends because nothing is heard, not because a rebalance takes long."""
-        return now_s >= self.heard_s + self.terms.session_s - self.terms.margin_s
+    def is_session_over(self, now_s: float) -> bool:
+        """Whether the lease ended because no heartbeat was answered, not because a rebalance takes long."""
+        return now_s >= self.renewed_s + self.timeouts.session_s - self.timeouts.margin_s

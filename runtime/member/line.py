@@ -1,4 +1,4 @@
-"""A Line is a channel that opens itself anew; a Backoff says how long to wait before trying again."""
+"""ReconnectingChannel: a channel that is opened again after a loss. Backoff: how long to wait before a retry."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from random import Random
 from typing import Any
 
 from ...actors.messages import GroupRequest
-from .channel import Channel, ChannelLost, Door
+from .channel import Channel, ChannelLost, Connector
 
 BACKOFF_MIN_S = 0.05
 BACKOFF_MAX_S = 1.0
-"""As Kafka's retry.backoff.max.ms: a coordinator that is back is found within a second."""
+"""As Kafka's retry.backoff.max.ms."""
 
 
 class Backoff:
-    """Longer and longer waits, each shorter by chance, so that a crowd of members does not come back at once."""
+    """Exponential backoff with jitter, so that many members do not retry at the same time."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -27,19 +27,19 @@ class Backoff:
         await asyncio.sleep(delay_s)
 
 
-class Line:
-    """A channel of one member. It opens when something is asked, also after it was lost or dropped."""
+class ReconnectingChannel:
+    """A channel of one member. It is opened by the first request, and again after it was lost or closed."""
 
-    __slots__ = ("_channel", "_client_id", "_door", "_opening")
+    __slots__ = ("_channel", "_client_id", "_connector", "_opening")
 
-    def __init__(self, door: Door, client_id: str) -> None:
-        self._door = door
+    def __init__(self, connector: Connector, client_id: str) -> None:
+        self._connector = connector
         self._client_id = client_id
         self._channel: Channel | None = None
         self._opening: asyncio.Task[Channel] | None = None
 
     async def ask(self, message: GroupRequest) -> Any:
-        """Raises ChannelLost; the next question opens a new channel."""
+        """Send a request and await its answer. Raises ChannelLost; the next request opens a new channel."""
         channel = self._channel or await self._open()
         try:
             return await channel.ask(message)
@@ -50,7 +50,7 @@ class Line:
             raise
 
     def drop(self) -> None:
-        """Whoever waits for an answer gets ChannelLost."""
+        """Close the channel. Pending requests raise ChannelLost."""
         if self._channel is not None:
             self._channel.close()
             self._channel = None
@@ -59,14 +59,14 @@ class Line:
             self._opening = None
 
     async def _open(self) -> Channel:
-        """One is opened for all who wait."""
+        """Open one channel for all callers that wait for it."""
         opening = self._opening
         if opening is None:
-            opening = self._opening = asyncio.get_running_loop().create_task(self._door.open(self._client_id))
+            opening = self._opening = asyncio.get_running_loop().create_task(self._connector.open(self._client_id))
             opening.add_done_callback(self._opened)
         await asyncio.wait({opening})
         if opening.cancelled():
-            raise ChannelLost("the channel was dropped while it was opened")
+            raise ChannelLost("the channel was closed while it was being opened")
         return opening.result()
 
     def _opened(self, opening: asyncio.Task[Channel]) -> None:

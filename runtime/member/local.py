@@ -1,4 +1,4 @@
-"""LocalDoor: to a coordinator in this process, without a socket and without bytes."""
+"""LocalConnector: members reach a coordinator in this process, without a socket and without encoding."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ..reply import Reply
 from .channel import ChannelLost
 
 CLIENT_HOST = "/127.0.0.1"
-"""What a description of the group shows as a member's host."""
+"""The host of a local member in a description of its group."""
 
 
-class LocalDoor:
-    """``node``: the coordinator; None while there is none. A node closes its channels when it ends.
+class LocalConnector:
+    """``node``: the coordinator, None while there is none. A node closes its channels when it ends.
 
-    ``loop``: where it lives, and its members must too; not looked at if None.
+    ``loop``: the event loop of the coordinator and its members; not checked if None.
     """
 
     def __init__(self, node: Node | None = None, loop: asyncio.AbstractEventLoop | None = None) -> None:
@@ -60,12 +60,12 @@ class LocalDoor:
                 "with listen='127.0.0.1:0' and callboard.connect(coordinator.bootstrap)"
             )
         if self.node is None:
-            raise ChannelLost("the coordinator is not there; it is being restarted, or was stopped")
+            raise ChannelLost("the coordinator is not running; it is restarting or was stopped")
         return self.node
 
 
 class LocalChannel:
-    """Requests go straight to the group's mailbox, one after the other as they come."""
+    """Puts requests into the group's mailbox, in order."""
 
     __slots__ = ("_is_closed", "_loop", "_node", "_origin", "_waiting")
 
@@ -73,7 +73,7 @@ class LocalChannel:
         self._node = node
         self._origin = origin
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[asyncio.Future[Any], _Place] = {}
+        self._waiting: dict[asyncio.Future[Any], _ReplySlot] = {}
         self._is_closed = False
         node.channels[self] = None
 
@@ -83,29 +83,29 @@ class LocalChannel:
         if type(message) is JoinGroup:
             message = message._replace(client_host=self._origin.client_host)
         answer: asyncio.Future[Any] = self._loop.create_future()
-        place = _Place(answer, self._waiting)
+        slot = _ReplySlot(answer, self._waiting)
         node = self._node
-        if node.tap is None:
-            node.post(message, place)
+        if node.interceptor is None:
+            node.post(message, slot)
         else:
-            node.ask(message, self._origin).on_done(place.take)
+            node.ask(message, self._origin).on_done(slot.take)
         return answer
 
     def close(self) -> None:
         self._is_closed = True
         self._node.channels.pop(self, None)
-        if self._node.tap is not None:
-            self._node.tap.gone(self._origin)
-        for place in tuple(self._waiting.values()):
-            place.fail(ChannelLost("the channel was closed"))
+        if self._node.interceptor is not None:
+            self._node.interceptor.disconnected(self._origin)
+        for slot in tuple(self._waiting.values()):
+            slot.fail(ChannelLost("the channel was closed"))
 
 
-class _Place:
-    """Where an answer goes (``actors.engine_ports.ReplyTo``): to whoever waits for it, if that is still so."""
+class _ReplySlot:
+    """The reply slot of one request (``actors.engine_ports.ReplyTo``). A cancelled request drops its answer."""
 
     __slots__ = ("_answer", "_waiting")
 
-    def __init__(self, answer: asyncio.Future[Any], waiting: dict[asyncio.Future[Any], _Place]) -> None:
+    def __init__(self, answer: asyncio.Future[Any], waiting: dict[asyncio.Future[Any], _ReplySlot]) -> None:
         self._answer = answer
         self._waiting = waiting
         waiting[answer] = self
@@ -126,7 +126,7 @@ class _Place:
             self._answer.set_exception(error)
 
     def take(self, reply: Reply) -> None:
-        """What a tap let through."""
+        """Take an answer that went through the interceptor."""
         try:
             self.set(reply.get(timeout=0))
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Member: one of those who share out resources among them. What a user of a group holds in hands."""
+"""Member: one worker of a consumer group, the class that users work with."""
 
 from __future__ import annotations
 
@@ -10,36 +10,35 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from .channel import Door
+from .channel import Connector
 from .commits import commit
 from .errors import HasLeft
 from .membership import Membership
-from .named import check_text, find_wanted
+from .named import check_text, evaluate_resources
 from .terms import MemberArguments, make_options
-from .work import Progress, Share, Work
+from .work import Assignment, CommitResult, Shard
 
 log = logging.getLogger("callboard.member")
 
 _CHANCE = Random()
-"""Spreads retries and first heartbeats in time, and nothing else."""
+"""For the jitter of retries and first heartbeats."""
 
 
 class Member:
-    """A member of ``group``: ``async with`` joins, its end hands everything back and leaves.
+    """A member of ``group``: ``async with`` joins, its end releases the shards and leaves.
 
-    ``options`` are those of ``MemberOptions``. Raises ValueError for one that makes no sense. It lives on the loop on
-    which it is entered, once. All that it does in the background is in its tasks; errors of theirs come out of
-    ``assignments`` and ``run``. ``random`` is for retries that do not come all at once.
+    ``options`` are those of ``MemberOptions``; a bad one raises ValueError. A member is entered once and belongs to
+    that event loop. ``assignments`` and ``run`` raise the errors of its background tasks. ``random``: for jitter.
     """
 
     def __init__(
-        self, door: Door, group: str, *, random: Random | None = None, **options: Unpack[MemberArguments]
+        self, connector: Connector, group: str, *, random: Random | None = None, **options: Unpack[MemberArguments]
     ) -> None:
         if not isinstance(group, str) or not group:
             raise ValueError(f"group {group!r}: expected a name that is not empty, as in 'resize-images'")
         check_text("group", group)
         self._options = make_options(options)
-        self._membership = Membership(door, group, self._options, self, random or _CHANCE)
+        self._membership = Membership(connector, group, self._options, self, random or _CHANCE)
         self._refresher: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
         self._is_entered = False
@@ -50,36 +49,36 @@ class Member:
 
     @property
     def member_id(self) -> str:
-        """As the coordinator knows it; empty while it has given none."""
+        """The id that the coordinator has given; empty before the first join."""
         return self._membership.identity[0]
 
     @property
     def generation(self) -> int:
-        """The one that this member is in, -1 for none."""
+        """The generation that this member is in, -1 for none."""
         return self._membership.identity[1]
 
     @property
     def is_leader(self) -> bool:
-        """Whether this member shared out the work last."""
+        """Whether this member computed the last assignment."""
         return self._membership.is_leader
 
     @property
-    def shares(self) -> tuple[Share, ...]:
-        """What is held at this moment."""
-        return tuple(self._membership.holdings.held.values())
+    def shards(self) -> tuple[Shard, ...]:
+        """The shards owned at this moment."""
+        return tuple(self._membership.owned.shards.values())
 
     async def __aenter__(self) -> Self:
         if self._leaving is not None or self._is_entered:
             raise RuntimeError("this member was entered before; make another one")
         self._is_entered = True
         try:
-            wanted = await find_wanted(self._options.resources)
+            resources = await evaluate_resources(self._options.resources)
         except BaseException:
             self._is_entered = False
             raise
         if self._leaving is not None:
             raise HasLeft(f"this member of group {self.group_id!r} left before it had begun; make another one")
-        self._membership.start(wanted)
+        self._membership.start(resources)
         self._refresher = asyncio.get_running_loop().create_task(self._refresh())
         return self
 
@@ -89,10 +88,10 @@ class Member:
         await self.leave()
 
     async def leave(self) -> None:
-        """Cancel and await what runs on the work, hand it back, leave the group (a static member does not).
+        """Cancel and await what runs on the shards, release them, leave the group (a static member does not).
 
-        A second call waits for the first. If the caller is cancelled, it goes on by itself. What runs on the work may
-        call it too: it is cancelled there, and in its cleanup does not wait, since it would wait for its own end.
+        A second call waits for the first. It continues if the caller is cancelled. A task on a shard may call it: the
+        task is cancelled, and in its cleanup the call returns at once, since it would wait for its own end.
         """
         if self._leaving is None:
             self._leaving = asyncio.get_running_loop().create_task(self._leave())
@@ -101,74 +100,74 @@ class Member:
             await asyncio.shield(self._leaving)
 
     def is_run_by(self, worker: object) -> bool:
-        """Whether this task or thread works on what the member holds, or held."""
-        return self._membership.holdings.is_run_by(worker)
+        """Whether this task or thread works on a shard that the member owns or owned."""
+        return self._membership.owned.is_run_by(worker)
 
     async def _leave(self) -> None:
         if self._refresher is not None:
             self._refresher.cancel()
         await self._membership.leave()
-        self._membership.holdings.tell_failures()
+        self._membership.owned.log_failure()
 
-    async def assignments(self) -> AsyncIterator[Work]:
-        """A Work each time what is held has changed; it ends when the member leaves.
+    async def assignments(self) -> AsyncIterator[Assignment]:
+        """Yield an Assignment each time the shards have changed; end when the member leaves.
 
-        Raises Fenced and MemberError when it cannot go on, and the errors of tasks that ran on the work.
+        Raises Fenced and MemberError if the member cannot continue, and the errors of tasks on the assignment.
         """
         with suppress(HasLeft):
             while True:
-                work = await self.next_work()
-                yield work
+                assignment = await self.next_assignment()
+                yield assignment
 
-    async def next_work(self) -> Work:
-        """The next of ``assignments``. Raises MemberError, too, when the member has left."""
+    async def next_assignment(self) -> Assignment:
+        """Wait for the next of ``assignments``. Raises MemberError, also after the member has left."""
         if not self._is_entered and self._leaving is None:
-            raise RuntimeError("this member does not take part yet: use it inside of `async with`")
-        return await self._membership.holdings.next_work()
+            raise RuntimeError("this member has not joined yet: use it inside `async with`")
+        return await self._membership.owned.next_assignment()
 
-    async def run(self, handler: Callable[[Share], Coroutine[Any, Any, object]]) -> None:
-        """For each share that is acquired a task ``handler(share)``, cancelled and awaited when the share goes.
+    async def run(self, handler: Callable[[Shard], Coroutine[Any, Any, object]]) -> None:
+        """Run a task ``handler(shard)`` for each shard; cancel and await it when the shard is revoked or lost.
 
-        Shares that stay are not disturbed. Returns when the member leaves; an error of a handler is raised, after
-        leaving the group.
+        Tasks of other shards are not interrupted. Returns when the member leaves. If a handler fails, the member leaves
+        the group, then its error is raised.
         """
-        served: set[Share] = set()
+        served: set[Shard] = set()
         try:
             while True:
-                work = await self.next_work()
-                for share in work.shares:
-                    if share not in served:
-                        work.create_task(_begin(handler, share), share)
-                served = set(work.shares)
+                assignment = await self.next_assignment()
+                for shard in assignment.shards:
+                    if shard not in served:
+                        assignment.create_task(_begin(handler, shard), shard)
+                served = set(assignment.shards)
         except HasLeft:
             return
         finally:
             await self.leave()
 
-    def commit(self, share: Share, position: int, note: str = "") -> Coroutine[Any, Any, Progress]:
-        """See ``Share.commit``."""
-        return commit(self._membership, share, position, note)
+    def commit(self, shard: Shard, next_offset: int, note: str = "") -> Coroutine[Any, Any, CommitResult]:
+        """See ``Shard.commit``."""
+        return commit(self._membership, shard, next_offset, note)
 
-    def has_failed(self, error: BaseException) -> None:
-        """For the work: something that ran on it has failed."""
-        self._membership.holdings.fail(error)
+    def report_failure(self, error: BaseException) -> None:
+        """For Assignment: a task on it has failed."""
+        self._membership.owned.fail(error)
 
     async def _refresh(self) -> None:
-        """Ask functions among the resources again and again; a change makes the member join again."""
+        """Call the functions among the resources periodically; rejoin if a result has changed."""
         if not any(callable(amount) for amount in self._options.resources.values()):
             return
         while True:
             await asyncio.sleep(self._options.refresh_interval_ms / 1000)
             try:
-                wanted = await find_wanted(self._options.resources)
-                await self._membership.want(wanted)
+                resources = await evaluate_resources(self._options.resources)
+                await self._membership.set_resources(resources)
             except Exception:
                 log.exception("the resources of group %r could not be refreshed; they stay as they are", self.group_id)
 
 
-def _begin(handler: Callable[[Share], Coroutine[Any, Any, object]], share: Share) -> Coroutine[Any, Any, object]:
-    """Raises TypeError for what is no coroutine function."""
-    begun: object = handler(share) if callable(handler) else handler
+def _begin(handler: Callable[[Shard], Coroutine[Any, Any, object]], shard: Shard) -> Coroutine[Any, Any, object]:
+    """Raises TypeError if ``handler`` is not a coroutine function."""
+    begun: object = handler(shard) if callable(handler) else handler
     if not asyncio.iscoroutine(begun):
-        raise TypeError(f"handler {handler!r}: expected a coroutine function, as in `async def handle(share): ...`")
+        raise TypeError(f"handler {handler!r}: expected a coroutine function, as in `async def handle(shard): ...`")
     return begun

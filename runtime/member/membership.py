@@ -1,8 +1,8 @@
-"""One member's way through the protocol: it joins, leads, syncs, beats, loses, joins again. Plain asyncio.
+"""Membership: one member's side of the classic group protocol. Plain asyncio.
 
-Two tasks do it: one joins and syncs, the other beats. What an answer leads to stands in ``protocol.py``, how long the
-work may go on in ``lease.py``. Each answer is held against the member id and the generation it was asked with: what
-comes late is about somebody that this member no longer is.
+One task joins and syncs, another one sends heartbeats. ``protocol.py`` has the reactions to answers, ``lease.py`` the
+rules how long the member may work. An answer is ignored if the member id or the generation has changed since its
+request.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.messages import Heartbeat, Joined, JoinGroup, LeaveGroup, Leaving, Protocol, Synced, SyncGroup
 from .assignors.base import Own
 from .assignors.wire import read_assignment
-from .channel import ChannelLost, Door
+from .channel import ChannelLost, Connector
 from .errors import Fenced, HasLeft, MemberError, refused
-from .holdings import Holdings
+from .holdings import OwnedShards
 from .leading import Group, offer, protocol_name
 from .lease import Lease
-from .line import Backoff, Line
-from .named import Wanted
-from .positions import find_positions
-from .protocol import Asked, Step, step_after
+from .line import Backoff, ReconnectingChannel
+from .named import ResourceSet
+from .positions import fetch_committed_offsets
+from .protocol import Reaction, RequestKind, reaction_to
 from .terms import MemberOptions
-from .work import Owner, Place, Share
+from .work import Owner, Shard, TopicPartition
 
 log = logging.getLogger("callboard.member")
 
 CLIENT_ID = "callboard"
 
 CONSUMER = "consumer"
-"""The protocol type of Kafka's consumers, with whom a member may share its group."""
+"""The protocol type of Kafka's consumers, so that members and consumers can share a group."""
 
 LEAVE_TIMEOUT_S = 5.0
-"""To say good-bye. Without it the session ends by itself."""
+"""For LeaveGroup. Without its answer the session expires by itself."""
 
-PATIENCE_S = 5.0
-"""How much longer than its rebalance timeout a member waits for the answer to a join, as Kafka's clients do."""
+JOIN_GRACE_S = 5.0
+"""Added to the rebalance timeout when waiting for the answer to a JoinGroup, as in Kafka's clients."""
 
 FENCED = (
     "another process has joined with instance_id={!r}, and this member of group {!r} must stop; give each process an "
@@ -51,7 +51,7 @@ FENCED = (
 Identity = tuple[str, int]
 """A member id and a generation."""
 
-NOBODY: Identity = ("", -1)
+NO_IDENTITY: Identity = ("", -1)
 
 
 def _now_s() -> float:
@@ -59,163 +59,169 @@ def _now_s() -> float:
 
 
 class Membership:
-    """What one member is in its group at the moment, and the tasks that keep it so."""
+    """The member's state in its group, and the tasks that maintain it."""
 
-    def __init__(self, door: Door, group_id: str, options: MemberOptions, owner: Owner, random: Random) -> None:
+    def __init__(
+        self, connector: Connector, group_id: str, options: MemberOptions, owner: Owner, random: Random
+    ) -> None:
         client_id = options.client_id or CLIENT_ID
         self.group_id = group_id
         self.options = options
-        self.identity = NOBODY
+        self.identity = NO_IDENTITY
         self.is_leader = False
-        self.lease = Lease(options.terms())
-        self.holdings = Holdings(owner)
-        self.beats = Line(door, client_id)  # heartbeats, commits, fetches: they must not wait behind a parked join
+        self.lease = Lease(options.timeouts())
+        self.owned = OwnedShards(owner)
+        self.channel = ReconnectingChannel(
+            connector, client_id
+        )  # heartbeats, commits, fetches: they must not wait behind a parked join
         self.random = random
-        self._joins = Line(door, client_id)
-        self._door = door
+        self._join_channel = ReconnectingChannel(connector, client_id)
+        self._connector = connector
         self._client_id = client_id
         self._owner = owner
         self._assignors = options.assignors()
         self._is_cooperative = all(assignor.is_cooperative for assignor in self._assignors)
-        self._wanted = Wanted({}, {})
-        self._places: dict[Place, tuple[str, int | str]] = {}
+        self._resources = ResourceSet({}, {})
+        self._shard_names: dict[TopicPartition, tuple[str, int | str]] = {}
         self._has_names = False
-        self._calls = asyncio.Event()  # set: there is a reason to join again
+        self._rejoin = asyncio.Event()  # set: there is a reason to join again
         self._is_joining = False  # a JoinGroup is on its way, or parked
-        self._is_settled = False  # the generation's assignment is here
-        self._had: tuple[tuple[Place, ...], int] = (), -1  # the last assignment, and its generation
-        self._watch: asyncio.TimerHandle | None = None
+        self._is_synced = False  # the generation's assignment is here
+        self._last_assignment: tuple[tuple[TopicPartition, ...], int] = (), -1  # and its generation
+        self._lease_timer: asyncio.TimerHandle | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     # Begin and end ---------------------------------------------------------------------------------------------------
 
-    def start(self, wanted: Wanted) -> None:
-        """Begin to take part, in the background."""
-        loop = asyncio.get_running_loop()
-        works = partial(self._live, wanted), self.beat
-        self._tasks = [loop.create_task(self._or_stop(work)) for work in works]
+    def start(self, resources: ResourceSet) -> None:
+        """Start the tasks that join and send heartbeats."""
+        create_task = asyncio.get_running_loop().create_task
+        loops = partial(self._run, resources), self.heartbeat_loop
+        self._tasks = [create_task(self._stop_on_error(loop)) for loop in loops]
 
-    async def _live(self, wanted: Wanted) -> None:
-        await self.want(wanted)
-        await self.take_part()
+    async def _run(self, resources: ResourceSet) -> None:
+        await self.set_resources(resources)
+        await self.join_loop()
 
-    async def _or_stop(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _stop_on_error(self, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
-            await work()
+            await loop()
         except Exception as error:
-            self.stop_with(error)
+            self.fail(error)
 
     def _stop_tasks(self) -> None:
         for task in self._tasks:
             task.cancel()
 
     async def leave(self) -> None:
-        """Hand back what is held, say good-bye, hang up. What runs on the work may commit until it has ended."""
+        """Release all shards, leave the group, close the channels. Tasks on the shards may commit until they end."""
         if self._tasks:
-            self._tasks[0].cancel()  # the heartbeats go on meanwhile
+            self._tasks[0].cancel()  # heartbeats continue meanwhile
             await asyncio.wait({self._tasks[0]})
-        held = self.holdings.held
+        held = self.owned.shards
         try:
-            await self.holdings.hand_back(tuple(held), self.lease.hand_back_deadline_s())
-            self.holdings.end(HasLeft(f"this member of group {self.group_id!r} has left; make another one"))
-            await self._say_good_bye()
+            await self.owned.revoke(tuple(held), self.lease.revoke_deadline_s())
+            self.owned.end(HasLeft(f"this member of group {self.group_id!r} has left; make another one"))
+            await self._send_leave_group()
         finally:
-            self._hang_up()
+            self._disconnect()
 
-    async def _say_good_bye(self) -> None:
-        """A static member says nothing: it may be back before its session ends (KIP-345)."""
+    async def _send_leave_group(self) -> None:
+        """Not for a static member, which may return before its session ends (KIP-345)."""
         member_id = self.identity[0]
         if not member_id or self.options.instance_id is not None:
             return
-        line = self.beats if self._is_joining else self._joins  # there it would wait behind the join
+        channel = (
+            self.channel if self._is_joining else self._join_channel
+        )  # on the other one it would wait behind the JoinGroup
         request = LeaveGroup(self.group_id, (Leaving(member_id, None, "the member was closed"),))
         try:
             async with asyncio.timeout(LEAVE_TIMEOUT_S):
-                await _ask_twice(line, request)
+                await _ask_twice(channel, request)
         except (ChannelLost, TimeoutError) as error:
-            log.info("member %r could not say good-bye: %r; its session will end by itself", member_id, error)
+            log.info("LeaveGroup of member %r failed: %r; its session will expire", member_id, error)
 
-    def _hang_up(self) -> None:
-        self.identity = NOBODY
+    def _disconnect(self) -> None:
+        self.identity = NO_IDENTITY
         self._stop_tasks()
-        self._drop_lines()
-        if self._watch is not None:
-            self._watch.cancel()
+        self._reset_channels()
+        if self._lease_timer is not None:
+            self._lease_timer.cancel()
 
-    # What is wanted --------------------------------------------------------------------------------------------------
+    # Resources --------------------------------------------------------------------------------------------------------
 
-    async def want(self, wanted: Wanted) -> None:
-        """Take part for these resources from now on. Their topics are made first, as soon as a coordinator is there."""
-        if wanted == self._wanted:
+    async def set_resources(self, resources: ResourceSet) -> None:
+        """Subscribe to these resources. Creates their topics first, with retries until a coordinator is reached."""
+        if resources == self._resources:
             return
-        had = self._wanted.topics()
-        new = {topic: number for topic, number in wanted.topics().items() if had.get(topic) != number}
+        had = self._resources.topics()
+        new = {topic: number for topic, number in resources.topics().items() if had.get(topic) != number}
         backoff = Backoff(self.random)
         while new:
             try:
-                await self._door.ensure_topics(new)
+                await self._connector.ensure_topics(new)
                 break
             except ChannelLost as error:
-                log.info("the topics of group %r cannot be made yet: %s; trying again", self.group_id, error)
+                log.info("the topics of group %r cannot be created yet: %s; retrying", self.group_id, error)
                 await backoff.wait()
             except CoordinatorError as error:
                 raise MemberError(
-                    f"the topics of group {self.group_id!r} cannot be made: {error}; other names would do", error.code
+                    f"the topics of group {self.group_id!r} cannot be created: {error}; choose other names", error.code
                 ) from error
-        before = self._wanted
-        is_other = wanted.names != before.names or set(wanted.numbers) != set(before.numbers)
-        if is_other or (self.is_leader and wanted.numbers != before.numbers):  # the leader's numbers count
-            self._calls.set()
-        self._wanted, self._places = wanted, wanted.places()
-        self._has_names = self._has_names or bool(wanted.names)
+        before = self._resources
+        is_other = resources.names != before.names or set(resources.numbers) != set(before.numbers)
+        if is_other or (self.is_leader and resources.numbers != before.numbers):  # the leader's numbers are used
+            self._rejoin.set()
+        self._resources, self._shard_names = resources, resources.shard_names()
+        self._has_names = self._has_names or bool(resources.names)
 
     # Join and sync ---------------------------------------------------------------------------------------------------
 
-    async def take_part(self) -> None:
-        """Join, and join again whenever there is a reason. Raises MemberError when there is no use in going on."""
+    async def join_loop(self) -> None:
+        """Join, and rejoin when needed. Raises MemberError if the member cannot continue."""
         while True:
-            await self._give_back()
+            await self._revoke_before_join()
             joined = await self._join()
             assigned = await self._sync(joined)
-            if assigned is not None and await self._take_up(assigned):
-                await self._calls.wait()
+            if assigned is not None and await self._apply_assignment(assigned):
+                await self._rejoin.wait()
 
-    async def _give_back(self) -> None:
-        """What must not be held while joining: all of it, or what is no longer wanted."""
-        held = self.holdings.held
-        places = [place for place in held if not self._is_cooperative or place not in self._places]
-        await self.holdings.hand_back(places, self.lease.hand_back_deadline_s())
+    async def _revoke_before_join(self) -> None:
+        """Revoke what a joining member must not own: all shards, or with a cooperative assignor the unwanted ones."""
+        held = self.owned.shards
+        partitions = [partition for partition in held if not self._is_cooperative or partition not in self._shard_names]
+        await self.owned.revoke(partitions, self.lease.revoke_deadline_s())
 
     async def _join(self) -> Joined:
-        """Until an answer says that we are in a generation.
+        """Repeat JoinGroup until the member is in a generation.
 
-        What still runs on lost work has until the lease's end without its margin: after a join before that the work
-        would be given to somebody else, who begins at once.
+        Tasks on lost shards may take until the lease's end without its margin. If the member rejoined earlier, the
+        coordinator would reassign the shards while these tasks still run.
         """
         backoff = Backoff(self.random)
         while True:
-            await self.holdings.outlast(self.lease.end_s())
-            self._calls.clear()
+            await self.owned.wait_for_lost_until(self.lease.end_s())
+            self._rejoin.clear()
             identity, sent_s = self.identity, _now_s()
             joined = await self._ask_to_join()
             if joined is None or identity != self.identity:
                 await backoff.wait()
                 continue
-            step = step_after(Asked.JOIN, joined.error)
-            if step is Step.GO_ON:
+            reaction = reaction_to(RequestKind.JOIN, joined.error)
+            if reaction is Reaction.CONTINUE:
                 self._has_joined(joined, sent_s)
-                if await self._is_sure(self.identity):
-                    self._set_watch()
+                if await self._confirm_membership(self.identity):
+                    self._start_lease_timer()
                     return joined
                 continue
-            if step is Step.COME_WITH_ID:
+            if reaction is Reaction.RETRY_WITH_ID:
                 self.identity = joined.member_id, -1
                 continue
-            self.follow(step, identity, joined.error, "the join")
+            self.react(reaction, identity, joined.error, "the join")
             await backoff.wait()
 
     async def _ask_to_join(self) -> Joined | None:
-        """None if the answer did not come."""
+        """None if there was no answer."""
         options, member_id = self.options, self.identity[0]
         request = JoinGroup(
             group_id=self.group_id,
@@ -230,28 +236,28 @@ class Membership:
             needs_member_id=True,
             can_skip_assignment=True,
         )
-        self._is_joining, self._is_settled = True, False
+        self._is_joining, self._is_synced = True, False
         answer: Joined | None = await self._ask(request)
-        self._is_joining = False  # not if we are cancelled, since the join stays parked
+        self._is_joining = False  # not after a cancellation: the coordinator still has the request
         return answer
 
     def _offers(self) -> tuple[Protocol, ...]:
-        owned, generation = self._had
+        owned, generation = self._last_assignment
         if self._is_cooperative:
-            owned = tuple(self.holdings.held)
-        topics = frozenset(self._wanted.topics())
+            owned = tuple(self.owned.shards)
+        topics = frozenset(self._resources.topics())
         own = Own(topics, owned, generation, self.options.weight)
-        offers = (offer(one, self._wanted, own, self._has_names, self._is_cooperative) for one in self._assignors)
+        offers = (offer(one, self._resources, own, self._has_names, self._is_cooperative) for one in self._assignors)
         return tuple(offers)
 
     def _has_joined(self, joined: Joined, sent_s: float) -> None:
         self.identity = joined.member_id, joined.generation_id
         self.is_leader = joined.leader == joined.member_id
-        # The phase ended after the last heartbeat that said it was open, and the next one begins after that.
-        self.lease.joined(max(sent_s, self.lease.heard_s))
+        # The rebalance ended after the last heartbeat that reported it, and the next one begins later.
+        self.lease.rebalanced(max(sent_s, self.lease.renewed_s))
 
-    async def _sync(self, joined: Joined) -> Sequence[Place] | None:
-        """What we are assigned; None if there was no answer, or it says to join again."""
+    async def _sync(self, joined: Joined) -> Sequence[TopicPartition] | None:
+        """The assigned partitions; None if there was no answer, or the member must rejoin."""
         identity = self.identity
         request = SyncGroup(
             self.group_id,
@@ -260,204 +266,215 @@ class Membership:
             joined.generation_id,
             CONSUMER,
             joined.protocol_name,
-            await self._lead(joined),
+            await self._compute_assignments(joined),
         )
         sent_s = _now_s()
         synced: Synced | None = await self._ask(request)
         if synced is None or identity != self.identity:
             return None
-        step = step_after(Asked.SYNC, synced.error)
-        if step is not Step.GO_ON:
-            self.follow(step, identity, synced.error, "the sync")
-            if step is not Step.REJOIN:
+        reaction = reaction_to(RequestKind.SYNC, synced.error)
+        if reaction is not Reaction.CONTINUE:
+            self.react(reaction, identity, synced.error, "the sync")
+            if reaction is not Reaction.REJOIN:
                 await Backoff(self.random).wait()
             return None
-        self.lease.joined(sent_s)
-        self._is_settled = True
+        self.lease.rebalanced(sent_s)
+        self._is_synced = True
         assigned = read_assignment(synced.assignment)
         if assigned is None:
-            log.error("the assignment of member %r cannot be read; it has nothing to do", identity[0])
+            log.error("the assignment of member %r cannot be decoded; it gets no shards", identity[0])
         return () if assigned is None else assigned.partitions
 
-    async def _lead(self, joined: Joined) -> tuple[tuple[str, bytes], ...]:
-        """Assignments for everybody, if it is for us to make them."""
+    async def _compute_assignments(self, joined: Joined) -> tuple[tuple[str, bytes], ...]:
+        """The assignments of all members, if this member is the leader and must compute them."""
         if not self.is_leader or joined.skip_assignment:
             return ()
         group = Group(joined.members)
-        numbers = dict(self._wanted.numbers)
+        numbers = dict(self._resources.numbers)
         foreign = [topic for topic in group.topics if topic not in numbers]
         if foreign:
             try:
-                numbers.update(await self._door.partitions(foreign))
+                numbers.update(await self._connector.partitions(foreign))
             except ChannelLost:
                 log.warning("topics of other members could not be looked up: %s", ", ".join(foreign))
         assignor = next(one for one in self._assignors if protocol_name(one, self._has_names) == joined.protocol_name)
         return group.assign(assignor, numbers)
 
     async def _ask(self, request: JoinGroup | SyncGroup) -> Any:
-        """The answer; None if the way was lost, or it took longer than a rebalance may."""
+        """The answer; None if the channel was lost, or the answer took longer than a rebalance may."""
         try:
-            async with asyncio.timeout(self.lease.terms.rebalance_s + PATIENCE_S):
-                return await self._joins.ask(request)
+            async with asyncio.timeout(self.lease.timeouts.rebalance_s + JOIN_GRACE_S):
+                return await self._join_channel.ask(request)
         except (ChannelLost, TimeoutError) as error:
-            log.info("no answer to %s of %r: %r; trying again", type(request).__name__, self.group_id, error)
-            self._joins.drop()
+            log.info("no answer to %s of %r: %r; retrying", type(request).__name__, self.group_id, error)
+            self._join_channel.drop()
             return None
 
-    # What is assigned ------------------------------------------------------------------------------------------------
+    # The assignment ---------------------------------------------------------------------------------------------------
 
-    async def _take_up(self, assigned: Sequence[Place]) -> bool:
-        """Hand back what was taken, begin with what was given. False: join again, so that others get what was taken."""
-        identity, held = self.identity, self.holdings.held
-        places = [place for place in assigned if place in self._places]
-        if len(places) < len(assigned):
-            level = logging.INFO if self.is_called else logging.WARNING  # then its names have changed meanwhile
-            log.log(level, "%d places were assigned that this member has no resource for", len(assigned) - len(places))
-        self._had = tuple(places), identity[1]
-        given = set(places)
-        taken = [place for place in held if place not in given]
-        await self.holdings.hand_back(taken, self.lease.hand_back_deadline_s())
-        await self.holdings.settle(self.lease.hand_back_deadline_s())
-        added = [self._new_share(place, identity[1]) for place in places if place not in self.holdings.held]
-        if not await find_positions(self, added) or not await self._is_sure(identity):
+    async def _apply_assignment(self, assigned: Sequence[TopicPartition]) -> bool:
+        """Revoke shards that are not assigned any more, add new ones. False: rejoin, so that others get the revoked."""
+        identity, held = self.identity, self.owned.shards
+        partitions = [partition for partition in assigned if partition in self._shard_names]
+        if len(partitions) < len(assigned):
+            level = logging.INFO if self.needs_rejoin else logging.WARNING  # then its resources have changed meanwhile
+            log.log(
+                level,
+                "%d partitions were assigned that this member has no resource for",
+                len(assigned) - len(partitions),
+            )
+        self._last_assignment = tuple(partitions), identity[1]
+        given = set(partitions)
+        taken = [partition for partition in held if partition not in given]
+        await self.owned.revoke(taken, self.lease.revoke_deadline_s())
+        await self.owned.wait_for_lost(self.lease.revoke_deadline_s())
+        added = [
+            self._new_shard(partition, identity[1]) for partition in partitions if partition not in self.owned.shards
+        ]
+        if not await fetch_committed_offsets(self, added) or not await self._confirm_membership(identity):
             return False
-        self._set_watch()
-        self.holdings.acquire(added, identity[1])
+        self._start_lease_timer()
+        self.owned.add(added, identity[1])
         return not taken
 
-    async def _is_sure(self, identity: Identity) -> bool:
-        """Whether we are still that member: the process may have stood still, and somebody else have the work.
+    async def _confirm_membership(self, identity: Identity) -> bool:
+        """Whether the member still has this identity: the process may have been stopped, and its shards reassigned.
 
-        Only a heartbeat says so for sure (``Lease.joined``).
+        Only a heartbeat can confirm it, see ``Lease.rebalanced``.
         """
-        if _now_s() > self.lease.heard_s + self.lease.terms.interval_s and not await self._beat_now():
+        if (
+            _now_s() > self.lease.renewed_s + self.lease.timeouts.interval_s
+            and not await self._send_heartbeat_in_time()
+        ):
             await Backoff(self.random).wait()
         return identity == self.identity and self.check_lease()
 
-    async def _beat_now(self) -> bool:
-        """Beat once, beside the others. An answer that comes later than a lease lasts would be of no use."""
-        terms = self.lease.terms
+    async def _send_heartbeat_in_time(self) -> bool:
+        """Send one more heartbeat. An answer after the duration of a lease would be useless."""
+        timeouts = self.lease.timeouts
         try:
-            async with asyncio.timeout(terms.session_s - terms.margin_s):
-                return await self._beat_once()
+            async with asyncio.timeout(timeouts.session_s - timeouts.margin_s):
+                return await self._send_heartbeat()
         except TimeoutError:
-            self.beats.drop()
+            self.channel.drop()
             return False
 
-    def _new_share(self, place: Place, token: int) -> Share:
-        resource, name = self._places[place]
-        return Share(self._owner, resource, name, place, token)
+    def _new_shard(self, partition: TopicPartition, token: int) -> Shard:
+        resource, name = self._shard_names[partition]
+        return Shard(self._owner, resource, name, partition, token)
 
     @property
-    def is_called(self) -> bool:
-        """Whether there is a reason to join again."""
-        return self._calls.is_set()
+    def needs_rejoin(self) -> bool:
+        """Whether there is a reason to rejoin."""
+        return self._rejoin.is_set()
 
     # Heartbeats and the lease ----------------------------------------------------------------------------------------
 
-    async def beat(self) -> None:
-        """Say that we are there, for ever."""
-        interval_s, backoff = self.lease.terms.interval_s, Backoff(self.random)
-        await asyncio.sleep(interval_s * self.random.random())  # so that members which start together do not beat so
+    async def heartbeat_loop(self) -> None:
+        """Send heartbeats until cancelled."""
+        interval_s, backoff = self.lease.timeouts.interval_s, Backoff(self.random)
+        await asyncio.sleep(interval_s * self.random.random())  # spreads the heartbeats of members that start together
         while True:
-            if self.identity[1] < 0 or await self._beat_once():
+            if self.identity[1] < 0 or await self._send_heartbeat():
                 backoff = Backoff(self.random)
                 await asyncio.sleep(interval_s)
             else:
                 await backoff.wait()
 
-    async def _beat_once(self) -> bool:
-        """Whether there was an answer, and none that says to come again soon."""
+    async def _send_heartbeat(self) -> bool:
+        """False if there was no answer, or it asks for a retry."""
         identity, sent_s = self.identity, _now_s()
         try:
-            error: ErrorCode = await self.beats.ask(
+            error: ErrorCode = await self.channel.ask(
                 Heartbeat(self.group_id, identity[0], self.options.instance_id, identity[1])
             )
         except ChannelLost as lost:
-            log.info("no answer to a heartbeat of %r: %s; trying again", identity[0], lost)
-            if not self._is_settled:
-                self._joins.drop()  # a join that is parked there may be lost as well, and nobody would tell
+            log.info("no answer to a heartbeat of %r: %s; retrying", identity[0], lost)
+            if not self._is_synced:
+                self._join_channel.drop()  # a pending JoinGroup may be lost as well, without an error
             return False
         if identity != self.identity:
             return True
-        step = step_after(Asked.HEARTBEAT, error)
-        if step is Step.GO_ON and self._is_settled:
-            self.lease.calm(sent_s)
-        elif step in (Step.GO_ON, Step.REJOIN):
-            self.lease.heard(sent_s)
-        if step is not Step.GO_ON:
-            self.follow(step, identity, error, "a heartbeat")
-        return step not in (Step.AGAIN, Step.RECONNECT)
+        reaction = reaction_to(RequestKind.HEARTBEAT, error)
+        if reaction is Reaction.CONTINUE and self._is_synced:
+            self.lease.stable(sent_s)
+        elif reaction in (Reaction.CONTINUE, Reaction.REJOIN):
+            self.lease.renewed(sent_s)
+        if reaction is not Reaction.CONTINUE:
+            self.react(reaction, identity, error, "a heartbeat")
+        return reaction not in (Reaction.RETRY, Reaction.RECONNECT)
 
-    def _set_watch(self) -> None:
-        if self._watch is None:
-            self._watch = asyncio.get_running_loop().call_at(self.lease.deadline_s(), self._look)
+    def _start_lease_timer(self) -> None:
+        if self._lease_timer is None:
+            self._lease_timer = asyncio.get_running_loop().call_at(self.lease.deadline_s(), self._on_lease_timer)
 
-    def _look(self) -> None:
-        self._watch = None
+    def _on_lease_timer(self) -> None:
+        self._lease_timer = None
         if self.identity[1] >= 0 and self.check_lease():
-            self._set_watch()
+            self._start_lease_timer()
 
     def check_lease(self) -> bool:
-        """Whether the work may go on. If not, all of it is lost."""
+        """Whether the lease holds. If not, all shards are lost."""
         now_s = _now_s()
         if now_s < self.lease.deadline_s():
             return True
-        self._lose(f"its lease is over; it was heard {now_s - self.lease.heard_s:.1f} s ago")
-        if self.lease.is_silent(now_s):
-            self._drop_lines()
-        if self._is_settled:
-            self._calls.set()
+        self._lose_all(
+            f"its lease is over; its last answered heartbeat was sent {now_s - self.lease.renewed_s:.1f} s ago"
+        )
+        if self.lease.is_session_over(now_s):
+            self._reset_channels()
+        if self._is_synced:
+            self._rejoin.set()
         return False
 
-    def _lose(self, why: str) -> None:
-        if self.holdings.held:
-            log.warning("member %r of %r loses its work: %s", self.identity[0], self.group_id, why)
-            self.holdings.lose_all()
+    def _lose_all(self, why: str) -> None:
+        if self.owned.shards:
+            log.warning("member %r of %r loses its shards: %s", self.identity[0], self.group_id, why)
+            self.owned.lose_all()
 
-    def _drop_lines(self) -> None:
-        self.beats.drop()
-        self._joins.drop()
+    def _reset_channels(self) -> None:
+        self.channel.drop()
+        self._join_channel.drop()
 
-    # What answers lead to --------------------------------------------------------------------------------------------
+    # Reactions to answers ---------------------------------------------------------------------------------------------
 
-    def follow(self, step: Step, identity: Identity, error: ErrorCode, what: str) -> None:
-        """Do what a refusal asks for. Those that only say "later" are for the caller to wait."""
+    def react(self, reaction: Reaction, identity: Identity, error: ErrorCode, what: str) -> None:
+        """Carry out a reaction. For those that only retry, the caller waits."""
         if identity != self.identity:
             return
-        match step:
-            case Step.REJOIN:
+        match reaction:
+            case Reaction.REJOIN:
                 if not self._is_joining:
-                    self._calls.set()
-            case Step.LOSE if self._is_joining:
-                pass  # the answer to the join is on its way; the lease says how long we may wait for it
-            case Step.LOSE | Step.JOIN_ANEW:
-                self._begin_anew(step, error, what)
-            case Step.RECONNECT:
-                self._drop_lines()
-            case Step.FENCED:
-                self.stop_with(Fenced(FENCED.format(self.options.instance_id, self.group_id), error))
-            case Step.FAIL:
-                self.stop_with(MemberError(refused(f"{what} of a member of group {self.group_id!r}", error), error))
+                    self._rejoin.set()
+            case Reaction.LOSE_SHARDS if self._is_joining:
+                pass  # the answer to JoinGroup is pending; the lease limits the wait
+            case Reaction.LOSE_SHARDS | Reaction.JOIN_AS_NEW:
+                self._reset_membership(reaction, error, what)
+            case Reaction.RECONNECT:
+                self._reset_channels()
+            case Reaction.FENCED:
+                self.fail(Fenced(FENCED.format(self.options.instance_id, self.group_id), error))
+            case Reaction.FAIL:
+                self.fail(MemberError(refused(f"{what} of a member of group {self.group_id!r}", error), error))
 
-    def stop_with(self, error: BaseException) -> None:
-        """There is no use in going on: the work is lost, and the user hears why."""
-        self.holdings.end(error)
-        self.identity = NOBODY
+    def fail(self, error: BaseException) -> None:
+        """Stop: all shards are lost, and ``next_assignment`` raises ``error``."""
+        self.owned.end(error)
+        self.identity = NO_IDENTITY
         self._stop_tasks()
 
-    def _begin_anew(self, step: Step, error: ErrorCode, what: str) -> None:
-        self._lose(f"{what} was answered {error.name}")
-        self.identity = (self.identity[0] if step is Step.LOSE else ""), -1
-        self._had = (), -1
+    def _reset_membership(self, reaction: Reaction, error: ErrorCode, what: str) -> None:
+        self._lose_all(f"{what} was answered {error.name}")
+        self.identity = (self.identity[0] if reaction is Reaction.LOSE_SHARDS else ""), -1
+        self._last_assignment = (), -1
         if self._is_joining:
-            self._joins.drop()
-        self._calls.set()
+            self._join_channel.drop()
+        self._rejoin.set()
 
 
-async def _ask_twice(line: Line, request: LeaveGroup) -> None:
-    """A line that nobody has used for long may have been lost unnoticed."""
+async def _ask_twice(channel: ReconnectingChannel, request: LeaveGroup) -> None:
+    """Retry once: a channel that was idle for long may have been lost unnoticed."""
     try:
-        await line.ask(request)
+        await channel.ask(request)
     except ChannelLost:
-        await line.ask(request)
+        await channel.ask(request)

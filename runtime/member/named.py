@@ -1,9 +1,10 @@
 """What a member's resources are: numbered partitions of a topic, or names, each of which is a topic of its own.
 
-A name's topic is ``<resource>.<escaped name>`` and has one partition, so progress lies under the name, wherever that
-stands in its list. Every byte that is not a letter, a digit or "-" is escaped as "." and two hexadecimal digits: that
-can be undone, and no two names meet where Kafka takes "." for "_". Names reach the leader as a list in the user data of
-the subscription, in front of the assignor's own, because as topics they would be many times as long.
+A name's topic is ``<resource>.<escaped name>`` and has one partition, so its offset is stored under the name,
+whatever its index in the list. Every byte that is not a letter, a digit or "-" is escaped as "." and two hexadecimal
+digits. That is reversible, and no two topic names collide in Kafka, which treats "." and "_" alike. Names reach the
+leader as a list in the subscription's user data, in front of the assignor's, because as topics they would be many times
+as long.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from typing import NamedTuple
 from ..config import PARTITIONS_MAX, TOPIC_NAME_MAX
 
 Amount = int | Iterable[str]
-"""So many partitions, or these names."""
+"""A number of partitions, or names."""
 
 Resource = Amount | Callable[[], Amount | Awaitable[Amount]]
-"""An amount, or a function that is asked for it now and then; it may be a coroutine function."""
+"""An amount, or a function that returns one and is called periodically; it may be a coroutine function."""
 
 PREFIX = "callboard-"
-"""Of the protocol's name where names are shared out, so that no client of Kafka's leads such a group."""
+"""Of protocol names in groups with named resources, so that no Kafka client leads such a group."""
 
 NAMES_BYTES_MAX = 64 * 1024 * 1024
-"""A member's names, unpacked. More is no list that anybody shares out but somebody's bomb."""
+"""Limit of a member's names after decompression, against zip bombs."""
 
 STRING_BYTES_MAX = 32_767
-"""Of a string in Kafka's records and requests."""
+"""Limit of a string in Kafka's records and requests."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9-]+")
 _ESCAPED = re.compile(r"\.([0-9a-f]{2})")
@@ -43,18 +44,18 @@ _VERSION = 0
 Names = Mapping[str, tuple[str, ...]]
 
 
-class Wanted(NamedTuple):
-    """What a member wants its share of, at one moment."""
+class ResourceSet(NamedTuple):
+    """The resources that a member wants at one moment."""
 
     numbers: Mapping[str, int]
     names: Names
 
     def topics(self) -> dict[str, int]:
-        """All of it as topics, with how many partitions each has."""
+        """The topics of all resources, with their partition counts."""
         return {**{name: number for name, number in self.numbers.items() if number}, **named_topics(self.names)}
 
-    def places(self) -> dict[tuple[str, int], tuple[str, int | str]]:
-        """What each partition is to the user: a resource, and a number or a name."""
+    def shard_names(self) -> dict[tuple[str, int], tuple[str, int | str]]:
+        """The resource and the shard's number or name, by partition."""
         numbered = {
             (topic, number): (topic, number) for topic, count in self.numbers.items() for number in range(count)
         }
@@ -79,7 +80,7 @@ def escape(name: str) -> str:
 
 
 def unescape(escaped: str) -> str:
-    """What ``escape`` was given. Raises ValueError for what it never makes."""
+    """The inverse of ``escape``. Raises ValueError for a string that ``escape`` never returns."""
     data = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), escaped).encode("latin-1")
     name = data.decode()
     if escape(name) != escaped:
@@ -87,9 +88,9 @@ def unescape(escaped: str) -> str:
     return name
 
 
-def share_name(resource: str, place: tuple[str, int]) -> int | str | None:
-    """What a partition is called as a share of this resource; None for one of another."""
-    topic, partition = place
+def shard_name(resource: str, topic_partition: tuple[str, int]) -> int | str | None:
+    """The number or name of a partition as a shard of ``resource``; None if it belongs to another resource."""
+    topic, partition = topic_partition
     if topic == resource:
         return partition
     beginning, separator, escaped = topic.partition(".")
@@ -101,8 +102,8 @@ def share_name(resource: str, place: tuple[str, int]) -> int | str | None:
         return None
 
 
-async def find_wanted(resources: Mapping[str, Resource]) -> Wanted:
-    """Ask the functions among the resources, and check what they say. Raises ValueError, and what a function raises."""
+async def evaluate_resources(resources: Mapping[str, Resource]) -> ResourceSet:
+    """Call the functions among the resources and check the results. Raises ValueError, and what a function raises."""
     numbers: dict[str, int] = {}
     names: dict[str, tuple[str, ...]] = {}
     for resource, amount in resources.items():
@@ -113,11 +114,11 @@ async def find_wanted(resources: Mapping[str, Resource]) -> Wanted:
             numbers[resource] = check_number(resource, found)
         else:
             names[resource] = check_names(resource, found)
-    return Wanted(numbers, names)
+    return ResourceSet(numbers, names)
 
 
 def check_resources(resources: object) -> None:
-    """What can be said before a function is asked. Raises ValueError."""
+    """The checks that need no call of a function. Raises ValueError."""
     if not isinstance(resources, Mapping) or not resources:
         raise ValueError(
             f"resources={resources!r}: expected a mapping with at least one entry, as in "
@@ -157,7 +158,7 @@ def check_names(resource: str, names: object) -> tuple[str, ...]:
 
 
 def check_text(what: str, text: object) -> None:
-    """Raises ValueError for what the protocol cannot carry as a string."""
+    """Raises ValueError for text that the protocol cannot encode as a string."""
     if not isinstance(text, str):
         raise ValueError(f"{what} {text!r}: expected a string")
     try:
@@ -182,7 +183,7 @@ def check_name(resource: str, name: object) -> None:
 
 
 def pack_names(names: Names, user_data: bytes | None) -> bytes | None:
-    """The assignor's user data with the names in front, if there are any."""
+    """The names, if any, followed by the assignor's user data."""
     if not names:
         return user_data
     packed = zlib.compress(json.dumps(names, ensure_ascii=False, separators=(",", ":")).encode())
@@ -190,7 +191,7 @@ def pack_names(names: Names, user_data: bytes | None) -> bytes | None:
 
 
 def unpack_names(data: bytes | None) -> tuple[Names, bytes]:
-    """The names and the assignor's user data. No names for user data that have none, or make no sense."""
+    """The names and the assignor's user data. No names if there are none or they cannot be decoded."""
     data = data or b""
     if len(data) < _HEAD.size or not data.startswith(_MARK):
         return {}, data

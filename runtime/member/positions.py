@@ -1,4 +1,4 @@
-"""How far the work has come: what was committed of shares that a member has just acquired."""
+"""Fetch the committed offsets and notes of shards that were just assigned."""
 
 from __future__ import annotations
 
@@ -10,59 +10,59 @@ from ...actors.messages import Fetched, FetchedOffset, OffsetFetch
 from .channel import ChannelLost
 from .errors import MemberError, refused
 from .line import Backoff
-from .protocol import Asked, Step, step_after
-from .work import Share
+from .protocol import Reaction, RequestKind, reaction_to
+from .work import Shard
 
 if TYPE_CHECKING:
     from .membership import Membership
 
 
-async def find_positions(membership: Membership, shares: Sequence[Share]) -> bool:
-    """Fill in positions and notes. False if there is a reason to join again before that could be done."""
-    if not shares:
+async def fetch_committed_offsets(membership: Membership, shards: Sequence[Shard]) -> bool:
+    """Set ``next_offset`` and ``note`` of the shards. False if the member must rejoin before this succeeds."""
+    if not shards:
         return True
-    request = OffsetFetch(membership.group_id, _by_topic(shares), require_stable=True)
+    request = OffsetFetch(membership.group_id, _by_topic(shards), require_stable=True)
     backoff = Backoff(membership.random)
     while True:
         fetched = await _ask(membership, request)
         if fetched is not None:
             rows = {(topic, row.partition): row for topic, each in fetched.topics for row in each}
-            step, error = _worst(fetched.error, rows.values())
-            if step is Step.GO_ON:
-                _fill_in(shares, rows)
+            reaction, error = _worst(fetched.error, rows.values())
+            if reaction is Reaction.CONTINUE:
+                _set_offsets(shards, rows)
                 return True
-            if step is Step.FAIL:
-                raise MemberError(refused(f"reading the positions of group {membership.group_id!r}", error), error)
-            membership.follow(step, membership.identity, error, "reading positions")
-        if membership.is_called:
+            if reaction is Reaction.FAIL:
+                raise MemberError(refused(f"reading the offsets of group {membership.group_id!r}", error), error)
+            membership.react(reaction, membership.identity, error, "reading offsets")
+        if membership.needs_rejoin:
             return False
         await backoff.wait()
 
 
 async def _ask(membership: Membership, request: OffsetFetch) -> Fetched | None:
     try:
-        fetched: Fetched = await membership.beats.ask(request)
+        fetched: Fetched = await membership.channel.ask(request)
     except ChannelLost:
         return None
     return fetched
 
 
-def _by_topic(shares: Iterable[Share]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def _by_topic(shards: Iterable[Shard]) -> tuple[tuple[str, tuple[int, ...]], ...]:
     topics: dict[str, list[int]] = {}
-    for share in shares:
-        topics.setdefault(share.place[0], []).append(share.place[1])
+    for shard in shards:
+        topics.setdefault(shard.topic_partition[0], []).append(shard.topic_partition[1])
     return tuple((topic, tuple(partitions)) for topic, partitions in topics.items())
 
 
-def _worst(error: ErrorCode, rows: Iterable[FetchedOffset]) -> tuple[Step, ErrorCode]:
-    """The step that leads furthest away from going on, of the answer's and all partitions' errors."""
-    steps = {step_after(Asked.FETCH, one): one for one in (error, *(row.error for row in rows))}
-    worst = max(steps, key=lambda step: step.value)
-    return worst, steps[worst]
+def _worst(error: ErrorCode, rows: Iterable[FetchedOffset]) -> tuple[Reaction, ErrorCode]:
+    """The most severe reaction to the answer's and all partitions' errors, with its error."""
+    reactions = {reaction_to(RequestKind.FETCH, code): code for code in (error, *(row.error for row in rows))}
+    worst = max(reactions, key=lambda reaction: reaction.value)
+    return worst, reactions[worst]
 
 
-def _fill_in(shares: Iterable[Share], rows: dict[tuple[str, int], FetchedOffset]) -> None:
-    for share in shares:
-        row = rows.get(share.place)
+def _set_offsets(shards: Iterable[Shard], rows: dict[tuple[str, int], FetchedOffset]) -> None:
+    for shard in shards:
+        row = rows.get(shard.topic_partition)
         if row is not None and row.offset >= 0:
-            share.position, share.note = row.offset, row.metadata
+            shard.next_offset, shard.note = row.offset, row.metadata

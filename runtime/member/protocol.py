@@ -1,7 +1,7 @@
-"""Which answer leads to what, as a table: the rules of the classic protocol from the client's side, without waiting.
+"""How a member reacts to each answer, as a table: the client's side of the classic protocol. Pure.
 
-Source: what Kafka's own client does (AbstractCoordinator, ConsumerCoordinator of 4.x), except that work on which the
-coordinator's word is no longer certain is given up at once.
+Source: Kafka's client (AbstractCoordinator, ConsumerCoordinator of 4.x). One difference: a member drops its shards as
+soon as it cannot be sure that it still owns them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import Enum, auto
 from ...actors.errors import ErrorCode
 
 
-class Asked(Enum):
+class RequestKind(Enum):
     JOIN = auto()
     SYNC = auto()
     HEARTBEAT = auto()
@@ -20,48 +20,48 @@ class Asked(Enum):
     FETCH = auto()
 
 
-class Step(Enum):
+class Reaction(Enum):
     """What a member does next."""
 
-    GO_ON = auto()  # all is well
-    COME_WITH_ID = auto()  # the same again, with the member id that the answer has (KIP-394)
-    AGAIN = auto()  # the same again, in a moment
-    RECONNECT = auto()  # the same in a moment on a new connection, since the coordinator may be elsewhere
-    REJOIN = auto()  # a rebalance is under way: take part in it
-    LOSE = auto()  # the group went on without us: all work is lost; join again
-    JOIN_ANEW = auto()  # the same, and our member id means nothing any more
-    FENCED = auto()  # another process has our instance id: stop
-    FAIL = auto()  # tell the user
+    CONTINUE = auto()  # no error
+    RETRY_WITH_ID = auto()  # repeat the request with the member id of the answer (KIP-394)
+    RETRY = auto()  # repeat the request after a backoff
+    RECONNECT = auto()  # the same on a new connection: the coordinator may have moved
+    REJOIN = auto()  # a rebalance is in progress: join it
+    LOSE_SHARDS = auto()  # the generation is over: all shards are lost; rejoin
+    JOIN_AS_NEW = auto()  # the same, and the member id is unknown: join without it
+    FENCED = auto()  # another process uses the instance id: stop
+    FAIL = auto()  # raise the error to the user
 
 
 E = ErrorCode
 
-_COORDINATOR: Mapping[ErrorCode, Step] = {
-    E.NONE: Step.GO_ON,
-    E.COORDINATOR_LOAD_IN_PROGRESS: Step.AGAIN,
-    E.COORDINATOR_NOT_AVAILABLE: Step.RECONNECT,
-    E.NOT_COORDINATOR: Step.RECONNECT,
-    E.REQUEST_TIMED_OUT: Step.AGAIN,
-    E.UNKNOWN_SERVER_ERROR: Step.AGAIN,  # a group that failed is back in a moment
-    E.KAFKA_STORAGE_ERROR: Step.AGAIN,
+_COORDINATOR: Mapping[ErrorCode, Reaction] = {
+    E.NONE: Reaction.CONTINUE,
+    E.COORDINATOR_LOAD_IN_PROGRESS: Reaction.RETRY,
+    E.COORDINATOR_NOT_AVAILABLE: Reaction.RECONNECT,
+    E.NOT_COORDINATOR: Reaction.RECONNECT,
+    E.REQUEST_TIMED_OUT: Reaction.RETRY,
+    E.UNKNOWN_SERVER_ERROR: Reaction.RETRY,  # a group whose actor failed restarts soon
+    E.KAFKA_STORAGE_ERROR: Reaction.RETRY,
 }
-_MEMBERSHIP: Mapping[ErrorCode, Step] = {
+_MEMBERSHIP: Mapping[ErrorCode, Reaction] = {
     **_COORDINATOR,
-    E.REBALANCE_IN_PROGRESS: Step.REJOIN,
-    E.ILLEGAL_GENERATION: Step.LOSE,
-    E.UNKNOWN_MEMBER_ID: Step.JOIN_ANEW,
-    E.FENCED_INSTANCE_ID: Step.FENCED,
+    E.REBALANCE_IN_PROGRESS: Reaction.REJOIN,
+    E.ILLEGAL_GENERATION: Reaction.LOSE_SHARDS,
+    E.UNKNOWN_MEMBER_ID: Reaction.JOIN_AS_NEW,
+    E.FENCED_INSTANCE_ID: Reaction.FENCED,
 }
 
-AFTER: Mapping[Asked, Mapping[ErrorCode, Step]] = {
-    Asked.JOIN: {**_MEMBERSHIP, E.MEMBER_ID_REQUIRED: Step.COME_WITH_ID},
-    Asked.SYNC: _MEMBERSHIP,
-    Asked.HEARTBEAT: _MEMBERSHIP,
-    Asked.COMMIT: {**_MEMBERSHIP, E.UNKNOWN_SERVER_ERROR: Step.FAIL},
-    Asked.FETCH: {**_COORDINATOR, E.UNSTABLE_OFFSET_COMMIT: Step.AGAIN},
+REACTIONS: Mapping[RequestKind, Mapping[ErrorCode, Reaction]] = {
+    RequestKind.JOIN: {**_MEMBERSHIP, E.MEMBER_ID_REQUIRED: Reaction.RETRY_WITH_ID},
+    RequestKind.SYNC: _MEMBERSHIP,
+    RequestKind.HEARTBEAT: _MEMBERSHIP,
+    RequestKind.COMMIT: {**_MEMBERSHIP, E.UNKNOWN_SERVER_ERROR: Reaction.FAIL},
+    RequestKind.FETCH: {**_COORDINATOR, E.UNSTABLE_OFFSET_COMMIT: Reaction.RETRY},
 }
 
 
-def step_after(asked: Asked, error: ErrorCode) -> Step:
-    """What an answer leads to. Errors that are not in the table are told to the user."""
-    return AFTER[asked].get(error, Step.FAIL)
+def reaction_to(kind: RequestKind, error: ErrorCode) -> Reaction:
+    """The reaction to an answer. An error that is not in the table is raised to the user."""
+    return REACTIONS[kind].get(error, Reaction.FAIL)

@@ -1,4 +1,4 @@
-"""TcpDoor: to a coordinator anywhere, in Kafka's protocol over TCP."""
+"""TcpConnector: members reach their coordinator by Kafka's protocol over TCP."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .channel import ChannelLost
 from .translate import APIS, TRANSLATIONS, error_of
 
 TIMEOUT_S = 10.0
-"""For a connection, and for what is answered at once. A join or a sync has its member's patience instead."""
+"""For connecting and for requests that are answered at once. JoinGroup and SyncGroup have the member's timeout."""
 
-BY_DEFAULT = -1  # replicas of a topic: as the server has it
+BY_DEFAULT = -1  # replication factor: the server's default
 
 
 class _Waiting(NamedTuple):
@@ -30,7 +30,7 @@ class _Waiting(NamedTuple):
 
 
 class Connection(asyncio.Protocol):
-    """One connection. Requests are written at once and answered in their order."""
+    """One connection. Requests are pipelined and answered in order."""
 
     def __init__(self, address: Address, client_id: str) -> None:
         self.address = address
@@ -43,7 +43,7 @@ class Connection(asyncio.Protocol):
         self._is_lost = False
 
     async def ask(self, name: str, values: Mapping[str, Any]) -> Any:
-        """kio's entity of the answer. Raises ChannelLost, also where the server does not have the API."""
+        """The response as kio's entity. Raises ChannelLost, also if the server does not serve the API."""
         if self._is_lost or self._transport is None:
             raise ChannelLost(f"the connection to {self.address} is closed")
         version = self.versions.get(name)
@@ -60,7 +60,7 @@ class Connection(asyncio.Protocol):
         return await answer
 
     async def ask_in_time(self, name: str, values: Mapping[str, Any]) -> Any:
-        """The same, for what is answered at once."""
+        """The same with a timeout, for requests that are answered at once."""
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 return await self.ask(name, values)
@@ -69,13 +69,13 @@ class Connection(asyncio.Protocol):
             raise ChannelLost(f"{self.address} did not answer {name} within {TIMEOUT_S:g} s") from error
 
     def close(self) -> None:
-        self._lose("the connection was closed")
+        self._fail_pending("the connection was closed")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._lose(str(exc) if exc else "it hung up")
+        self._fail_pending(str(exc) if exc else "closed by the server")
 
     def data_received(self, data: bytes) -> None:
         self._rest += data
@@ -83,7 +83,7 @@ class Connection(asyncio.Protocol):
         while len(self._rest) - position >= SIZE.size:
             (size,) = SIZE.unpack_from(self._rest, position)
             if not 0 < size <= ANSWER_BYTES_MAX:
-                self._lose(f"it does not speak Kafka's protocol: a frame of {size} bytes")
+                self._fail_pending(f"it does not speak Kafka's protocol: a frame of {size} bytes")
                 return
             end = position + SIZE.size + size
             if end > len(self._rest):
@@ -94,19 +94,19 @@ class Connection(asyncio.Protocol):
 
     def _answer(self, payload: bytes) -> None:
         if not self._waiting:
-            self._lose("it answered what nobody had asked")
+            self._fail_pending("it sent a response without a request")
             return
         waiting = self._waiting.popleft()
         try:
             entity = decode(waiting.name, waiting.version, waiting.correlation_id, payload)
         except BadAnswer as error:
             self._waiting.appendleft(waiting)
-            self._lose(f"it answered {waiting.name} with {error}")
+            self._fail_pending(f"it answered {waiting.name} with {error}")
             return
         if not waiting.answer.done():
             waiting.answer.set_result(entity)
 
-    def _lose(self, why: str) -> None:
+    def _fail_pending(self, why: str) -> None:
         if not self._is_lost:
             self._is_lost = True
             if self._transport is not None:
@@ -117,10 +117,10 @@ class Connection(asyncio.Protocol):
                 answer.set_exception(ChannelLost(f"{self.address}: {why}"))
 
 
-class TcpDoor:
+class TcpConnector:
     """``bootstrap``: "host:port", or several with commas between, of which any may answer. Raises StartError.
 
-    A group's coordinator is looked for when a channel is first asked; with Callboard it is who was asked.
+    The group's coordinator is looked up at a channel's first request; with Callboard it is the bootstrap server.
     """
 
     def __init__(self, bootstrap: str) -> None:
@@ -132,8 +132,8 @@ class TcpDoor:
         return TcpChannel(self, await self.connect_to_any(client_id), client_id)
 
     async def connect_to_any(self, client_id: str) -> Connection:
-        """Raises ChannelLost with what the last of the servers said."""
-        failure = ChannelLost("no server is known")
+        """Raises ChannelLost with the error of the last server."""
+        failure = ChannelLost("no server is given")
         for address in self._addresses:
             try:
                 return await connect_to(address, client_id)
@@ -141,8 +141,8 @@ class TcpDoor:
                 failure = error
         raise failure
 
-    async def knock(self) -> None:
-        """Raises ChannelLost when nobody is there."""
+    async def check_reachable(self) -> None:
+        """Raises ChannelLost if no server can be reached."""
         (await self.connect_to_any("callboard")).close()
 
     async def ensure_topics(self, partitions: Mapping[str, int]) -> None:
@@ -165,10 +165,10 @@ class TcpDoor:
 
 
 class TcpChannel:
-    """A connection to a group's coordinator, which is looked for when it is first asked."""
+    """A connection to a group's coordinator, which is looked up at the first request."""
 
-    def __init__(self, door: TcpDoor, connection: Connection, client_id: str) -> None:
-        self._door = door
+    def __init__(self, connector: TcpConnector, connection: Connection, client_id: str) -> None:
+        self._connector = connector
         self._connection = connection
         self._client_id = client_id
         self._finding: asyncio.Task[None] | None = None
@@ -187,10 +187,10 @@ class TcpChannel:
         self._connection.close()
 
     async def _find(self, group_id: str) -> None:
-        """Once, whoever asks at the same time."""
+        """Look for the coordinator once, also for concurrent requests."""
         if self._finding is None:
             self._finding = asyncio.get_running_loop().create_task(self._move_to_coordinator(group_id))
-            self._finding.add_done_callback(_hear)
+            self._finding.add_done_callback(_retrieve_exception)
         await asyncio.wait({self._finding})
         self._finding.result()
 
@@ -198,7 +198,7 @@ class TcpChannel:
         found = await self._connection.ask_in_time("find_coordinator", {"key": group_id, "key_type": 0})
         error = error_of(found.error_code)
         if error is not ErrorCode.NONE:
-            raise ChannelLost(f"the coordinator of {group_id!r} is not to be found: {error.name}")
+            raise ChannelLost(f"the coordinator of {group_id!r} cannot be found: {error.name}")
         address = Address(found.host, found.port)
         if address != self._connection.address:
             elsewhere = await connect_to(address, self._client_id)
@@ -209,14 +209,14 @@ class TcpChannel:
         self._is_found = True
 
 
-def _hear(finding: asyncio.Task[None]) -> None:
-    """Whoever asked may have been cancelled, and a failure that nobody hears of is complained about."""
+def _retrieve_exception(finding: asyncio.Task[None]) -> None:
+    """The caller may have been cancelled, and asyncio logs an exception that is never retrieved."""
     if not finding.cancelled():
         finding.exception()
 
 
 async def connect_to(address: Address, client_id: str) -> Connection:
-    """A connection that knows what the other side serves. Raises ChannelLost."""
+    """Connect and exchange API versions. Raises ChannelLost."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(TIMEOUT_S):
@@ -232,7 +232,7 @@ async def connect_to(address: Address, client_id: str) -> Connection:
     except OSError as error:
         raise ChannelLost(f"cannot reach {address}: {error.strerror or error}; is a server running there?") from error
     except UnicodeError as error:
-        raise ChannelLost(f"cannot reach {address}: {address.host!r} is no name of a host: {error}") from error
+        raise ChannelLost(f"cannot reach {address}: {address.host!r} is not a host name: {error}") from error
     connection.versions |= common_versions(served, APIS)
     return connection
 
@@ -273,7 +273,7 @@ async def _grow(connection: Connection, smaller: Mapping[str, int]) -> None:
     topics = [{"name": name, "count": count, "assignments": None} for name, count in smaller.items()]
     values = {"topics": topics, "timeout": timedelta(seconds=TIMEOUT_S), "validate_only": False}
     answer = await connection.ask_in_time("create_partitions", values)
-    _check(answer.results, ErrorCode.INVALID_PARTITIONS)  # somebody else has made it grow meanwhile
+    _check(answer.results, ErrorCode.INVALID_PARTITIONS)  # another client has added partitions meanwhile
 
 
 def _check(results: Iterable[Any], harmless: ErrorCode) -> None:

@@ -1,4 +1,4 @@
-"""How a member takes part: its options, checked when it is made, and what follows from them."""
+"""MemberOptions: the options of a member, checked at creation, and its timeouts."""
 
 from __future__ import annotations
 
@@ -11,27 +11,26 @@ from ..config import INT_MAX
 from .assignors.base import Assignor
 from .assignors.table import find_assignor
 from .assignors.user_data import write_weight
-from .lease import Terms
+from .lease import LeaseTimeouts
 from .named import Resource, check_resources, check_text
 
 HEARTBEATS_A_SESSION = 5
-"""A few may be lost before the lease ends."""
+"""Several heartbeats may be lost before the lease ends."""
 
 MARGINS_A_SESSION = 5
 
 INSTANCE_ID_MAX = 249
-"""Kafka's clients hold an instance id to the rules for topics' names."""
+"""As in Kafka's clients, which apply the rules for topic names to instance ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberOptions:
-    """All of what ``Coordinator.member`` takes; times in milliseconds.
+    """All arguments of ``Coordinator.member``; times in milliseconds.
 
-    ``resources``: what to share out, by name: a number of partitions, a list of names, or a function of either.
-    ``assignor``: a name, an object, or several of them in the order in which they are preferred. ``weight``: for
-    assignors that mind it (``callboard-weighted``, functions). ``heartbeat_interval_ms`` and ``lease_margin_ms``: a
-    fifth of the session, if None. ``instance_id``: makes a static member (KIP-345). ``refresh_interval_ms``: how often
-    functions are asked.
+    ``resources``: what to share, by name: a number of shards, a list of names, or a function that returns either.
+    ``assignor``: a name, an object, or several in order of preference. ``weight``: for assignors that use it
+    (``callboard-weighted``, functions). ``heartbeat_interval_ms`` and ``lease_margin_ms``: a fifth of the session if
+    None. ``instance_id``: makes a static member (KIP-345). ``refresh_interval_ms``: how often functions are called.
     """
 
     resources: Mapping[str, Resource]
@@ -63,24 +62,24 @@ class MemberOptions:
             _check_number(name, getattr(self, name))
         for name in ("session_timeout_ms", "rebalance_timeout_ms", "refresh_interval_ms"):
             _check_ms(name, getattr(self, name))
-        self._check_terms()
+        self._check_timeouts()
 
-    def _check_terms(self) -> None:
-        terms = self.terms()
-        if not 0 < terms.interval_s < terms.session_s:
+    def _check_timeouts(self) -> None:
+        timeouts = self.timeouts()
+        if not 0 < timeouts.interval_s < timeouts.session_s:
             raise ValueError(
                 f"heartbeat_interval_ms={self.heartbeat_interval_ms!r}: expected more than 0 and less than "
                 f"session_timeout_ms ({self.session_timeout_ms}); a fifth of it is the default"
             )
-        if not 0 <= terms.margin_s < min(terms.session_s - terms.interval_s, terms.rebalance_s):
+        if not 0 <= timeouts.margin_s < min(timeouts.session_s - timeouts.interval_s, timeouts.rebalance_s):
             raise ValueError(
                 f"lease_margin_ms={self.lease_margin_ms!r}: expected 0 or more, and less than the session "
                 f"({self.session_timeout_ms}) without a heartbeat's interval, and than rebalance_timeout_ms "
-                f"({self.rebalance_timeout_ms}); else every lease is over before the next heartbeat"
+                f"({self.rebalance_timeout_ms}); else every lease ends before the next heartbeat"
             )
 
     def assignors(self) -> tuple[Assignor, ...]:
-        """Raises ValueError for a name that there is not."""
+        """Raises ValueError for an unknown name."""
         given = self.assignor
         several = (given,) if isinstance(given, str | Assignor) else given
         is_list = isinstance(several, Sequence) and len(several) > 0
@@ -88,13 +87,13 @@ class MemberOptions:
             raise ValueError(f"assignor={given!r}: expected at least one, as in assignor='cooperative-sticky'")
         return tuple(find_assignor(one) for one in several)
 
-    def terms(self) -> Terms:
+    def timeouts(self) -> LeaseTimeouts:
         session_ms = self.session_timeout_ms
         margin_ms = session_ms / MARGINS_A_SESSION if self.lease_margin_ms is None else self.lease_margin_ms
         interval_ms = self.heartbeat_interval_ms
         if interval_ms is None:
             interval_ms = session_ms // HEARTBEATS_A_SESSION
-        return Terms(session_ms / 1000, self.rebalance_timeout_ms / 1000, margin_ms / 1000, interval_ms / 1000)
+        return LeaseTimeouts(session_ms / 1000, self.rebalance_timeout_ms / 1000, margin_ms / 1000, interval_ms / 1000)
 
 
 class MemberArguments(TypedDict, total=False):
@@ -113,7 +112,7 @@ class MemberArguments(TypedDict, total=False):
 
 
 def make_options(arguments: MemberArguments) -> MemberOptions:
-    """Raises ValueError for values and TypeError for names that make no sense."""
+    """Raises ValueError for a bad value, TypeError for an unknown name."""
     known = [field.name for field in fields(MemberOptions)]
     for name in arguments:
         if name not in known:
@@ -121,7 +120,7 @@ def make_options(arguments: MemberArguments) -> MemberOptions:
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
             raise TypeError(f"a member has no option {name!r}; {hint}")
     if "resources" not in arguments:
-        raise TypeError("a member needs resources: what to share out, as in resources={'jobs': 12}")
+        raise TypeError("a member needs resources, as in resources={'jobs': 12}")
     return MemberOptions(**arguments)
 
 

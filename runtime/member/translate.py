@@ -1,4 +1,4 @@
-"""The actors' messages as Kafka's requests, and its answers as the actors' tuples: what ``tcp.py`` sends."""
+"""Converts the actors' messages to Kafka's requests, and the responses to the actors' tuples, for ``tcp.py``."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ APIS = {
     "create_topics": Known(19, 2, 7),
     "create_partitions": Known(37, 0, 3),
 }
-"""Up to the last version with one group or key a request."""
+"""The newest versions are the last ones with a single group or key per request."""
 
 RETENTION_OF_THE_SERVER = timedelta(milliseconds=-1)
 
 
 def error_of(code: int) -> ErrorCode:
-    """Codes that are not among ours are no less an error."""
+    """An unknown code becomes UNKNOWN_SERVER_ERROR."""
     try:
         return ErrorCode(code)
     except ValueError:
@@ -113,7 +113,7 @@ def _heartbeat(request: Heartbeat) -> dict[str, Any]:
     }
 
 
-def _beaten(_request: Heartbeat, answer: Any) -> ErrorCode:
+def _heartbeat_answer(_request: Heartbeat, answer: Any) -> ErrorCode:
     return error_of(answer.error_code)
 
 
@@ -152,7 +152,7 @@ def _commit(request: OffsetCommit) -> dict[str, Any]:
 
 
 def _committed(request: OffsetCommit, answer: Any) -> Committed:
-    """The answer does not say how durable it is: the server's policy does."""
+    """The response does not say how durable the commit is."""
     errors = {
         (topic.name, one.partition_index): error_of(one.error_code)
         for topic in answer.topics
@@ -194,7 +194,7 @@ class Translation(NamedTuple):
 TRANSLATIONS: Mapping[type, Translation] = {
     JoinGroup: Translation("join_group", _join, _joined),
     SyncGroup: Translation("sync_group", _sync, _synced),
-    Heartbeat: Translation("heartbeat", _heartbeat, _beaten),
+    Heartbeat: Translation("heartbeat", _heartbeat, _heartbeat_answer),
     LeaveGroup: Translation("leave_group", _leave, _left),
     OffsetCommit: Translation("offset_commit", _commit, _committed),
     OffsetFetch: Translation("offset_fetch", _fetch, _fetched),

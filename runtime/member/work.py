@@ -1,7 +1,7 @@
-"""Work: what a member holds, in the user's hands. A Share is one partition or name, a Work all shares at one time.
+"""Shard: one partition or name that a member owns. Assignment: all its shards at one time.
 
-Everything that runs on them is cancelled when they go. There are two ways to go: a share that is *handed back* is over
-at once, but commits on it count until everything on it has ended; one that is *lost* takes no commits any more.
+A shard leaves its member in one of two ways, and what runs on it is cancelled in both. A shard that is *revoked*
+accepts commits until everything on it has ended. A shard that is *lost* accepts none.
 """
 
 from __future__ import annotations
@@ -13,130 +13,146 @@ from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
-from .errors import WorkLost
+from .errors import ShardLost
 
 T = TypeVar("T")
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 """A topic and a partition."""
 
 Tasks = dict[asyncio.Task[Any], None]
-"""A set in the order in which they were made, so that a simulation cancels them in the same order each time."""
+"""A set in creation order, so that a simulation cancels tasks in the same order each time."""
 
 
-class Progress(NamedTuple):
-    """What became of a commit. ``durability``: "synced", it survives a loss of power; "written", it survives the end of
-    the coordinator's process; "" over TCP, where answers do not say: there the server's ``--sync`` holds."""
+class CommitResult(NamedTuple):
+    """The result of a commit. ``durability``: "synced" survives a power loss, "written" the end of the coordinator's
+    process. It is "" over TCP, where the protocol does not say and the server's ``--sync`` decides."""
 
     durability: str
 
 
-class Stage(IntEnum):
-    HELD = 0
-    WANTED_BACK = 1  # stop, and commit what is done
-    GONE = 2
+class ShardState(IntEnum):
+    OWNED = 0
+    REVOKED = 1  # stop; commits are still accepted
+    LOST = 2  # commits are refused
 
 
 class Owner(Protocol):
-    """The member, as its work sees it."""
+    """The member that owns the shards."""
 
-    def commit(self, share: Share, position: int, note: str) -> Coroutine[Any, Any, Progress]: ...
+    def commit(self, shard: Shard, next_offset: int, note: str) -> Coroutine[Any, Any, CommitResult]: ...
 
-    def has_failed(self, error: BaseException) -> None:
-        """Something that ran on the work has failed."""
+    def report_failure(self, error: BaseException) -> None:
+        """A task on a shard or an assignment has failed."""
 
 
-class Share:
-    """One partition of a numbered resource, or one name, that this member holds.
+class Shard:
+    """One partition of a numbered resource, or one name, that this member owns.
 
-    ``token`` is the generation in which it was acquired: it grows with each change of owner as long as the group lives,
-    so a store that remembers the highest one can refuse writes of former owners. ``position`` and ``note`` are what was
-    committed last, by whomever; None and "" if nothing was.
+    ``token`` is the generation in which the member got the shard. It grows with each change of owner, so a store that
+    remembers the greatest token can refuse writes of former owners.
+
+    ``next_offset`` is the offset that the group committed last for this shard: the first item that is not done yet, as
+    in Kafka. None if the group has no committed offset; the caller then decides where to begin (``shard.next_offset or
+    0``). ``note`` is the text that was committed with it, "" if none.
     """
 
     __slots__ = (
-        *("_gone", "_over", "_owner", "_stage", "watch"),
-        *("kept", "name", "newest", "note", "place", "position", "resource", "tasks", "token"),
+        *("_lost", "_owner", "_revoked", "_state", "on_state_change"),
+        *(
+            "acknowledged",
+            "latest_commit",
+            "name",
+            "next_offset",
+            "note",
+            "resource",
+            "tasks",
+            "token",
+            "topic_partition",
+        ),
     )
 
-    def __init__(self, owner: Owner, resource: str, name: int | str, place: Place, token: int) -> None:
+    def __init__(
+        self, owner: Owner, resource: str, name: int | str, topic_partition: TopicPartition, token: int
+    ) -> None:
         self.resource = resource
         self.name = name
-        self.place = place
+        self.topic_partition = topic_partition
         self.token = token
-        self.position: int | None = None
+        self.next_offset: int | None = None
         self.note = ""
         self.tasks: Tasks = {}
         self._owner = owner
-        self._stage = Stage.HELD
-        self._over: asyncio.Event | None = None
-        self._gone: asyncio.Event | None = None
-        self.watch: Callable[[Stage], None] | None = None  # hears of every move
-        self.newest = 0, 0, ""  # the commit that was begun last: its number, position and note
-        self.kept = 0, Progress("")  # the number of the newest that was acknowledged, and what became of it
+        self._state = ShardState.OWNED
+        self._revoked: asyncio.Event | None = None
+        self._lost: asyncio.Event | None = None
+        self.on_state_change: Callable[[ShardState], None] | None = None  # hears of every move
+        self.latest_commit = 0, 0, ""  # the commit begun last: its number, offset and note
+        self.acknowledged = 0, CommitResult("")  # the latest acknowledged commit: its number and result
 
     def __repr__(self) -> str:
-        return f"Share({self.resource!r}, {self.name!r}, token={self.token}, {self._stage.name.lower()})"
+        return f"Shard({self.resource!r}, {self.name!r}, token={self.token}, {self._state.name.lower()})"
 
     @property
     def number(self) -> int:
-        """The name of a numbered share. Raises TypeError for one with a name."""
+        """The number of a numbered shard. Raises TypeError for a named one."""
         if isinstance(self.name, int):
             return self.name
-        raise TypeError(f"{self!r} has a name and no number; use share.name")
+        raise TypeError(f"{self!r} has a name and no number; use shard.name")
 
     @property
-    def stage(self) -> Stage:
-        return self._stage
+    def state(self) -> ShardState:
+        return self._state
 
     @property
-    def is_over(self) -> bool:
-        """Whether to stop: it is being handed back, or is lost."""
-        return self._stage is not Stage.HELD
+    def is_revoked(self) -> bool:
+        """Whether to stop work on it: it is being revoked, or is lost."""
+        return self._state is not ShardState.OWNED
 
     @property
     def is_lost(self) -> bool:
-        """Whether it is gone: nothing can be committed any more, and somebody else may work on it."""
-        return self._stage is Stage.GONE
+        """Whether the member does not own it any more: commits raise ShardLost, and another member may own it."""
+        return self._state is ShardState.LOST
 
     @property
-    def over(self) -> asyncio.Event:
-        """Set when ``is_over``."""
-        self._over = _event(self._over, self.is_over)
-        return self._over
+    def revoked(self) -> asyncio.Event:
+        """Set when ``is_revoked`` becomes true."""
+        self._revoked = _event(self._revoked, self.is_revoked)
+        return self._revoked
 
     @property
     def lost(self) -> asyncio.Event:
-        """Set when ``is_lost``."""
-        self._gone = _event(self._gone, self.is_lost)
-        return self._gone
+        """Set when ``is_lost`` becomes true."""
+        self._lost = _event(self._lost, self.is_lost)
+        return self._lost
 
-    def commit(self, position: int, note: str = "") -> Coroutine[Any, Any, Progress]:
-        """To be awaited: keep how far the work has come, durably; whoever gets the share next begins there.
+    def commit(self, next_offset: int, note: str = "") -> Coroutine[Any, Any, CommitResult]:
+        """Commit the offset of the next item to process, as Kafka's consumers do: after item 42, ``commit(43)``.
 
-        Tries again through rebalances and restarts of the coordinator, as long as the share is held. Of several at a
-        time the one that was begun last counts. Raises WorkLost, CommitRefused, ValueError.
+        The next owner of the shard begins there. Retries through rebalances and restarts of the coordinator while the
+        shard is owned. If several commits overlap, the one that was begun last wins. ``next_offset``: 0 to 2**63-1.
+        ``note``: text, at most ``offset_metadata_max_bytes``. Raises ShardLost, CommitRefused, ValueError.
         """
-        return self._owner.commit(self, position, note)
+        return self._owner.commit(self, next_offset, note)
 
-    def move_to(self, stage: Stage) -> None:
-        """For the member. What runs on the share is cancelled as soon as it is over."""
-        if stage <= self._stage:
+    def set_state(self, state: ShardState) -> None:
+        """For the member: go on to a later state. Cancels what runs on the shard."""
+        if state <= self._state:
             return
-        self._stage = stage
+        self._state = state
         for task in tuple(self.tasks):
             task.cancel()
-        if self._over is not None:
-            self._over.set()
-        if self._gone is not None and stage is Stage.GONE:
-            self._gone.set()
-        if self.watch is not None:
-            self.watch(stage)
+        if self._revoked is not None:
+            self._revoked.set()
+        if self._lost is not None and state is ShardState.LOST:
+            self._lost.set()
+        if self.on_state_change is not None:
+            self.on_state_change(state)
 
 
 class Body:
-    """Somebody who works on a Work, and says when done: the body of an ``async with``, or a thread.
+    """A block that works on an Assignment: the body of ``async with``, or of ``with`` in a thread.
 
-    ``worker``: the task or the thread.
+    ``stop`` is called when the assignment is over, ``done`` is set at the end of the block. ``worker``: task or thread.
     """
 
     __slots__ = ("done", "stop", "worker")
@@ -147,67 +163,68 @@ class Body:
         self.worker = worker
 
 
-class Work:
-    """All that a member holds, from one change to the next. Made by ``Member.assignments``.
+class Assignment:
+    """All shards that a member owns, from one change to the next. Made by ``Member.assignments``.
 
-    ``async with work:`` runs a body that is cancelled, quietly, when the work is over: what is held has changed, is to
-    be handed back, or is lost. Hand-backs wait for the body, which may commit what is done while it ends.
+    ``acquired``: shards that were not in the assignment before; ``kept``: those that were. ``async with assignment:``
+    runs a body that is cancelled, without an error outside, when the assignment is over: shards were added, are revoked
+    or lost. The member waits for the end of the body before it releases shards, and the body may commit until then.
     """
 
-    def __init__(self, owner: Owner, generation: int, shares: tuple[Share, ...], kept: tuple[Share, ...]) -> None:
+    def __init__(self, owner: Owner, generation: int, shards: tuple[Shard, ...], kept: tuple[Shard, ...]) -> None:
         self.generation = generation
-        self.shares = shares
+        self.shards = shards
         self.kept = kept
         before = set(kept)
-        self.acquired = tuple(share for share in shares if share not in before)
+        self.acquired = tuple(shard for shard in shards if shard not in before)
         self.is_over = False
         self.bodies: list[Body] = []
         self.tasks: Tasks = {}
         self._owner = owner
-        self._lost: asyncio.Event | None = None
+        self._over: asyncio.Event | None = None
         self._entered: _Entered | None = None
 
     def __repr__(self) -> str:
-        return f"Work(generation={self.generation}, shares={self.shares!r})"
+        return f"Assignment(generation={self.generation}, shards={self.shards!r})"
 
-    def share(self, resource: str, name: int | str) -> Share:
-        """One of the shares. Raises KeyError for what this work does not have."""
-        for share in self.shares:
-            if share.resource == resource and share.name == name:
-                return share
-        raise KeyError(f"{resource!r}, {name!r} is no share of this work; it has {[s.name for s in self.shares]}")
+    def shard(self, resource: str, name: int | str) -> Shard:
+        """One of the shards. Raises KeyError for what this assignment does not have."""
+        for shard in self.shards:
+            if shard.resource == resource and shard.name == name:
+                return shard
+        raise KeyError(f"{resource!r}, {name!r} is no shard of this assignment; it has {[s.name for s in self.shards]}")
 
     @property
-    def lost(self) -> asyncio.Event:
-        """Set when the work is over."""
-        self._lost = _event(self._lost, self.is_over)
-        return self._lost
+    def over(self) -> asyncio.Event:
+        """Set when the assignment is over."""
+        self._over = _event(self._over, self.is_over)
+        return self._over
 
-    def commit(self, share: Share, position: int, note: str = "") -> Coroutine[Any, Any, Progress]:
-        """See ``Share.commit``."""
-        return self._owner.commit(share, position, note)
+    def commit(self, shard: Shard, next_offset: int, note: str = "") -> Coroutine[Any, Any, CommitResult]:
+        """See ``Shard.commit``."""
+        return self._owner.commit(shard, next_offset, note)
 
-    def create_task(self, coro: Coroutine[Any, Any, T], share: Share | None = None) -> asyncio.Task[T]:
-        """Run something for as long as ``share`` is held, through changes of other shares; or as long as this work.
+    def create_task(self, coro: Coroutine[Any, Any, T], shard: Shard | None = None) -> asyncio.Task[T]:
+        """Run something for as long as ``shard`` is held, through changes of other shards; or of this assignment.
 
-        Cancelled and awaited when that is over. If it fails, the work ends and ``assignments`` raises its error.
+        Cancelled and awaited when that is over. If it fails, the assignment ends and ``assignments`` raises its error.
         """
-        tasks = self.tasks if share is None else share.tasks
+        tasks = self.tasks if shard is None else shard.tasks
         task = asyncio.get_running_loop().create_task(coro)
         tasks[task] = None
         task.add_done_callback(partial(self._task_done, tasks))
-        if self.is_over if share is None else share.is_over:
+        if self.is_over if shard is None else shard.is_revoked:
             task.cancel()
         return task
 
     def _task_done(self, tasks: Tasks, task: asyncio.Task[Any]) -> None:
         del tasks[task]
-        if task.cancelled() or (error := task.exception()) is None or isinstance(error, WorkLost):
+        if task.cancelled() or (error := task.exception()) is None or isinstance(error, ShardLost):
             return
-        self._owner.has_failed(error)
+        self._owner.report_failure(error)
 
     def enter(self, stop: Callable[[], object], worker: object) -> Body:
-        """Somebody begins to work on it. ``stop`` is called when it is over, at once if it is; ``done`` is awaited."""
+        """A block begins to work on it. Calls ``stop`` when the assignment is over, at once if it is."""
         body = Body(stop, asyncio.get_running_loop().create_future(), worker)
         self.bodies.append(body)
         if self.is_over:
@@ -220,32 +237,32 @@ class Work:
             body.done.set_result(None)
 
     def end(self) -> None:
-        """For the member: it is over. Bodies and tasks are cancelled."""
+        """For the member: end the assignment. Bodies and tasks are cancelled."""
         if self.is_over:
             return
         self.is_over = True
-        if self._lost is not None:
-            self._lost.set()
+        if self._over is not None:
+            self._over.set()
         for body in self.bodies:
             body.stop()
         for task in tuple(self.tasks):
             task.cancel()
 
     def is_run_by(self, worker: object) -> bool:
-        """Whether this task or thread works on it, or on one of its shares."""
+        """Whether this task or thread works on the assignment or one of its shards."""
         return (
             any(body.worker is worker for body in self.bodies)
             or worker in self.tasks
-            or any(worker in share.tasks for share in self.shares)
+            or any(worker in shard.tasks for shard in self.shards)
         )
 
     def unfinished(self) -> set[asyncio.Future[Any]]:
-        """What has not ended yet of this work itself."""
+        """Bodies and tasks of the assignment itself that have not ended."""
         return {*(body.done for body in self.bodies), *(task for task in self.tasks if not task.done())}
 
     async def __aenter__(self) -> Self:
         if self._entered is not None:
-            raise RuntimeError("this work has a body already; use create_task to do several things at once")
+            raise RuntimeError("this assignment has a body already; use create_task to run several tasks")
         self._entered = _Entered(self)
         return self
 
@@ -258,52 +275,52 @@ class Work:
 
 
 class _Entered:
-    """The body of an ``async with``, in the task that runs it; as in ``asyncio.timeout``, a cancellation is told from
-    the user's own by how many there were."""
+    """The body of an ``async with``, and the task that runs it. As in ``asyncio.timeout``, the count of cancellations
+    tells whether the user cancelled the task too."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, assignment: Assignment) -> None:
         task = asyncio.current_task()
         assert task is not None, "an async with runs in a task"
         self._task = task
         self._cancelling = task.cancelling()
         self._is_stopped = False
-        self._work = work
-        self._body = work.enter(self._stop, task)
+        self._assignment = assignment
+        self._body = assignment.enter(self._stop, task)
 
     def _stop(self) -> None:
         self._is_stopped = True
         self._task.cancel()
 
     async def exit(self, error: BaseException | None) -> bool:
-        """Whether ``error`` ends here."""
+        """Whether to suppress ``error``."""
         try:
             if not self._is_stopped:
-                return isinstance(error, WorkLost) and self._work.is_over
+                return isinstance(error, ShardLost) and self._assignment.is_over
             if not isinstance(error, asyncio.CancelledError):
                 await _let_cancel()
             is_users = self._task.uncancel() > self._cancelling
             if is_users and error is None:
                 raise asyncio.CancelledError
-            return not is_users and isinstance(error, asyncio.CancelledError | WorkLost)
+            return not is_users and isinstance(error, asyncio.CancelledError | ShardLost)
         finally:
-            self._work.leave(self._body)
+            self._assignment.leave(self._body)
 
 
 async def _let_cancel() -> None:
-    """A body that ended in the moment in which it was cancelled: the cancellation must not hit what comes behind it."""
+    """Deliver a cancellation that is pending at the end of the body, so that it does not hit the code after it."""
     try:
         await asyncio.sleep(0)
     except asyncio.CancelledError:
         return
 
 
-def unfinished(shares: Iterable[Share]) -> set[asyncio.Future[Any]]:
-    """What still runs on these shares."""
-    return {task for share in shares for task in share.tasks if not task.done()}
+def unfinished(shards: Iterable[Shard]) -> set[asyncio.Future[Any]]:
+    """What still runs on these shards."""
+    return {task for shard in shards for task in shard.tasks if not task.done()}
 
 
 def _event(event: asyncio.Event | None, is_set: bool) -> asyncio.Event:
-    """Made when somebody asks for it: most shares of most members live and go without."""
+    """Create the event on first use: most shards never need one."""
     if event is None:
         event = asyncio.Event()
         if is_set:

@@ -29,22 +29,22 @@ Q = TypeVar("Q")
 
 
 class Exchange(Protocol):
-    """A request on its way, and what can become of it. Each is done at most once."""
+    """A request in progress, and what a fault can do with it. Each method is called at most once."""
 
-    def go_on(self) -> None:
-        """Have it handled."""
+    def proceed(self) -> None:
+        """Handle the request."""
 
-    def let_out(self) -> None:
-        """Send the answer that it got."""
+    def send_answer(self) -> None:
+        """Send its answer."""
 
     def refuse(self, code: Any) -> None:
         """Answer with nothing but this error, a code of kio's."""
 
-    def hang_up(self) -> None:
-        """Cut the connection; nothing of this request gets out."""
+    def disconnect(self) -> None:
+        """Close the connection without an answer."""
 
     def later(self, delay_ms: int, step: Callable[[], None]) -> None:
-        """By the coordinator's clock."""
+        """Call ``step`` after ``delay_ms`` on the coordinator's clock."""
 
 
 class Fault:
@@ -95,7 +95,7 @@ class Delay(RequestFault):
     delay_ms: int
 
     def strike(self, exchange: Exchange) -> None:
-        exchange.later(self.delay_ms, exchange.let_out if self.after else exchange.go_on)
+        exchange.later(self.delay_ms, exchange.send_answer if self.after else exchange.proceed)
 
 
 class Drop(RequestFault):
@@ -105,7 +105,7 @@ class Drop(RequestFault):
 
 class Disconnect(RequestFault):
     def strike(self, exchange: Exchange) -> None:
-        exchange.hang_up()
+        exchange.disconnect()
 
 
 class Which(TypedDict, total=False):

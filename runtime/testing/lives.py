@@ -44,7 +44,7 @@ from ..logtools.verify import Replay, differences, state_of
 from ..member.channel import ChannelLost
 from ..node import Node
 from ..reply import Reply
-from ..surround import Around
+from ..surround import Environment
 from .beside import Beside
 from .dispatcher import LoopThreads, SeededDispatcher
 from .history import History
@@ -215,7 +215,7 @@ class Lives:
         """The next life. False when the power goes on the way, or the disk that was made to fail refuses."""
         self.count += 1
         process = Process(self._loop, f"coordinator-{self.count}")
-        node = Node(self.settings, Options(data=DATA, sync=self.sync, unsafe_settings=True), self._around(process))
+        node = Node(self.settings, Options(data=DATA, sync=self.sync, unsafe_settings=True), self._environment(process))
         life = Life(self.count, process, node, partial(self._power_gone, process))
         self.current = life
         self.down.clear()
@@ -234,9 +234,9 @@ class Lives:
         self._history.tell(f"coordinator-{self.count} serves")
         return True
 
-    def _around(self, process: Process) -> Around:
+    def _environment(self, process: Process) -> Environment:
         gone = partial(self._power_gone, process)
-        return Around(
+        return Environment(
             disk=self.disk,
             clock=self.clock,
             random=DrawnIds(random.Random(self._draw.random())),

@@ -123,8 +123,8 @@ class Network:
         return [channel for channel in self.channels if channel.host.name == name]
 
 
-class SimulatedDoor:
-    """``runtime.member.Door`` of one host."""
+class SimulatedConnector:
+    """The ``Connector`` of one host."""
 
     def __init__(self, network: Network, host: Host) -> None:
         self._network = network

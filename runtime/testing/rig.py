@@ -1,4 +1,4 @@
-"""What a coordinator under test has around it: a clock that moves, a tap with faults, a timeline, who is present.
+"""The environment of a coordinator under test: a clock that a test moves, an interceptor with faults, a timeline.
 
 It outlives the coordinator's nodes: a restart is the next node with the same rig.
 """
@@ -10,36 +10,36 @@ from dataclasses import replace
 from typing import Any
 
 from ..node import Node
-from ..surround import Around
+from ..surround import Environment
 from .clock import MovableClock, MovableDispatcher
 from .faults import Faults
 from .silence import Presence
 from .timeline import Timeline
 from .watching import Watcher
-from .wiretap import Wiretap
+from .wiretap import FaultInterceptor
 
 
 class Rig:
-    """``moving.Moved``. Use: ``around(...)`` for a node that is to be made, ``attach`` when it has started."""
+    """``moving.Moved``. Use: ``environment(...)`` for a node that is to be made, ``attach`` when it has started."""
 
     def __init__(self) -> None:
         self.clock = MovableClock()
         self.presence = Presence()
         self.timeline = Timeline(self.clock.since_start_ms)
         self.faults: Faults[Any] = Faults(self._note_fault)
-        self.tap = Wiretap(self.clock, self.timeline, self.faults, self.presence)
+        self.interceptor = FaultInterceptor(self.clock, self.timeline, self.faults, self.presence)
         self.node: Node
         self._watcher: Watcher | None = None
 
-    def around(self, around: Around) -> Around:
+    def environment(self, environment: Environment) -> Environment:
         """The same, with the clock that moves."""
-        return replace(around, clock=self.clock, dispatcher=MovableDispatcher)
+        return replace(environment, clock=self.clock, dispatcher=MovableDispatcher)
 
     def attach(self, node: Node) -> None:
         """The node that serves from now on. It has just started."""
         self.node = node
-        node.tap = self.tap
-        self.faults.use(node.around.disk)
+        node.interceptor = self.interceptor
+        self.faults.use(node.environment.disk)
         self._watcher = Watcher(node, self.timeline)
         port = node.advertised_port
         self.timeline.note("node", f"the coordinator listens on port {port}" if port else "the coordinator begins")

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from ..embed.coordinator import Coordinator
 from ..embed.lifecycle import End
 from ..embed.thread import ThreadCoordinator
-from ..surround import Around, in_memory
+from ..surround import Environment, in_memory
 from .faults import Faults
 from .moving import BlockingTime, VirtualTime
 from .rig import Rig
@@ -42,12 +42,12 @@ class RiggedCoordinator(Coordinator):
         advertised: str | None = None,
         sync: str = "always",
         topics: Mapping[str, int] | None = None,
-        around: Around | None = None,
+        environment: Environment | None = None,
         unsafe_settings: bool = True,
         **settings: float | bool,
     ) -> None:
         self._rig = Rig()
-        around = self._rig.around(around or (in_memory() if data is None else Around()))
+        environment = self._rig.environment(environment or (in_memory() if data is None else Environment()))
         others: Any = settings  # file_mode, too
         super().__init__(
             data,
@@ -55,11 +55,11 @@ class RiggedCoordinator(Coordinator):
             advertised=advertised,
             sync=sync,
             topics=topics,
-            around=around,
+            environment=environment,
             unsafe_settings=unsafe_settings,
             **others,
         )
-        self.tap = self._rig.tap
+        self.interceptor = self._rig.interceptor
         self.clock = VirtualTime(self._rig)
         self.faults: Faults[Awaitable[None]] = self._rig.faults.with_restart(self.restart)
 
@@ -71,12 +71,12 @@ class RiggedCoordinator(Coordinator):
         advertised: str | None = None,
         sync: str = "always",
         topics: Mapping[str, int] | None = None,
-        around: Around | None = None,
+        environment: Environment | None = None,
         unsafe_settings: bool = True,
         **settings: float | bool,
     ) -> RiggedThread:
         """The same on a thread of its own: ``with RiggedCoordinator.in_thread() as coordinator``."""
-        options: dict[str, Any] = {"advertised": advertised, "sync": sync, "topics": topics, "around": around}
+        options: dict[str, Any] = {"advertised": advertised, "sync": sync, "topics": topics, "environment": environment}
         options |= {"unsafe_settings": unsafe_settings, **settings}
         return RiggedThread(RiggedCoordinator(data, listen, **options))
 

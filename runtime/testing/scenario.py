@@ -20,7 +20,7 @@ from ..faulty_disk import Fault
 from ..member.channel import ChannelLost
 from ..member.member import Member
 from ..member.terms import MemberArguments
-from ..member.work import Share
+from ..member.work import Shard
 from .checkers import AnswerChecker, GenerationChecker, Violation
 from .faults_drawn import FaultDraw
 from .history import History
@@ -28,7 +28,7 @@ from .holders import Hold, HolderChecker, Resource
 from .lives import Life, Lives
 from .loop import Process, VirtualLoop, current_process
 from .losses import LossChecker
-from .network import Host, Network, SimulatedDoor
+from .network import Host, Network, SimulatedConnector
 from .registers import RegisterChecker
 
 T = TypeVar("T")
@@ -174,10 +174,10 @@ class Sim:
         self._processes[name] = process
         return process
 
-    def door(self, name: str, process: Process | None = None) -> SimulatedDoor:
-        """A process's way to the coordinator (``callboard``'s members take it as their door)."""
+    def connector(self, name: str, process: Process | None = None) -> SimulatedConnector:
+        """The ``Connector`` of a process."""
         process = process or self._processes.get(name) or self.process(name)
-        return SimulatedDoor(self.network, self.network.host(name, process))
+        return SimulatedConnector(self.network, self.network.host(name, process))
 
     def spawn(self, name: str, coro: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Start a process on a machine of that name; a member that is made in it lives there. See ``kill``, ``freeze``.
@@ -198,14 +198,14 @@ class Sim:
         """A member of a group, as ``Coordinator.member`` makes them, in the process that calls (see ``spawn``)."""
         process = current_process()
         name = "member" if process is None else process.name
-        return Member(self.door(name, process), group_id, random=random.Random(self.random.random()), **options)
+        return Member(self.connector(name, process), group_id, random=random.Random(self.random.random()), **options)
 
-    async def serve(self, member: Member, handler: Callable[[Share], Coroutine[Any, Any, object]], who: str) -> None:
+    async def serve(self, member: Member, handler: Callable[[Shard], Coroutine[Any, Any, object]], who: str) -> None:
         """``member.run(handler)``, with a checker that watches who works on what. ``who``: the owner's name."""
 
-        async def watched(share: Share) -> None:
-            with self.works_on((member.group_id, share.resource, share.name), who, share.token):
-                await handler(share)
+        async def watched(shard: Shard) -> None:
+            with self.works_on((member.group_id, shard.resource, shard.name), who, shard.token):
+                await handler(shard)
 
         async with member:
             await member.run(watched)
@@ -344,18 +344,18 @@ class Sim:
 
     async def _read_all(self) -> None:
         """All offsets of all groups, as a client fetches them."""
-        door = self.door(JUDGE)
+        connector = self.connector(JUDGE)
         for group_id, wanted in self.registers.known().items():
             for _ in range(JUDGE_TRIES):
-                if await self._is_read(door, OffsetFetch(group_id, wanted, require_stable=True)):
+                if await self._is_read(connector, OffsetFetch(group_id, wanted, require_stable=True)):
                     break
                 await self.sleep(JUDGE_AGAIN_S)
             else:
                 self.fail(f"the offsets of {group_id!r} cannot be fetched in peace")
 
-    async def _is_read(self, door: SimulatedDoor, message: OffsetFetch) -> bool:
+    async def _is_read(self, connector: SimulatedConnector, message: OffsetFetch) -> bool:
         try:
-            channel = await door.open(JUDGE)
+            channel = await connector.open(JUDGE)
             answer = await channel.ask(message)
             channel.close()
         except ChannelLost:

@@ -1,4 +1,4 @@
-"""Tells the timeline what goes on behind the door: timers, states, members, offsets that are deleted.
+"""Records in the timeline: timers, states, members, offsets that are deleted.
 
 It listens to the messages of the node's actors (``System.trace``), and looks at a group when it has handled one. It
 changes nothing.

@@ -36,10 +36,10 @@ from callboard.runtime.log.compaction.seen import SeenKeys
 from callboard.runtime.log.newest import Loaded
 from callboard.runtime.log.recovery import Recovery
 from callboard.runtime.member.assignors import cooperative
-from callboard.runtime.member.holdings import Holdings
+from callboard.runtime.member.holdings import OwnedShards
 from callboard.runtime.member.lease import Lease
 from callboard.runtime.member.membership import Membership
-from callboard.runtime.member.work import Place, Share
+from callboard.runtime.member.work import Shard, TopicPartition
 
 from .mutations_log import HOUSEKEEPING, Plant
 
@@ -316,39 +316,39 @@ def open_transactions_are_not_hidden(patch: pytest.MonkeyPatch) -> None:
 
 
 def leases_never_end(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Lease, "deadline_s", lambda self: self.heard_s + 1_000_000)
+    patch.setattr(Lease, "deadline_s", lambda self: self.renewed_s + 1_000_000)
 
 
 def tokens_are_not_kept(patch: pytest.MonkeyPatch) -> None:
-    share = Membership._new_share
+    new_shard = Membership._new_shard
 
-    def without_token(self: Membership, place: Place, token: int) -> Share:
-        return share(self, place, 1)
+    def without_token(self: Membership, partition: TopicPartition, token: int) -> Shard:
+        return new_shard(self, partition, 1)
 
-    patch.setattr(Membership, "_new_share", without_token)
+    patch.setattr(Membership, "_new_shard", without_token)
 
 
 def work_goes_on_while_joining(patch: pytest.MonkeyPatch) -> None:
-    """Nothing is handed back before a member joins again."""
+    """A member revokes nothing before it rejoins."""
 
     async def nothing(self: Membership) -> None:
         return
 
-    patch.setattr(Membership, "_give_back", nothing)
+    patch.setattr(Membership, "_revoke_before_join", nothing)
 
 
 def what_moves_is_given_at_once(patch: pytest.MonkeyPatch) -> None:
     """The cooperative protocol in one step instead of two."""
-    patch.setattr(cooperative, "hold_back", lambda shares, held: list(shares))
+    patch.setattr(cooperative, "hold_back", lambda shards, held: list(shards))
 
 
 def hand_backs_do_not_wait(patch: pytest.MonkeyPatch) -> None:
-    """What runs on a share is cancelled but not awaited before others may have it."""
+    """What runs on a shard is cancelled but not awaited before others may have it."""
 
-    async def at_once(self: Holdings, pending: Any, until_s: float, what: str) -> None:
+    async def at_once(self: OwnedShards, pending: Any, until_s: float, what: str) -> None:
         return
 
-    patch.setattr(Holdings, "_wait", at_once)
+    patch.setattr(OwnedShards, "_wait", at_once)
 
 
 def journals_names_are_not_synced(patch: pytest.MonkeyPatch) -> None:

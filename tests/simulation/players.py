@@ -54,7 +54,7 @@ class Player:
         self.sim = sim
         self.name = name
         self.process = sim.process(name)
-        self.door = sim.door(name)
+        self.connector = sim.connector(name)
         self.task = self.process.start(self.run())
         self._serial = 0
         self._channels: dict[str, SimulatedChannel] = {}
@@ -72,7 +72,7 @@ class Player:
         channel = self._channels.get(way)
         try:
             if channel is None:
-                channel = self._channels[way] = await self.door.open(self.name)
+                channel = self._channels[way] = await self.connector.open(self.name)
             async with asyncio.timeout(REQUEST_S):
                 return await channel.ask(message)
         except (ChannelLost, TimeoutError) as error:
@@ -230,14 +230,14 @@ class Worker(Player):
         token = self.generation_id
         resource = self.group_id, TOPIC, partition
         with self.sim.works_on(resource, self._who, token) if self.is_watched else nullcontext():
-            position = await self._position(partition)
+            next_offset = await self._next_offset(partition)
             while True:
                 await self.pause(2.0)
-                position += 1
+                next_offset += 1
                 with suppress(ChannelLost):
-                    await self.ask(self._commit(partition, position), "beat")
+                    await self.ask(self._commit(partition, next_offset), "beat")
 
-    async def _position(self, partition: int) -> int:
+    async def _next_offset(self, partition: int) -> int:
         while True:
             try:
                 fetched = await self.ask(OffsetFetch(self.group_id, ((TOPIC, (partition,)),), True), "beat")
@@ -249,9 +249,9 @@ class Worker(Player):
                     return max(int(found[0].offset), 0)
             await self.pause()
 
-    def _commit(self, partition: int, position: int) -> OffsetCommit:
+    def _commit(self, partition: int, next_offset: int) -> OffsetCommit:
         ids = self.group_id, self.member_id, self.instance_id, self.generation_id
-        return OffsetCommit(*ids, (Commit(TOPIC, partition, position, -1, self.unique()),))
+        return OffsetCommit(*ids, (Commit(TOPIC, partition, next_offset, -1, self.unique()),))
 
 
 class Committer(Player):

@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import Any
 
 from callboard.runtime.member.channel import ChannelLost
-from callboard.runtime.member.errors import Fenced, WorkLost
-from callboard.runtime.member.work import Share
+from callboard.runtime.member.errors import Fenced, ShardLost
+from callboard.runtime.member.work import Shard
 from callboard.runtime.testing.chaos import Action, Chaos
 from callboard.runtime.testing.scenario import Sim
 
@@ -26,7 +26,7 @@ CHANGES: Mapping[str, tuple[int, ...]] = {
     "offset_metadata_max_bytes": (100, 4096),
     "offsets_retention_check_interval_ms": (1000, 600_000),
 }
-SETTLE_S = 120.0  # after a storm all shares are owned again within this
+SETTLE_S = 120.0  # after a storm all shards are owned again within this
 
 
 class Crew:
@@ -97,10 +97,10 @@ class Crew:
         """Everybody who is left works, and on everything; and again when one of them has died."""
         if not self.workers:
             self.start(f"{self.group_id[0]} last")
-        await self.sim.until(self.is_settled, SETTLE_S, "all shares are worked on, by one worker each")
+        await self.sim.until(self.is_settled, SETTLE_S, "all shards are worked on, by one worker each")
         if len(self.workers) > 1:
             self.die()
-            await self.sim.until(self.is_settled, SETTLE_S, "the shares of one who died are worked on by others")
+            await self.sim.until(self.is_settled, SETTLE_S, "the shards of one who died are worked on by others")
 
     def is_settled(self) -> bool:
         held = self.sim.holders.held(self.group_id)
@@ -232,19 +232,19 @@ class Troupe(Crew):
         serving.cancel()
         await asyncio.wait({serving})
 
-    async def _work(self, share: Share) -> None:
-        position = share.position or 0
+    async def _work(self, shard: Shard) -> None:
+        next_offset = shard.next_offset or 0
         try:
             while True:
                 await asyncio.sleep(2 * self.sim.random.random())
-                position += 1
-                await share.commit(position, f"{share.token}")
+                next_offset += 1
+                await shard.commit(next_offset, f"{shard.token}")
         except asyncio.CancelledError:
             if self.sim.random.random() < 0.3:
                 await asyncio.sleep(self.sim.random.random())
-            if not share.is_lost and self.sim.random.random() < 0.5:
-                with suppress(WorkLost):
-                    await share.commit(position + 1, f"{share.token} last")
+            if not shard.is_lost and self.sim.random.random() < 0.5:
+                with suppress(ShardLost):
+                    await shard.commit(next_offset + 1, f"{shard.token} last")
             raise
 
     def join(self) -> None:
@@ -289,7 +289,7 @@ class Troupe(Crew):
     async def settle(self) -> None:
         if not self.leaving:
             self.start("last")
-        await self.sim.until(self.is_settled, SETTLE_S, "all shares are worked on, by one member each")
+        await self.sim.until(self.is_settled, SETTLE_S, "all shards are worked on, by one member each")
 
     def is_settled(self) -> bool:
         wanted = {(name, part) for name, amount in self.resources.items() for part in parts_of(amount)}

@@ -9,7 +9,7 @@ from callboard.actors.base import ActorRef
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import Commit, FetchedOffset, TxnOffsetCommit
 from callboard.actors.records import MarkerRecord, TransactionRecord, TransactionValue
-from callboard.actors.transaction_coordinator import TransactionsActor, TransactionSurroundings
+from callboard.actors.transaction_coordinator import TransactionEnvironment, TransactionsActor
 from callboard.actors.transaction_messages import AddOffsets, AddPartitions, EndTransaction, InitProducerId
 from callboard.actors.transactions import Transaction
 from callboard.runtime.loading import open_transactions
@@ -72,7 +72,7 @@ class TransactionWorld(World):
         self.table = {name: Transaction(name, value) for name, value in transactions_in(log).items()}
         self.topics.next_id = max((t.value.producer_id + 1 for t in self.table.values()), default=1000)
         offsets_partitions = self.rules.offsets_topic_num_partitions
-        surroundings = TransactionSurroundings(
+        environment = TransactionEnvironment(
             self.transaction_rules,
             self.clock,
             self.timer,
@@ -83,7 +83,7 @@ class TransactionWorld(World):
             PARTITIONS,
         )
         pending = open_transactions(groups)
-        self.transactions: ActorRef = self.system.spawn(TransactionsActor, surroundings, self.table, pending)
+        self.transactions: ActorRef = self.system.spawn(TransactionsActor, environment, self.table, pending)
         self.run()
 
     def ask_about(self, message: Any) -> Place:

@@ -1,4 +1,4 @@
-"""``callboard bench door``: what a request through the front door costs, beside a bare server.
+"""``callboard bench server``: the cost of a request to the server, compared with a bare server.
 
 Heartbeats and durable commits a second through TCP, one request in flight on each connection and pipelined. The bare
 server (``bare_server.py``) decodes each request too, with the same parser and loop, and answers prepared bytes; so the
@@ -113,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         result = run(options)
     except BenchError as error:
-        print(f"door: {error}", file=sys.stderr)
+        print(f"server: {error}", file=sys.stderr)
         return 1
     _show(options, result)
     if options.json is not None:
@@ -122,7 +122,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="callboard bench door", description=PURPOSE)
+    parser = argparse.ArgumentParser(prog="callboard bench server", description=PURPOSE)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each run (default 3)")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each kind (default 3)")
     parser.add_argument("--connections", type=int, default=50)
@@ -191,7 +191,7 @@ def callboard_server(parent: Path | None = None) -> Iterator[Server]:
 
     Not in the system's folder for temporary files: that may lie in memory, where a sync costs nothing.
     """
-    with tempfile.TemporaryDirectory(prefix="door-", dir=parent or Path.cwd()) as folder:
+    with tempfile.TemporaryDirectory(prefix="bench-server-", dir=parent or Path.cwd()) as folder:
         arguments = ["serve", "--listen", "127.0.0.1:0", "--data", folder, "--sync", "always"]
         arguments += ["--set", "group_initial_rebalance_delay_ms=0"]
         with Server(["-m", "callboard", *arguments], "callboard serve") as server:
@@ -393,7 +393,7 @@ def _disturbed_note(rows: Sequence[Row]) -> list[str]:
 def _plain(options: argparse.Namespace, result: Result) -> dict[str, Any]:
     """The result for ``--json``: times in seconds, milliseconds or microseconds as their names say."""
     return {
-        "bench": "door",
+        "bench": "server",
         "machine": machine(),
         "connections": options.connections,
         "groups": options.groups,

@@ -1,4 +1,4 @@
-"""The bench of the front door checks what it measures: a wrong answer ends it, and a right one costs it little."""
+"""The bench of the server checks what it measures: a wrong answer ends it, and a right one costs it little."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.bench import door
+from callboard.bench import server as bench
 from callboard.bench.__main__ import main as bench_main
 from callboard.bench.bare_server import Answers, BareConnection
 from callboard.bench.enrolment import Member, commit, commit_fields, committed, create_topic, enrol, leave
@@ -38,7 +38,7 @@ def bare() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def callboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with door.callboard_server(tmp_path_factory.mktemp("door")) as server:
+    with bench.callboard_server(tmp_path_factory.mktemp("server")) as server:
         yield server
 
 
@@ -122,7 +122,7 @@ def test_a_reel_refuses_a_single_wrong_byte(at: int, wrong: int) -> None:
 
 def test_a_commits_offset_grows_by_one_and_its_request_is_kios() -> None:
     """The 300th request is what kio writes for offset 299, whole."""
-    member = Member("door-000", "a-member", 7, "door", 3)
+    member = Member("load-000", "a-member", 7, "load", 3)
     reel = commit_requests(member)
     requests = reel.take(150) + reel.take(150)
     last = api("offset_commit", 9).request(299, **commit_fields(member, 299))
@@ -213,8 +213,8 @@ def test_the_bench_reports_in_a_table_and_in_json(
     callboard: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A server that runs already is measured with ``--target``; the ratio's other side is the bare server."""
-    file = tmp_path / "door.json"
-    arguments = ["door", "--target", callboard.address, "--seconds", "0.1", "--rounds", "2", "--connections", "2"]
+    file = tmp_path / "bench.json"
+    arguments = ["server", "--target", callboard.address, "--seconds", "0.1", "--rounds", "2", "--connections", "2"]
     assert bench_main([*arguments, "--json", str(file)]) == 0
     shown = capsys.readouterr().out
     assert "2 last committed offsets were read back" in shown
@@ -254,9 +254,9 @@ def test_a_summary_is_the_median_and_the_relative_spread() -> None:
 def test_the_benches_are_listed_and_a_wrong_name_gets_the_nearest() -> None:
     command = [sys.executable, "-m", "callboard.bench"]
     listed = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "door" in listed.stdout
-    wrong = subprocess.run([*command, "dor"], capture_output=True, text=True, check=False)
-    assert (wrong.returncode, wrong.stderr) == (2, "no bench is called 'dor'; did you mean 'door'?\n")
+    assert "server" in listed.stdout
+    wrong = subprocess.run([*command, "serve"], capture_output=True, text=True, check=False)
+    assert (wrong.returncode, wrong.stderr) == (2, "no bench is called 'serve'; did you mean 'server'?\n")
 
 
 @pytest.mark.parametrize(
@@ -267,5 +267,5 @@ def test_options_that_cannot_be_are_named(
     arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit, match="2"):
-        bench_main(["door", *arguments])
+        bench_main(["server", *arguments])
     assert complaint in capsys.readouterr().err
