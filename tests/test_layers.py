@@ -115,7 +115,7 @@ def test_table_allows_nothing_that_no_file_imports() -> None:
         ("runtime/node", "from .member.channel import Channel", ["runtime/member/channel"]),
         ("runtime/log/made_up", "from ..kafka import call", ["runtime/kafka/call"]),
         ("runtime/made_up", "from .config import Settings", ["runtime/config"]),
-        ("runtime/node", "from callboard.bench import door", ["bench/door"]),
+        ("runtime/node", "from callboard.bench import server", ["bench/server"]),
         ("runtime/node", "def f():\n    from ..spark.jobs import job", ["spark/jobs"]),
         ("runtime/node", "from ..actors.group import GroupActor", []),
         ("runtime/serve", "from callboard import __version__", []),
