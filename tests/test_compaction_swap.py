@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -27,17 +28,21 @@ from callboard.runtime.log.compaction.garbage import ORPHAN_MS, tidy
 from callboard.runtime.log.compaction.plan import make_plan
 from callboard.runtime.log.compaction.publish import locked, published
 from callboard.runtime.log.compaction.swap import Settings, commit, compact, write_draft
-from callboard.runtime.log.disk import Disk
+from callboard.runtime.log.disk import Disk, read_file, replace_file
 from callboard.runtime.log.manifest import (
     FOLDER as COMPACTION,
 )
 from callboard.runtime.log.manifest import (
+    Compacted,
+    Manifest,
     ManifestError,
     generations,
     log_files,
     manifest_folder,
     manifest_name,
     newest_manifest,
+    put_if_absent,
+    read_manifest,
     segments_folder,
     write_file,
 )
@@ -275,11 +280,44 @@ def test_what_a_killed_run_left_goes_when_it_can_never_count(disk: FaultyDisk) -
 
 def test_a_manifest_of_a_newer_version_is_refused(disk: FaultyDisk) -> None:
     disk.make_folder(manifest_folder(FOLDER))
-    write_file(disk, manifest_folder(FOLDER) / manifest_name(3), b'{"version": 2}')
-    with pytest.raises(ManifestError, match=r"0003\.json: found manifest version 2, expected 1; a newer version"):
+    write_file(disk, manifest_folder(FOLDER) / manifest_name(3), b'{"version": 3}')
+    with pytest.raises(ManifestError, match=r"0003\.json: found manifest version 3, expected 2; a newer version"):
         run(disk)
     with pytest.raises(ManifestError, match="use that version"):
         by_manifest(disk)
+
+
+def written_manifest(disk: FaultyDisk) -> tuple[Path, Manifest]:
+    disk.make_folder(manifest_folder(FOLDER))
+    segments = (Compacted("a.log", 0, 4, 10, 7, 2, None), Compacted("b.log", 4, 9, 20, 8, 3, 1234567))
+    manifest = Manifest(1, 0, "test", 1700000000000, 9, segments, ("c.log",))
+    assert put_if_absent(disk, FOLDER, manifest, "00000000")
+    return manifest_folder(FOLDER) / manifest_name(1), manifest
+
+
+def test_manifest_with_any_flipped_bit_is_refused(disk: FaultyDisk) -> None:
+    """A flip that leaves the same values, in the white space, is none."""
+    path, manifest = written_manifest(disk)
+    data = read_file(disk, path)
+    refused = 0
+    for bit in range(8 * len(data)):
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        replace_file(disk, path, bytes(flipped))
+        try:
+            assert read_manifest(disk, FOLDER, 1) == manifest, f"bit {bit}"
+        except ManifestError as error:
+            refused += 1
+            assert str(path) in str(error), f"bit {bit}"
+    assert refused > 7 * len(data)
+
+
+def test_manifest_of_version_1_without_checksum_is_read(disk: FaultyDisk) -> None:
+    path, manifest = written_manifest(disk)
+    fields = json.loads(read_file(disk, path))
+    del fields["checksum"]
+    replace_file(disk, path, json.dumps(fields | {"version": 1}).encode())
+    assert read_manifest(disk, FOLDER, 1) == manifest
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from callboard.actors.records import (
 from callboard.runtime.clock import wall_clock_ms
 from callboard.runtime.errors import StartError
 from callboard.runtime.log.batch import Producer, encode_batch, frame_record
+from callboard.runtime.log.clean_stop import NO_NOTE, leave_note
 from callboard.runtime.log.compaction.garbage import tidy
 from callboard.runtime.log.compaction.publish import GRACE_MS
 from callboard.runtime.log.compaction.swap import Settings, compact
@@ -72,6 +73,7 @@ def write(data: Path, number: int, *segments: Sequence[bytes], topic: str = TOPI
 def data(tmp_path: Path) -> Path:
     folder = tmp_path / "data"
     DataFolder(folder).close()
+    leave_note(Disk(), folder, NO_NOTE)
     return folder
 
 

@@ -227,9 +227,7 @@ def test_any_folder_may_be_removed(made: Made, tmp_path: Path) -> None:
     shutil.rmtree(root / "journal")
     with capture_logs() as lines:
         log = opened(root)
-    assert [line["event"] for line in lines] == [
-        "there is no journal and no note of a clean stop beside partitions that hold data"
-    ]
+    assert [(line["event"], line["file"]) for line in lines] == [("damage in the log", str(root / "journal"))]
     assert values(log, 0) == list(range(10))
     log.close()
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..logs import get_logger
+from .clean_stop import leave_note
 from .disk import Disk, lacks_descriptor, no_room_reason
 from .partition import SyncJob
 from .partitions import Partitions
@@ -43,7 +44,8 @@ class FileReport(NamedTuple):
 class FileJob:
     """One such job. ``old``: the journal file that ends here, and its size; None to lay in and no more.
 
-    ``syncs``: sync the partition files also where no journal file ends.
+    ``syncs``: sync the partition files also where no journal file ends. ``stopping``: the data folder, for the last job
+    of a clean stop. The note is left there before the journal goes; if it cannot be written, the journal stays.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class FileJob:
         journals: tuple[OldJournal, ...],
         *,
         syncs: bool = False,
+        stopping: Path | None = None,
     ) -> None:
         self._disk = disk
         self._threads = threads
@@ -66,6 +69,7 @@ class FileJob:
         self._old = old
         self._journals = journals
         self._syncs = syncs
+        self._stopping = stopping
 
     def run(self) -> FileReport:
         try:
@@ -88,6 +92,9 @@ class FileJob:
         unsafe = self._partitions.not_on_disk()
         journals = (*self._journals, OldJournal(old, size, touched))
         self._journals = tuple(journal for journal in journals if journal.partitions & unsafe)
+        if self._stopping is not None and not self._journals:
+            is_noted = leave_note(self._disk, self._stopping, self._partitions.clean_ends())
+            self._journals = () if is_noted else journals
         try:
             remove_journals(self._disk, [journal.path for journal in journals if journal not in self._journals])
         except OSError as error:  # they only take room: what they hold is in the partition files

@@ -1,9 +1,11 @@
 """``.clean_shutdown``: what a clean stop leaves, so that the next start need not read the ends of all partitions.
 
-After a clean stop all partition files are synced and there is no journal. The note says where each partition ended. The
-start removes it, durably, when its new journal says the same and before anything is appended: so it is there only while
-what it says is true, and a start that fails, on a full disk say, leaves it to the next. Of a partition whose last file
-is not as the note has it, somebody has changed the files meanwhile, and the end is checked as after a crash.
+After a clean stop all partition files are synced and there is no journal. The note says where each partition ended. It
+is left when all is synced and before the journal is removed, by a stop and by a start that has replayed the journal. A
+start removes it, durably, when its new journal says the same and before anything is appended. So it is there only while
+what it says is true, there is always the note or a journal, and a start that fails, on a full disk say, leaves it. Of a
+partition whose last file is not as the note has it, somebody has changed the files meanwhile, and the end is checked as
+after a crash.
 
 The note also holds the numbers of partitions. They must be those of ``callboard.json``, see ``counts``.
 """
@@ -46,8 +48,8 @@ class Note(NamedTuple):
 NO_NOTE = Note({}, None)
 
 
-def leave_note(disk: Disk, root: Path, note: Note) -> None:
-    """Say that all is durable. Without a note a start takes longer."""
+def leave_note(disk: Disk, root: Path, note: Note) -> bool:
+    """Say that all is durable; False when the note could not be written. Then the journal should stay."""
     try:
         counts = {} if note.counts is None else note.counts.as_fields()
         ends = {name: list(end) for name, end in note.ends.items()}
@@ -55,11 +57,18 @@ def leave_note(disk: Disk, root: Path, note: Note) -> None:
         replace_file(disk, root / NAME, json.dumps(content).encode() + b"\n")
     except OSError as error:
         log.warning("the note of a clean stop could not be written", reason=str(error), folder=str(root))
+        return False
+    return True
+
+
+def is_noted(disk: Disk, root: Path) -> bool:
+    """Whether there is a note, damaged or not."""
+    return NAME in disk.names(root)
 
 
 def read_note(disk: Disk, root: Path, *, is_quiet: bool = False) -> Note:
     """What the note says; an empty one when there is none, or none that can be read, which is logged. OSError."""
-    if NAME not in disk.names(root):
+    if not is_noted(disk, root):
         return NO_NOTE
     data = read_file(disk, root / NAME)
     try:
@@ -85,6 +94,6 @@ def _parse(content: Any) -> Note:
 
 def remove_note(disk: Disk, root: Path) -> None:
     """Before anything is appended that the note does not know of; durable. OSError."""
-    if NAME in disk.names(root):
+    if is_noted(disk, root):
         disk.remove(root / NAME)
         disk.sync_folder(root)

@@ -24,9 +24,10 @@ from ..logs import get_logger
 from .adopt import counts_of, refuse_kafkas, refuse_strangers
 from .checksum import FIELD as CHECKSUM
 from .checksum import checksum_of, with_checksum
+from .clean_stop import NO_NOTE, is_noted, leave_note
 from .counts import COUNTS, Counts, repair_command
 from .disk import Disk, is_full, read_file, replace_file, write_all
-from .misplaced import check_counts, inferred_counts
+from .misplaced import check_counts, inferred_counts, partition_folders
 
 FORMAT = 3
 """1: partitions and a journal. 2: also compacted segments with manifests, and the note of a clean stop.
@@ -36,6 +37,9 @@ FORMAT = 3
 format is raised when a folder is opened, before the first file of the new format is made: files of both formats may lie
 side by side then, and are told apart by their names, but a version that knows format 2 alone refuses the folder.
 """
+
+NOTED_FORMAT = 2
+"""From this format on a clean stop leaves a note."""
 
 CHECKED_FORMAT = 3
 """From this format on there is a checksum."""
@@ -179,10 +183,17 @@ class DataFolder:
         check_counts(self._disk, self.path, info.counts)
         if info == stored and info.format == FORMAT:
             return info
+        if stored is None or info.format < NOTED_FORMAT:
+            self._note_taken_over()
         if info.format < FORMAT:
             log.info("data folder taken over", folder=str(self.path), from_format=info.format, to_format=FORMAT)
         write_info(self._disk, self.path, info)
         return info._replace(format=FORMAT)
+
+    def _note_taken_over(self) -> None:
+        """Partition folders from elsewhere have neither a journal nor a note; of ours that would be damage."""
+        if partition_folders(self._disk, self.path) and not is_noted(self._disk, self.path):
+            leave_note(self._disk, self.path, NO_NOTE)
 
     def _of_new_folder(self, asked: FolderInfo) -> FolderInfo:
         """A folder without the file is new, or a copy of Kafka's; one in which we have been has lost it."""

@@ -22,11 +22,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import StartError
+from .checksum import FIELD as CHECKSUM
+from .checksum import checksum_of, with_checksum
 from .disk import Disk, read_file, write_all
 from .segment import segment_base, segment_name
 
 FOLDER = ".compaction"
-VERSION = 1
+VERSION = 2
+"""1: without a checksum. 2: with one, over all other fields."""
+
 TRIES = 100  # a new generation comes once in seconds at most: so many in the time of one listing are a bug
 
 _NAME = re.compile(r"(\d{20})\.json")
@@ -154,9 +158,10 @@ def read_manifest(disk: Disk, folder: Path, generation: int) -> Manifest:
     try:
         fields = json.loads(data)
         version = fields["version"]
-        if version == VERSION:
+        if version in (1, VERSION):
+            _refuse_damaged(fields)
             return _parse(fields)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ManifestError(
             f"{path}: found no manifest ({error!r}), expected version {VERSION} of one; put back a copy of this file"
         ) from None
@@ -164,6 +169,15 @@ def read_manifest(disk: Disk, folder: Path, generation: int) -> Manifest:
         f"{path}: found manifest version {version}, expected {VERSION}; a newer version of Callboard has compacted this"
         " folder, use that version"
     )
+
+
+def _refuse_damaged(fields: Mapping[str, Any]) -> None:
+    """ValueError for a wrong checksum, or none where there should be one."""
+    if fields["version"] == 1 and CHECKSUM not in fields:
+        return
+    found, expected = fields.get(CHECKSUM), checksum_of(fields)
+    if found != expected:
+        raise ValueError(f"found {CHECKSUM} {found!r}, expected {expected!r}")
 
 
 def put_if_absent(disk: Disk, folder: Path, manifest: Manifest, unique: str) -> bool:
@@ -176,7 +190,7 @@ def put_if_absent(disk: Disk, folder: Path, manifest: Manifest, unique: str) -> 
     if generations(disk, folder)[-1:] not in ([], [manifest.parent]):
         return False  # its number may be free again, because it was collected
     side = where / side_name(manifest.created_ms, unique, "new")
-    write_file(disk, side, json.dumps({"version": VERSION, **_fields(manifest)}, indent=1).encode() + b"\n")
+    write_file(disk, side, _content(manifest))
     try:
         disk.link(side, where / manifest_name(manifest.generation))
     except FileExistsError:
@@ -209,6 +223,10 @@ def _plain_files(folder: Path, manifest: Manifest, bases: list[int]) -> tuple[Lo
         for base in bases
         if base >= manifest.clean_end
     )
+
+
+def _content(manifest: Manifest) -> bytes:
+    return json.dumps(with_checksum({"version": VERSION, **_fields(manifest)}), indent=1).encode() + b"\n"
 
 
 def _fields(manifest: Manifest) -> dict[str, Any]:

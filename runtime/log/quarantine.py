@@ -18,6 +18,8 @@ from ..logs import get_logger
 from .disk import Disk, read_at, write_all
 from .errors import Damage
 
+CONSEQUENCE = "what follows counts; groups whose records lay there are as they were before them"
+ADVICE = "keep a copy of this file; put back an undamaged one while the server is stopped, or let it be"
 TORN = ".torn-"
 DAMAGED = ".damaged"
 KEPT_BYTES_TOLD = 64 * 1024 * 1024  # from so many bytes put aside on, a start mentions them
@@ -34,22 +36,22 @@ class Quarantine:
         self._found: dict[tuple[Path, int], Damage] = {}
         self._lock = threading.Lock()
 
-    def add(self, damage: Damage) -> None:
-        """Note a damage and, unless it is known, tell it."""
+    def add(self, damage: Damage, consequence: str = CONSEQUENCE, advice: str = ADVICE) -> None:
+        """Note a damage and, unless it is known, log it."""
         key = damage.path, damage.position
         with self._lock:
             is_known = key in self._found
             self._found[key] = damage
         if not is_known:
-            log.warning(
+            log.error(
                 "damage in the log",
                 file=str(damage.path),
                 byte=damage.position,
                 bytes=damage.size,
                 reason=damage.reason,
                 lost_offsets=damage.lost,
-                consequence="what follows counts; groups whose records lay there are as they were before them",
-                advice="keep a copy of this file; put back an undamaged one while the server is stopped, or let it be",
+                consequence=consequence,
+                advice=advice,
             )
 
     def damages(self) -> list[Damage]:

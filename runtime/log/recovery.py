@@ -22,6 +22,7 @@ from ..logs import get_logger
 from .batch import CRC_FROM, LOG_OFFSET_MAX, offsets_of
 from .checkpoint import remove_journals, sync_partitions
 from .clean_stop import NAME as NOTE
+from .clean_stop import leave_note
 from .counts import refuse_other_counts, repair_command
 from .disk import Disk, is_full, read_file
 from .errors import UNKNOWN_OFFSET, Damage
@@ -333,9 +334,13 @@ class Recovery:
         for partition in self._partitions:
             partition.distrust()
         self._refuse_failure(sync_partitions(self._disk, self._threads, self._partitions))
+        note = self._partitions.clean_ends()
+        is_noted = leave_note(self._disk, self._folder.parent, note)
         for file in self._files:
             self._keep(file)
         remove_journals(self._disk, [file.path for file in self._files if not file.is_damaged])
+        if not is_noted:
+            leave_note(self._disk, self._folder.parent, note)  # the journal files have made room
         self._tell()
 
     def _keep(self, file: _File) -> None:

@@ -1,18 +1,19 @@
 """What else lies in a data folder, said once at a start: files that nobody here wrote, and bytes that were put aside.
 
-None of it is ever touched. And what does not lie there and should: a journal folder that was removed.
+None of it is ever touched. And what does not lie there and should: the journal, see ``lost_journal``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
 from ..logs import get_logger
+from .clean_stop import is_noted
 from .disk import Disk, file_size
 from .journal import journal_number
-from .partition import Partition
+from .lost_journal import ADVICE, CONSEQUENCE, journal_damage
+from .partitions import Partitions
 from .quarantine import DAMAGED, KEPT_BYTES_TOLD, TORN
 from .segment import segment_base
 
@@ -27,17 +28,14 @@ _KNOWN = re.compile(
 log = get_logger("callboard.log")
 
 
-def look_round(disk: Disk, journal: Path, partitions: Iterable[Partition], has_journal: bool) -> None:
+def look_round(disk: Disk, journal: Path, partitions: Partitions, has_journal: bool) -> None:
     """Tell of what is strange. ``journal`` is the folder of the journal, which has a used file or not. OSError."""
     strange: list[Path] = []
     kept: list[Path] = []
     _sort(disk, journal, strange, kept)
-    is_missed = False
-    for partition in partitions:
-        segments = _sort(disk, partition.folder, strange, kept)
-        is_missed = is_missed or (segments > 0 and partition.clean_end is None)
-    if is_missed and not has_journal:
-        _tell_no_journal(journal.parent)
+    segments = sum(_sort(disk, partition.folder, strange, kept) for partition in partitions)
+    if segments and not has_journal and not is_noted(disk, journal.parent):
+        partitions.quarantine.add(journal_damage(journal.parent), CONSEQUENCE, ADVICE)
     _tell_strangers(strange)
     _tell_kept(disk, kept)
 
@@ -71,15 +69,3 @@ def _tell_kept(disk: Disk, kept: list[Path]) -> None:
             first=[str(path) for path in kept[:NAMES_TOLD]],
             advice="remove them when nobody needs them",
         )
-
-
-def _tell_no_journal(root: Path) -> None:
-    """A stop that was not clean leaves a journal file. A crash may leave none only in two instants: while a start or a
-    stop removes it, when all of it is in the partitions."""
-    log.warning(
-        "there is no journal and no note of a clean stop beside partitions that hold data",
-        folder=str(root),
-        consequence="nothing is missing if these are copies of Kafka's folders or of an older version's; if somebody"
-        " removed the journal, what was answered last may be",
-        advice="if somebody removed it, stop, and put it back",
-    )

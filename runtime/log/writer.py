@@ -28,7 +28,6 @@ from ...actors.errors import ErrorCode
 from ...actors.ports import Appended
 from ..logs import get_logger
 from .checkpoint import FileJob, FileReport, OldJournal
-from .clean_stop import leave_note
 from .disk import Disk, NoRoom, is_full, no_room_reason
 from .folder_watch import FolderWatch
 from .journal import FOLDER, FileHeader, Journal, random_salt
@@ -347,8 +346,9 @@ class RoundWork:
         self._lay_in_due = inf
         self._is_busy = True
         ended = (old.path, old.position) if isinstance(old, Journal) else None
-        journals = self._old_journals
-        job = FileJob(self._disk, self._threads, self._partitions, rounds, tasks, ended, journals, syncs=is_last_resort)
+        work = rounds, tasks, ended, self._old_journals
+        stopping = self._folder.parent if self._is_ending else None
+        job = FileJob(self._disk, self._threads, self._partitions, *work, syncs=is_last_resort, stopping=stopping)
         self._threads.submit(partial(self._run_job, job))
         if old is not None:
             self._counters.checkpoints += 1
@@ -376,8 +376,6 @@ class RoundWork:
         self._see_room(report.no_room)
         if self._is_ending:
             self._journal.close()
-            if not (self.failure or self._old_journals):
-                leave_note(self._disk, self._folder.parent, self._partitions.clean_ends())
             self._partitions.close()
             self._watch.close()
             self.is_closed = True

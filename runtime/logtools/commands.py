@@ -26,6 +26,7 @@ from ..log.errors import Damage
 from ..log.folder import INFO_NAME, write_info
 from ..log.journal import FOLDER as JOURNAL
 from ..log.journal import journal_number
+from ..log.lost_journal import CONSEQUENCE, find_lost_journal
 from ..log.modes import disk_like
 from ..printing import print_error, print_json, print_line
 from . import dump, repair
@@ -181,12 +182,15 @@ def verify_log(data: Data, log: Log = None, partition: Partitions = None, as_jso
             checked.append(verify(one, Path(scratch), disk))
         if not as_json:
             show_trouble(checked[-1])
+    lost_journal = find_lost_journal(disk, data)
+    if lost_journal is not None:
+        print_error(f"{lost_journal.path}: {lost_journal.reason}: {CONSEQUENCE}")
     if as_json:
         print_json([checked_json(one) for one in checked])
     else:
-        print_line(in_one_line(checked))
+        print_line(in_one_line(checked, lost_journal))
         print_journal_hint(data, disk)
-    if not all(one.is_well for one in checked):
+    if lost_journal is not None or not all(one.is_well for one in checked):
         raise typer.Exit(DAMAGED_EXIT_CODE)
 
 
@@ -201,11 +205,12 @@ def show_trouble(one: Checked) -> None:
         )
 
 
-def in_one_line(checked: Sequence[Checked]) -> str:
+def in_one_line(checked: Sequence[Checked], lost_journal: Damage | None) -> str:
     records, size = sum(one.records for one in checked), sum(one.size for one in checked)
     troubles = sum(len(one.troubles) + len(one.differences) + (one.misplaced is not None) for one in checked)
+    troubles += lost_journal is not None
     advice = "callboard log repair takes them out"
-    if any(one.is_short for one in checked):
+    if lost_journal is not None or any(one.is_short for one in checked):
         advice = GONE
     if any(one.misplaced is not None for one in checked):
         advice = MISPLACED

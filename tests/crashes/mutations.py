@@ -19,6 +19,7 @@ from callboard.runtime.log.crc import crc32c
 from callboard.runtime.log.journal import Journal
 from callboard.runtime.log.journal_frames import TaggedFrames
 from callboard.runtime.log.partition import Partition
+from callboard.runtime.log.partitions import Partitions
 from callboard.runtime.log.recovery import Recovery
 from callboard.runtime.log.tail import Tail
 
@@ -71,6 +72,7 @@ def journal_removed_before_the_sync(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(checkpoint, "sync_partitions", later)
     patch.setattr(checkpoint, "remove_journals", removed_first)
+    patch.setattr(Partitions, "not_on_disk", lambda self: {each.number for each in self if each.failure})
 
 
 def a_good_batch_is_cut(patch: pytest.MonkeyPatch) -> None:

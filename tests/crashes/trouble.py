@@ -19,6 +19,8 @@ FAULTS = (
     ("write", errno.EIO, PARTITIONS),
     ("sync_folder", errno.EIO, ANY),
     ("open", errno.EIO, ANY),
+    ("open", errno.EMFILE, ANY),
+    ("open", errno.ENFILE, ANY),
     ("remove", errno.EIO, ANY),
     ("truncate", errno.EIO, ANY),
 )

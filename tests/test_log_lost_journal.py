@@ -1,0 +1,153 @@
+"""A served data folder with neither a journal nor a note of a clean stop is damaged; a crash never leaves one."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from pathlib import Path
+
+import pytest
+from log_helpers import LazyDisk, append, entry, fixed_salt, offsets_in
+from structlog.testing import capture_logs
+
+from callboard.runtime.faulty_disk import Fault, FaultyDisk
+from callboard.runtime.log.clean_stop import NAME as NOTE
+from callboard.runtime.log.clean_stop import is_noted
+from callboard.runtime.log.disk import Disk
+from callboard.runtime.log.folder import DataFolder
+from callboard.runtime.log.journal import journal_names
+from callboard.runtime.log.lost_journal import find_lost_journal
+from callboard.runtime.log.offsets_log import OffsetsLog
+from callboard.runtime.log.threads import Inline
+from callboard.runtime.logtools import commands
+
+ROOT = Path("/data")
+
+
+def opened(root: Path, disk: Disk | None = None) -> OffsetsLog:
+    disk = disk or LazyDisk()
+    DataFolder(root, 1, 1, disk=disk).close()
+    log = OffsetsLog(root, 1, transactions_partitions=1, disk=disk, threads=Inline(), new_salt=fixed_salt)
+    log.open()
+    return log
+
+
+def killed(root: Path, disk: Disk | None = None) -> Path:
+    """A folder whose partitions hold offset 0, and whose journal holds offset 1."""
+    log = opened(root, disk)
+    append(log, [entry(0, 0)])
+    log.close()
+    log = opened(root, disk)
+    append(log, [entry(0, 1)])
+    log.halt()
+    return root
+
+
+def verify(root: Path) -> int:
+    try:
+        return commands.main(["verify", str(root)])
+    except SystemExit as error:
+        assert isinstance(error.code, int | None)
+        return error.code or 0
+
+
+@pytest.mark.parametrize("loss", ["file deleted", "file emptied", "folder deleted"])
+def test_journal_lost_after_kill_is_named_as_damage(
+    loss: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = killed(tmp_path / "data")
+    [path] = (root / "journal").iterdir()
+    if loss == "folder deleted":
+        shutil.rmtree(root / "journal")
+    elif loss == "file deleted":
+        path.unlink()
+    else:
+        path.write_bytes(b"")
+    assert verify(root) == 3
+    told = capsys.readouterr()
+    assert f"{root}/journal: it has no used file, there is no .clean_shutdown" in told.err
+    assert "all is well" not in told.out
+    with capture_logs() as lines:
+        log = opened(root)
+    assert offsets_in(log, 0) == [0]
+    assert [damage.path for damage in log.quarantined()] == [root / "journal"]
+    [line] = [line for line in lines if line["event"] == "damage in the log"]
+    assert line["log_level"] == "error"
+    assert "acknowledged since the last checkpoint" in line["consequence"]
+    assert "put back the journal folder" in line["advice"]
+    log.close()
+    assert verify(root) == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", None])
+def test_damaged_note_of_clean_stop_says_that_the_journal_is_not_lost(content: bytes | None, tmp_path: Path) -> None:
+    """Without the note that cannot be told; with a damaged one it can."""
+    root = tmp_path / "data"
+    log = opened(root)
+    append(log, [entry(0, 0)])
+    log.close()
+    if content is None:
+        (root / NOTE).unlink()
+    else:
+        (root / NOTE).write_bytes(content)
+    assert (find_lost_journal(Disk(), root) is not None) == (content is None)
+    log = opened(root)
+    assert bool(log.quarantined()) == (content is None)
+    assert offsets_in(log, 0) == [0]
+    log.close()
+
+
+class WatchingDisk(FaultyDisk):
+    """Notes when, after a file was removed, there is neither a journal file nor a note."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.removed = 0
+        self.lost: list[str] = []
+
+    def remove(self, path: Path) -> None:
+        super().remove(path)
+        self.removed += 1
+        if not is_noted(self, ROOT) and not journal_names(self.names(ROOT / "journal")):
+            self.lost.append(str(path))
+
+
+def test_start_and_stop_always_leave_a_journal_or_a_note() -> None:
+    disk = WatchingDisk()
+    killed(ROOT, disk)
+    opened(ROOT, disk).close()
+    killed(ROOT, disk)
+    opened(ROOT, disk).halt()
+    assert disk.removed > 6
+    assert disk.lost == []
+
+
+def test_stop_that_cannot_write_the_note_keeps_the_journal() -> None:
+    disk = FaultyDisk()
+    log = opened(ROOT, disk)
+    append(log, [entry(0, 0)])
+    disk.fail(Fault("rename", errno.EIO, f"*{NOTE}*"))
+    with capture_logs() as lines:
+        log.close()
+    assert [line["event"] for line in lines] == ["the note of a clean stop could not be written"]
+    assert not is_noted(disk, ROOT)
+    again = opened(ROOT, disk)
+    assert again.quarantined() == []
+    assert offsets_in(again, 0) == [0]
+
+
+def test_copied_partition_folders_without_callboard_json_are_no_damage(tmp_path: Path) -> None:
+    """Also when the first server in them is killed before it has a journal."""
+    root, copy = tmp_path / "data", tmp_path / "copy"
+    log = opened(root)
+    append(log, [entry(0, 0)])
+    log.close()
+    copy.mkdir()
+    for folder in root.glob("__*"):
+        shutil.copytree(folder, copy / folder.name)
+    DataFolder(copy, 1, 1).close()
+    assert find_lost_journal(Disk(), copy) is None
+    log = opened(copy)
+    assert log.quarantined() == []
+    assert offsets_in(log, 0) == [0]
+    log.close()
