@@ -13,7 +13,8 @@ from structlog.testing import capture_logs
 
 from callboard import Coordinator, StartError
 from callboard.actors.errors import CoordinatorError
-from callboard.runtime.log.compaction.swap import Settings, compact, wall_clock_ms
+from callboard.runtime.clock import wall_clock_ms
+from callboard.runtime.log.compaction.swap import Settings, compact
 from callboard.runtime.log.disk import Disk
 
 GROUPS = [f"group-{number}" for number in range(12)]

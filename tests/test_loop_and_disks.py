@@ -159,7 +159,10 @@ async def test_no_sync_or_rename_runs_on_the_loop_while_it_serves(
 ) -> None:
     watch = Watch(monkeypatch)
     environment = Environment(checkpoint_bytes=20_000, checkpoint_interval_ms=50)
-    async with served(tmp_path, environment, offsets_topic_segment_bytes=2000, log_cleaner_enable=False) as (node, clients):
+    async with served(tmp_path, environment, offsets_topic_segment_bytes=2000, log_cleaner_enable=False) as (
+        node,
+        clients,
+    ):
         watch.loop_thread = threading.get_ident()
         await change_everything(clients[0])
         for number in range(200):
