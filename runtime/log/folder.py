@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from ..errors import StartError
+from ..json_files import parse_json
 from ..logs import get_logger
 from .adopt import counts_of, refuse_kafkas, refuse_strangers
 from .checksum import FIELD as CHECKSUM
@@ -302,8 +303,8 @@ def parse_info(path: Path, data: bytes, offsets: int | None = None, transactions
         f"put back the file as it was, or write a new one with {repair_command(path.parent, offsets, transactions)}"
     )
     try:
-        fields = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        fields = parse_json(data)
+    except ValueError as error:
         raise StartError(f"{path}: found no JSON ({error}), expected {_expected()}; {advice}") from None
     found = fields.get("format") if isinstance(fields, dict) else None
     if type(found) is int and found > FORMAT:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import StartError
+from ..json_files import parse_json
 from .disk import Disk, read_file, write_all
 from .segment import segment_base, segment_name
 
@@ -152,7 +153,7 @@ def read_manifest(disk: Disk, folder: Path, generation: int) -> Manifest:
     path = manifest_folder(folder) / manifest_name(generation)
     data = read_file(disk, path)
     try:
-        fields = json.loads(data)
+        fields = parse_json(data)
         version = fields["version"]
         if version == VERSION:
             return _parse(fields)
