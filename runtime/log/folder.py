@@ -26,7 +26,7 @@ from .adopt import counts_of, refuse_kafkas, refuse_strangers
 from .checksum import FIELD as CHECKSUM
 from .checksum import checksum_of, with_checksum
 from .counts import COUNTS, Counts, repair_command
-from .disk import Disk, is_full, read_file, replace_file, write_all
+from .disk import Disk, is_full, is_symlink_error, read_file, replace_file, write_all
 from .misplaced import check_counts, inferred_counts
 
 FORMAT = 3
@@ -118,6 +118,8 @@ class DataFolder:
             info = self._checked(asked)
         except OSError as error:
             self.close()
+            if is_symlink_error(error):
+                raise StartError(str(error.strerror)) from error
             advice = "make room" if is_full(error) else "change its owner"
             raise StartError(
                 f"{path}: {error.strerror or error}, expected a folder to read and write; {advice}, or choose"
