@@ -11,7 +11,7 @@ import random
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from structlog.testing import capture_logs
@@ -22,7 +22,7 @@ from callboard.runtime.log.compaction.swap import Settings, compact, wall_clock_
 from callboard.runtime.log.disk import Disk
 
 GROUPS = [f"group-{number}" for number in range(40)]
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "offsets_topic_num_partitions": 4,
     "transaction_state_log_num_partitions": 2,
     "offsets_topic_segment_bytes": 1000,
