@@ -53,7 +53,7 @@ from .ports import GroupSettings, Random
 from .purge import Purge
 from .refusal import refusal
 from .states import ABSENT, Action, Request, State
-from .strings import fits_a_string, too_long_string
+from .strings import STRING_BYTES_MAX, fits_a_string, too_long_string
 from .surroundings import GroupEnvironment
 from .sweep import Sweep
 from .timer_messages import Expired
@@ -116,7 +116,14 @@ class Directory:
         if isinstance(request, JoinGroup):
             too_long = too_long_string(request)
             if too_long:
-                log.warning("a join of group %r is refused: its %s is too long", request.group_id[:100], too_long)
+                log.warning(
+                    "a join of group %r from %s is refused: its %s has more than %d bytes; use a shorter one (a new"
+                    " member's id is made of its group.instance.id or client.id)",
+                    request.group_id[:100],
+                    request.client_host[:100],
+                    too_long,
+                    STRING_BYTES_MAX,
+                )
                 return refusal(request, ErrorCode.INVALID_REQUEST)
             low, high = self._settings.group_min_session_timeout_ms, self._settings.group_max_session_timeout_ms
             if not low <= request.session_timeout_ms <= high:

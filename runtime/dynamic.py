@@ -29,6 +29,7 @@ from .config import (
 from .errors import StartError
 from .file_work import FileWork, OnCaller
 from .group_commit import GroupCommit
+from .json_files import parse_json
 from .log.disk import Disk, read_file, replace_file
 from .logs import get_logger
 
@@ -162,19 +163,20 @@ class DynamicSettings:
 
     def _read(self) -> Saved:
         try:
-            content = json.loads(read_file(self._disk, self._path))
+            content = parse_json(read_file(self._disk, self._path))
+            _check_object(content)
             self._check_version(content["version"])
             return Saved(_checked(content["broker"]), _checked(content[ALL_BROKERS]))
         except FileNotFoundError:
             return Saved({}, {})
         except OSError as error:
             raise StartError(f"cannot read the changed settings '{self._path}': {error.strerror}") from error
-        except (ValueError, KeyError, TypeError, AttributeError, BadValue) as error:
+        except (ValueError, KeyError, BadValue) as error:
             raise self._no_sense(error) from error
 
     def _no_sense(self, error: Exception) -> StartError:
         return StartError(
-            f"the changed settings '{self._path}' make no sense: {error!r}; correct the file, or start with "
+            f"the changed settings '{self._path}' make no sense: {_reason(error)}; correct the file, or start with "
             f"--ignore-saved-settings to go back to what --set and the configuration file say"
         )
 
@@ -346,6 +348,15 @@ def _check_range(setting: Setting, value: Any, what: str) -> None:
         raise BadValue(f"{what}: value must be no more than {setting.maximum}")
 
 
+def _check_object(value: object) -> None:
+    if not isinstance(value, dict):
+        raise BadValue(f"found a {type(value).__name__}, expected a JSON object")
+
+
+def _reason(error: Exception) -> str:
+    return f"found no field {error}" if isinstance(error, KeyError) else str(error)
+
+
 def _values(settings: Settings) -> dict[str, Any]:
     return {setting.name: getattr(settings, setting.name) for setting in SETTINGS}
 
@@ -360,6 +371,7 @@ def _shown_or_not(value: float | bool | None) -> str:
 
 def _checked(table: Mapping[str, Any]) -> Table:
     """A table as it stands in the file. Raises BadValue."""
+    _check_object(table)
     for name, value in table.items():
         setting = BY_NAME.get(name)
         if setting is None or not setting.is_dynamic:

@@ -51,7 +51,8 @@ PACKAGES: dict[str, Package] = {
     ),
     "runtime/settings": Package(
         (
-            *("runtime/config", "runtime/dynamic", "runtime/errors", "runtime/file_mode", "runtime/logs"),
+            *("runtime/config", "runtime/dynamic", "runtime/errors", "runtime/file_mode", "runtime/json_files"),
+            "runtime/logs",
             *("runtime/file_work", "runtime/group_commit"),
         ),
         ("runtime/disk", "runtime/printing"),

@@ -27,6 +27,7 @@ from callboard.runtime.logtools.walk import find_partitions
 from callboard.runtime.surround import Environment
 
 VICTIM = b"not ours"
+LINK_FOUND = "found a symbolic link, expected a file; remove the link, then try again"
 GARBAGE = b"\xff" * 70
 
 
@@ -169,7 +170,7 @@ def test_open_symlink_is_refused_with_its_name(tmp_path: Path, flags: int) -> No
     victim, link = tmp_path / "victim", tmp_path / "link"
     victim.write_bytes(VICTIM)
     link.symlink_to(victim)
-    with pytest.raises(OSError, match=r"link: found a symbolic link, expected a file; remove the link"):
+    with pytest.raises(OSError, match=rf"link: {LINK_FOUND}"):
         Disk().open(link, flags)
     assert victim.read_bytes() == VICTIM
 
@@ -186,7 +187,16 @@ def test_start_with_symlinked_callboard_json_names_the_link(tmp_path: Path) -> N
     asyncio.run(serve(data, LazyDisk()))
     (data / "callboard.json").rename(tmp_path / "elsewhere.json")
     (data / "callboard.json").symlink_to(tmp_path / "elsewhere.json")
-    with pytest.raises(StartError, match=r"callboard\.json: found a symbolic link, expected a file"):
+    with pytest.raises(StartError, match=rf"^[^:]*callboard\.json: {LINK_FOUND}$"):
+        asyncio.run(serve(data, LazyDisk()))
+
+
+def test_start_with_symlinked_journal_file_names_the_link(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    asyncio.run(serve(data, LazyDisk()))
+    (tmp_path / "elsewhere").write_bytes(VICTIM)
+    (data / "journal" / f"{9:020}.journal").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StartError, match=rf"^[^:]*\.journal: {LINK_FOUND}$"):
         asyncio.run(serve(data, LazyDisk()))
 
 

@@ -100,7 +100,9 @@ def test_a_start_that_fails_leaves_the_note_to_the_next(tmp_path: Path) -> None:
     assert lines == []
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "7", '{"version": 1}', '{"version": 1, "partitions": {"x": [1]}}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "7", "[" * 100_000, '{"version": 1}', '{"version": 1, "partitions": {"x": [1]}}']
+)
 def test_a_note_that_cannot_be_read_is_no_note(tmp_path: Path, text: str) -> None:
     root = stopped(tmp_path)
     (root / NAME).write_text(text)

@@ -150,7 +150,14 @@ def test_names_travel_in_front_of_the_assignors_data(each: dict[str, tuple[str, 
         b"cbnm\0\0\0\0\0\0" + zlib.compress(b"{}"),
         *(
             b"cbnm\0\0" + len(zlib.compress(text)).to_bytes(4, "big") + zlib.compress(text)
-            for text in (b"[]", b"nonsense", b'{"a": 3}', b'{"a_b": ["x"]}', json.dumps({"a": ["x" * 300]}).encode())
+            for text in (
+                b"[]",
+                b"[" * 100_000,
+                b"nonsense",
+                b'{"a": 3}',
+                b'{"a_b": ["x"]}',
+                json.dumps({"a": ["x" * 300]}).encode(),
+            )
         ),
     ],
 )

@@ -79,7 +79,9 @@ async def test_join_whose_member_id_would_be_too_long_is_refused(tmp_path: Path,
 
 
 @on_a_loop
-async def test_join_with_group_instance_id_that_makes_member_id_too_long_is_refused(tmp_path: Path) -> None:
+async def test_join_with_group_instance_id_that_makes_member_id_too_long_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with open_door(tmp_path) as door:
         client, stranger = await door.connect(), await door.connect()
         await enrol(client, "g")
@@ -87,6 +89,7 @@ async def test_join_with_group_instance_id_that_makes_member_id_too_long_is_refu
             answer = await stranger.ask("join_group", version, **joining("g", group_instance_id=LONGEST))
             assert answer["error_code"] == "INVALID_REQUEST"
         await described_in_every_version(client, "g")
+    assert "its member id has more than 32767 bytes; use a shorter one" in caplog.text
 
 
 @pytest.mark.parametrize(

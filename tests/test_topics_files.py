@@ -41,6 +41,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "no json": (lambda folder: (folder / "topics.json").write_text("{"), "damaged"),
     "empty": (lambda folder: (folder / "topics.json").write_text(""), "damaged"),
     "not utf-8": (lambda folder: (folder / "topics.json").write_bytes(b"\xff\xfe{"), "damaged"),
+    "nested too deeply": (lambda folder: (folder / "topics.json").write_text("[" * 100_000), "damaged"),
     "a list": (lambda folder: (folder / "topics.json").write_text("[]"), "damaged"),
     "a later version": (lambda folder: edit(folder, version=3), "version 3: expected at most 2"),
     "no checksum": (lambda folder: edit(folder, version=2), "no checksum"),

@@ -108,9 +108,12 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_local(self) -> bool:
-        """Whether the client is on this machine: it came by the loopback network, or without a network address."""
+        """Whether the client is known to be on this machine: it came by the loopback network.
+
+        A client that resets its connection before it is accepted has no address any more, and may be anywhere.
+        """
         peer = self._transport.get_extra_info("peername")
-        return not isinstance(peer, tuple) or is_loopback(peer[0])
+        return isinstance(peer, tuple) and is_loopback(peer[0])
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)

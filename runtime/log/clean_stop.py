@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..json_files import parse_json
 from ..logs import get_logger
 from .checksum import FIELD as CHECKSUM
 from .checksum import checksum_of, with_checksum
@@ -72,7 +73,7 @@ def read_note(disk: Disk, root: Path, *, is_quiet: bool = False) -> Note:
         return NO_NOTE
     data = read_file(disk, root / NAME)
     try:
-        return _parse(json.loads(data))
+        return _parse(parse_json(data))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         if not is_quiet:
             log.warning("the note of a clean stop cannot be read", reason=repr(error), file=str(root / NAME))

@@ -232,6 +232,11 @@ def _symlink_error(path: Path) -> OSError:
     return OSError(errno.ELOOP, f"{path}: found a symbolic link, expected a file; remove the link, then try again")
 
 
+def is_symlink_error(error: OSError) -> bool:
+    """Whether a symbolic link was found where a file was expected. ``strerror`` is then the whole message."""
+    return error.errno == errno.ELOOP
+
+
 def open_anew(disk: Disk, path: Path, flags: int = os.O_WRONLY) -> int:
     """A new file; what has the name already, such as what a crash has left, is removed. OSError."""
     flags |= os.O_CREAT | os.O_EXCL

@@ -20,13 +20,14 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from ..errors import StartError
+from ..json_files import parse_json
 from ..logs import get_logger
 from .adopt import counts_of, refuse_kafkas, refuse_strangers
 from .checksum import FIELD as CHECKSUM
 from .checksum import checksum_of, with_checksum
 from .clean_stop import NO_NOTE, is_noted, leave_note
 from .counts import COUNTS, Counts, repair_command
-from .disk import Disk, is_full, read_file, replace_file, write_all
+from .disk import Disk, is_full, is_symlink_error, read_file, replace_file, write_all
 from .misplaced import check_counts, inferred_counts, partition_folders
 
 FORMAT = 3
@@ -121,6 +122,8 @@ class DataFolder:
             info = self._checked(asked)
         except OSError as error:
             self.close()
+            if is_symlink_error(error):
+                raise StartError(str(error.strerror)) from error
             advice = "make room" if is_full(error) else "change its owner"
             raise StartError(
                 f"{path}: {error.strerror or error}, expected a folder to read and write; {advice}, or choose"
@@ -313,8 +316,8 @@ def parse_info(path: Path, data: bytes, offsets: int | None = None, transactions
         f"put back the file as it was, or write a new one with {repair_command(path.parent, offsets, transactions)}"
     )
     try:
-        fields = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        fields = parse_json(data)
+    except ValueError as error:
         raise StartError(f"{path}: found no JSON ({error}), expected {_expected()}; {advice}") from None
     found = fields.get("format") if isinstance(fields, dict) else None
     if type(found) is int and found > FORMAT:

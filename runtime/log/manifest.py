@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import StartError
+from ..json_files import parse_json
 from .checksum import FIELD as CHECKSUM
 from .checksum import checksum_of, with_checksum
 from .disk import Disk, read_file, write_all
@@ -156,7 +157,7 @@ def read_manifest(disk: Disk, folder: Path, generation: int) -> Manifest:
     path = manifest_folder(folder) / manifest_name(generation)
     data = read_file(disk, path)
     try:
-        fields = json.loads(data)
+        fields = parse_json(data)
         version = fields["version"]
         if version in (1, VERSION):
             _refuse_damaged(fields)

@@ -21,7 +21,7 @@ from ..errors import StartError
 from .clean_stop import NAME as NOTE
 from .clean_stop import read_note
 from .counts import Counts, refuse_other_counts
-from .disk import Disk, is_full
+from .disk import Disk, is_full, is_symlink_error
 from .errors import Damage
 from .folder import FolderLock
 from .folder_watch import FolderWatch
@@ -97,6 +97,8 @@ class OffsetsLog:
             self._work.start()
         except OSError as error:
             self._give_up()
+            if is_symlink_error(error):
+                raise StartError(str(error.strerror)) from error
             advice = "change its owner" if isinstance(error, PermissionError) else "check the disk"
             if is_full(error):
                 advice = "make room and start again; nothing is lost"

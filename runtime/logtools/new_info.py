@@ -6,7 +6,6 @@ lie where they put it.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import StartError
+from ..json_files import parse_json
 from ..log.counts import Counts, refuse_other_counts, repair_command
 from ..log.disk import Disk, read_file
 from ..log.folder import CLUSTER_ID, FORMAT, INFO_NAME, FolderInfo, lock_folder, random_cluster_id
@@ -58,7 +58,7 @@ def new_info(disk: Disk, root: Path, counts: Counts) -> Iterator[NewInfo]:
 def _refuse_newer(disk: Disk, root: Path) -> None:
     """A folder that a newer version wrote is not damaged."""
     try:
-        found = json.loads(_old(disk, root))["format"]
+        found = parse_json(_old(disk, root))["format"]
     except (ValueError, KeyError, TypeError):
         return
     if type(found) is int and found == FORMAT + 1:

@@ -18,6 +18,7 @@ from inspect import isawaitable
 from typing import NamedTuple
 
 from ..config import PARTITIONS_MAX, TOPIC_NAME_MAX
+from ..json_files import parse_json
 
 Amount = int | Iterable[str]
 """A number of partitions, or names."""
@@ -202,7 +203,7 @@ def unpack_names(data: bytes | None) -> tuple[Names, bytes]:
 
 def _read_names(packed: bytes) -> Names:
     try:
-        found = json.loads(zlib.decompressobj().decompress(packed, NAMES_BYTES_MAX))
+        found = parse_json(zlib.decompressobj().decompress(packed, NAMES_BYTES_MAX))
         return {resource: check_names(resource, names) for resource, names in found.items()}
     except (zlib.error, ValueError, AttributeError):
         return {}

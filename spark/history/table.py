@@ -221,7 +221,7 @@ def _read(disk: Disk, path: Path) -> dict[str, Any]:
     try:
         fields = json.loads(read_file(disk, path))
         version = fields["version"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, RecursionError, KeyError, TypeError) as error:
         raise StartError(f"{path}: found no JSON of a history ({error!r}); put back a copy of this file") from None
     if version != VERSION:
         raise StartError(f"{path}: found version {version}, expected {VERSION}; use the newer version of Callboard")

@@ -26,6 +26,8 @@ from .describe_configs import BROKER, BROKER_LOGGER, GROUP, TOPIC
 
 log = get_logger("callboard.runtime")
 
+CLIENT_ID_CHARS_MAX = 100  # of a line in the log
+
 SET, DELETE, APPEND, SUBTRACT = range(4)
 OPERATIONS = ("set", "delete", "append", "subtract")
 
@@ -48,7 +50,9 @@ def alter(call: Call, change: Change, response: str) -> None:
     def done(number: int, failure: Exception | None) -> None:
         outcomes[number] = None if failure is None else as_refusal(failure)
         if len(outcomes) == len(resources):
-            call.finish(lambda: encode(call, [outcomes[each] for each in range(len(resources))], response))
+            refusals = [outcomes[each] for each in range(len(resources))]
+            log_unauthorized(call, refusals)
+            call.finish(lambda: encode(call, refusals, response))
 
     if not resources:
         call.reply_bytes(encode(call, [], response))
@@ -150,7 +154,6 @@ def check_may_change(call: Call) -> None:
     allowed = call.node.options.dynamic_settings
     if allowed == "all" or (allowed == "local" and call.connection.is_local):
         return
-    log.warning("a change of settings was refused", asked_by=author(call), dynamic_settings=allowed)
     raise CoordinatorError(
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
         f"this server was started with --dynamic-settings {allowed}: "
@@ -158,9 +161,24 @@ def check_may_change(call: Call) -> None:
     )
 
 
+def log_unauthorized(call: Call, refusals: Sequence[CoordinatorError | None]) -> None:
+    """One line for a request, so that a client cannot fill the disk with a request of many resources."""
+    codes = [refusal.code for refusal in refusals if refusal is not None]
+    if ErrorCode.CLUSTER_AUTHORIZATION_FAILED in codes:
+        log.warning(
+            "a change of settings was refused",
+            asked_by=author(call),
+            resources=codes.count(ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+            dynamic_settings=call.node.options.dynamic_settings,
+        )
+
+
 def author(call: Call) -> str:
     """Who asks, for the log."""
-    return f"{call.connection.peer}, client id {call.client_id!r}"
+    client_id = call.client_id
+    if len(client_id) > CLIENT_ID_CHARS_MAX:
+        client_id = f"{client_id[:CLIENT_ID_CHARS_MAX]}..."
+    return f"{call.connection.peer}, client id {client_id!r}"
 
 
 def alter_broker(call: Call, resource: Any, change: Change, done: Done) -> None:

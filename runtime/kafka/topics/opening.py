@@ -91,7 +91,7 @@ def _read_slots(path: Path, disk: Disk) -> Slots | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StartError(f"cannot read the end offsets '{path}': {error.strerror}; is it yours to read?") from error
+        raise StartError(f"cannot read the end offsets '{path}': {error.strerror}; check its owner and mode") from error
 
 
 def _open_ends(folder: Path, table: Table, disk: Disk) -> EndOffsets:

@@ -18,6 +18,7 @@ from uuid import UUID
 from ....actors.errors import CoordinatorError
 from ...config import PARTITIONS_MAX
 from ...errors import StartError
+from ...json_files import parse_json
 from ...log.crc import crc32c
 from ...log.disk import Disk, read_file, replace_file
 from .names import check_name
@@ -57,7 +58,7 @@ def load_table(path: Path, disk: Disk) -> LoadedTable | None:
     """Read the file; None when there is none. Raises StartError when it is damaged or of a later version."""
     try:
         data = read_file(disk, path)
-        found = json.loads(data)
+        found = parse_json(data)
         if found == {}:
             return LoadedTable(None, False)
         version = _whole(found["version"], 1)

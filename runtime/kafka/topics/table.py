@@ -85,5 +85,5 @@ class TopicTable:
             raise CoordinatorError(
                 ErrorCode.POLICY_VIOLATION,
                 f"{added} more partitions: all topics together have {others}, expected at most"
-                f" max_partitions={partitions_max}",
+                f" max_partitions={partitions_max}; delete topics, or start the server with a larger max_partitions",
             )

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from ...json_files import parse_json
 from ..disk import Disk, read_file, replace_file
 from ..manifest import FOLDER, ManifestError
 from ..partition import TOPIC
@@ -41,7 +42,7 @@ def read_mark(disk: Disk, data: Path) -> Mark | None:
     except FileNotFoundError:
         return None
     try:
-        fields = json.loads(content)
+        fields = parse_json(content)
         version = fields["version"]
         if version == VERSION:
             taken_to = {int(number): int(offset) for number, offset in fields["taken_to"].items()}
