@@ -58,7 +58,9 @@ PACKAGES: dict[str, Package] = {
         ("runtime/disk", "runtime/printing"),
     ),
     "runtime/log": Package(("runtime/log",), ("actors", "runtime/disk", "runtime/settings")),
-    "runtime/log/compaction": Package(("runtime/log/compaction",), ("runtime/clock.py", "runtime/disk", "runtime/log")),
+    "runtime/log/compaction": Package(
+        ("runtime/log/compaction",), ("runtime/clock.py", "runtime/json_files.py", "runtime/disk", "runtime/log")
+    ),
     "runtime/topics": Package(("runtime/kafka/topics",), ("actors", "runtime/disk", "runtime/log", "runtime/settings")),
     "runtime/kafka/codec": Package(
         (
