@@ -30,11 +30,14 @@ from .errors import StartError
 from .file_work import FileWork, OnCaller
 from .group_commit import GroupCommit
 from .json_files import parse_json
+from .log.checksum import refuse_wrong, with_checksum
 from .log.disk import Disk, read_file, replace_file
 from .logs import get_logger
 
 FILE_NAME = "settings.json"
-VERSION = 1
+VERSION = 2
+"""1: without a checksum. 2: with one; without it one changed digit would be another setting."""
+
 ALL_BROKERS = "default"  # and "broker": the keys in the file
 
 NOT_SET = "not set"
@@ -166,6 +169,7 @@ class DynamicSettings:
             content = parse_json(read_file(self._disk, self._path))
             _check_object(content)
             self._check_version(content["version"])
+            refuse_wrong(content, VERSION)
             return Saved(_checked(content["broker"]), _checked(content[ALL_BROKERS]))
         except FileNotFoundError:
             return Saved({}, {})
@@ -176,8 +180,8 @@ class DynamicSettings:
 
     def _no_sense(self, error: Exception) -> StartError:
         return StartError(
-            f"the changed settings '{self._path}' make no sense: {_reason(error)}; correct the file, or start with "
-            f"--ignore-saved-settings to go back to what --set and the configuration file say"
+            f"the changed settings '{self._path}' make no sense: {_reason(error)}; correct the file and its checksum, "
+            f"or start with --ignore-saved-settings to go back to what --set and the configuration file say"
         )
 
     def _check_version(self, version: object) -> None:
@@ -240,7 +244,7 @@ class DynamicSettings:
 
     def write(self, draft: SettingsDraft) -> None:
         whole = {"version": VERSION, "broker": draft.broker, ALL_BROKERS: draft.all_brokers}
-        replace_file(self._disk, self._path, json.dumps(whole, indent=1).encode() + b"\n")
+        replace_file(self._disk, self._path, json.dumps(with_checksum(whole), indent=1).encode() + b"\n")
 
     def publish(self, draft: SettingsDraft) -> None:
         before = _values(self.settings)

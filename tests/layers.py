@@ -45,6 +45,7 @@ PACKAGES: dict[str, Package] = {
     "runtime/disk": Package(
         (
             *("runtime/log/disk", "runtime/log/modes", "runtime/log/threads"),
+            *("runtime/log/checksum", "runtime/log/crc"),
             *("runtime/page_cache", "runtime/faulty_disk"),
         ),
         ("runtime/clock.py",),

@@ -90,13 +90,30 @@ def test_a_check_writes_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_saved_settings_with_any_flipped_bit_are_refused_or_the_same(tmp_path: Path) -> None:
+    """A changed digit would be another setting: offsets may expire by it."""
+    change(opened(tmp_path), {"offsets_retention_minutes": 20160}, {})
+    path = tmp_path / FILE_NAME
+    data, refused = path.read_bytes(), 0
+    for bit in range(8 * len(data)):
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        try:
+            assert opened(tmp_path).settings.offsets_retention_minutes == 20160, f"bit {bit}"
+        except StartError:
+            refused += 1
+    assert refused > 6 * len(data)
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
         ("", "make no sense"),
         ("{}", "'version'"),
-        ('{"version": 2, "broker": {}, "default": {}}', "has version 2: expected at most 1"),
-        ('{"version": "x", "broker": {}, "default": {}}', "version 'x', expected 1"),
+        ('{"version": 3, "broker": {}, "default": {}}', "has version 3: expected at most 2"),
+        ('{"version": 2, "broker": {}, "default": {}}', "found checksum None, expected '"),
+        ('{"version": "x", "broker": {}, "default": {}}', "version 'x', expected 2"),
         ('{"version": 1, "broker": []}', "make no sense"),
         ('{"version": 1, "broker": {}, "default": {"group_max_sise": 3}}', "'group_max_sise' is no setting"),
         ('{"version": 1, "broker": {"num_partitions": 3}, "default": {}}', "'num_partitions' is no setting"),
@@ -172,9 +189,10 @@ async def test_a_change_holds_at_once_and_after_a_restart(tmp_path: Path) -> Non
         assert await alter(client, "1", ("group.min.session.timeout.ms", DELETE, None)) == "NONE"
         assert (await client.ask("join_group", **joining("g")))["error_code"] == "MEMBER_ID_REQUIRED"
         assert json.loads((tmp_path / FILE_NAME).read_text()) == {
-            "version": 1,
+            "version": 2,
             "broker": {},
             "default": {"group_min_session_timeout_ms": 30000},
+            "checksum": "7d0f3c82",
         }
 
 

@@ -399,8 +399,8 @@ def test_what_was_compacted_before_history_came_is_said(
 
 def test_a_mark_that_cannot_be_read_stops_compaction(written: Written) -> None:
     path = written.data / history.FILE_NAME
-    path.write_text('{"version": 2}')
-    with pytest.raises(ManifestError, match="found version 2, expected 1"):
+    path.write_text('{"version": 3}')
+    with pytest.raises(ManifestError, match="found version 3, expected 2"):
         make_plan(Disk(), written.folder(0))
     path.write_text("[]")
     report = run(Job(written.folder(0), ALWAYS))

@@ -25,6 +25,15 @@ def checksum_of(fields: Mapping[str, Any]) -> str:
     return f"{crc32c(json.dumps(others, sort_keys=True, separators=(',', ':')).encode()):08x}"
 
 
+def refuse_wrong(fields: Mapping[str, Any], first_version: int) -> None:
+    """ValueError for a wrong checksum, or for none in a file of ``first_version`` or newer. KeyError, TypeError."""
+    if FIELD not in fields and fields["version"] < first_version:
+        return
+    found, expected = fields.get(FIELD), checksum_of(fields)
+    if found != expected:
+        raise ValueError(f"found {FIELD} {found!r}, expected {expected!r} of these values")
+
+
 def with_checksum(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields, and their checksum as the last one."""
     return {**fields, FIELD: checksum_of(fields)}

@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 
 from ..errors import StartError
 from ..json_files import parse_json
-from .checksum import FIELD as CHECKSUM
-from .checksum import checksum_of, with_checksum
+from .checksum import refuse_wrong, with_checksum
 from .disk import Disk, read_file, write_all
 from .segment import segment_base, segment_name
 
@@ -160,7 +159,7 @@ def read_manifest(disk: Disk, folder: Path, generation: int) -> Manifest:
         fields = parse_json(data)
         version = fields["version"]
         if version in (1, VERSION):
-            _refuse_damaged(fields)
+            refuse_wrong(fields, VERSION)
             return _parse(fields)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ManifestError(
@@ -170,15 +169,6 @@ def read_manifest(disk: Disk, folder: Path, generation: int) -> Manifest:
         f"{path}: found manifest version {version}, expected {VERSION}; a newer version of Callboard has compacted this"
         " folder, use that version"
     )
-
-
-def _refuse_damaged(fields: Mapping[str, Any]) -> None:
-    """ValueError for a wrong checksum, or none where there should be one."""
-    if fields["version"] == 1 and CHECKSUM not in fields:
-        return
-    found, expected = fields.get(CHECKSUM), checksum_of(fields)
-    if found != expected:
-        raise ValueError(f"found {CHECKSUM} {found!r}, expected {expected!r}")
 
 
 def put_if_absent(disk: Disk, folder: Path, manifest: Manifest, unique: str) -> bool:

@@ -15,13 +15,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...json_files import parse_json
+from ..checksum import refuse_wrong, with_checksum
 from ..disk import Disk, read_file, replace_file
 from ..manifest import FOLDER, ManifestError
 from ..partition import TOPIC
 from .publish import locked
 
 FILE_NAME = "history.json"
-VERSION = 1
+VERSION = 2
+"""1: without a checksum. 2: with one."""
+
 PAUSE_S = 0.05
 PATIENCE_S = 120.0  # longer than a manifest is put, or old files are published and collected
 
@@ -44,7 +47,8 @@ def read_mark(disk: Disk, data: Path) -> Mark | None:
     try:
         fields = parse_json(content)
         version = fields["version"]
-        if version == VERSION:
+        if version in (1, VERSION):
+            refuse_wrong(fields, VERSION)
             taken_to = {int(number): int(offset) for number, offset in fields["taken_to"].items()}
             return Mark(str(fields["table"]), str(fields["table_id"]), taken_to)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -59,7 +63,7 @@ def write_mark(disk: Disk, data: Path, mark: Mark) -> None:
     """Say how far the log was taken, durably. OSError."""
     taken_to = {str(number): offset for number, offset in sorted(mark.taken_to.items())}
     fields = {"version": VERSION, **mark._asdict(), "taken_to": taken_to}
-    replace_file(disk, data / FILE_NAME, json.dumps(fields, indent=1).encode() + b"\n")
+    replace_file(disk, data / FILE_NAME, json.dumps(with_checksum(fields), indent=1).encode() + b"\n")
 
 
 def wait_for_compactions(disk: Disk, folders: Iterable[Path], pause: Callable[[float], None] = time.sleep) -> None:

@@ -1,0 +1,57 @@
+"""docs/log.md has a row for each file of a data folder, and the tests that its rows name exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from damage_helpers import coordinator_in, make_compacted, paths_in, run
+
+TESTS = Path(__file__).parent
+SECTION = (TESTS.parent / "docs" / "log.md").read_text().partition("## By file\n")[2].partition("\n## ")[0]
+LINES = [line for line in SECTION.splitlines() if line.startswith("| ")]
+ROWS = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in LINES[1:]]
+NAMED = [(row[0], name) for row in ROWS for name in re.findall(r"`([^`]+)`", row[-1])]
+FILES: dict[str, str] = {
+    r"callboard\.json": "`callboard.json`",
+    r"\.clean_shutdown": "`.clean_shutdown`",
+    r"\.lock": "`.lock`",
+    r"journal(/\d{20}-[0-9a-f]{16}\.journal)?": "`journal/`, its files",
+    r"__\w+-\d+(/\.compaction(/segments|/manifest)?)?": "`__consumer_offsets-N/`, `__transaction_state-N/`",
+    r"__\w+-\d+/\d{20}\.log": "`<offset>.log` in them",
+    r"__\w+-\d+/\.compaction/segments/.+\.log": "`.compaction/segments/*.log`",
+    r"__\w+-\d+/\.compaction/manifest/\d{20}\.json": "`.compaction/manifest/*.json`",
+    r"__\w+-\d+/\.compaction/(published|lock)": "`.compaction/published`, `.compaction/lock`",
+    r"topics\.json": "`topics.json`",
+    r"topics\.ends": "`topics.ends`",
+    r"settings\.json": "`settings.json`",
+}
+
+
+@pytest.mark.parametrize(("row", "name"), NAMED)
+def test_named_test_exists(row: str, name: str) -> None:
+    file, _, test = name.partition("::")
+    assert f"def {test}(" in (TESTS / file).read_text()
+
+
+def test_each_row_names_a_test() -> None:
+    assert len(ROWS) == len({row for row, _ in NAMED}) == len(FILES) + 2  # the folder itself, and Spark's history.json
+    assert {len(row) for row in ROWS} == {5}
+
+
+def test_each_file_of_a_data_folder_has_its_row(tmp_path: Path) -> None:
+    async def kill() -> None:
+        coordinator = coordinator_in(tmp_path / "data")
+        await coordinator.start()
+        coordinator.node.halt()
+
+    run(make_compacted(tmp_path / "data"))
+    paths = set(paths_in(tmp_path / "data"))
+    run(kill())
+    paths |= set(paths_in(tmp_path / "data"))
+    rows = {row[0] for row in ROWS}
+    used = {pattern for path in paths for pattern in FILES if re.fullmatch(pattern, str(path))}
+    assert [path for path in paths if not any(re.fullmatch(pattern, str(path)) for pattern in used)] == []
+    assert set(FILES) - used == set()
+    assert set(FILES.values()) <= rows
