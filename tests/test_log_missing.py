@@ -211,6 +211,18 @@ def test_compaction_of_a_log_with_a_hole_between_plain_segments_is_refused(root:
     assert compact(LazyDisk(), folder_of(root), ALWAYS) is not None
 
 
+@pytest.mark.parametrize("root", ["stopped"], indirect=True)
+def test_repair_without_plain_segments_keeps_the_compacted_ones(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for base in plain_bases(root):
+        (folder_of(root) / segment_name(base)).unlink()
+    compacted = compacted_file(root)
+    before = compacted.read_bytes()
+    assert log_command("repair", root, "--yes") == 3
+    assert compacted_file(root) == compacted and compacted.read_bytes() == before
+    printed = capsys.readouterr().out
+    assert str(compacted) not in printed and f"went on to offset {ALL}" in printed
+
+
 def test_file_that_is_put_back_ends_the_damage(root: Path) -> None:
     kept = shutil.copytree(folder_of(root), root.with_name("kept"))
     opened(root).close()

@@ -153,7 +153,9 @@ def batches(partition: LogPartition, disk: Disk) -> Iterator[tuple[LogFile, Batc
     next_bases = [*(file.base for file in files[1:]), None]
     skipped = {damage.path for damage in missing if disk.kind(damage.path) != "file"}
     for file, next_base in zip(files, next_bases, strict=False):  # there may be no file yet
-        end = min(next_base or 0, manifest.clean_end) if file.is_clean else next_base
+        end = next_base
+        if file.is_clean:
+            end = manifest.clean_end if next_base is None else min(next_base, manifest.clean_end)
         for piece in survey(disk, file.path, file.base, end) if file.path not in skipped else ():
             yield file, piece
 
