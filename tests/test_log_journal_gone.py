@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 from math import inf
 from pathlib import Path
@@ -69,6 +70,26 @@ def test_acknowledged_commits_in_jobs_survive_deleted_journal_files(seed: int) -
         assert after_crash(disk) == desk.stored
 
 
+@pytest.mark.parametrize("sync", ["always", "interval", "none"])
+@pytest.mark.parametrize("is_written_to_again", [True, False])
+def test_acknowledged_commits_survive_a_journal_file_that_is_cut(sync: str, is_written_to_again: bool) -> None:
+    disk = new_disk()
+    desk = Desk(disk, sync=sync)
+    desk.commit(0, 1)
+    fd = disk.open(next(JOURNAL / name for name in disk.names(JOURNAL)), os.O_RDWR)
+    disk.truncate(fd, 0)
+    disk.close(fd)
+    if is_written_to_again:
+        desk.commit(0, 2)
+    with capture_logs() as lines:
+        desk.later()
+        desk.commit(0)
+        assert desk.errors[-1] == NEVER
+        assert after_crash(disk) == desk.stored
+    assert [line["event"] for line in lines if line["log_level"] == "error"] == ["the log has failed"]
+    assert "it was cut while the log was open, found" in lines[0]["reason"]
+
+
 def test_partitions_hold_everything_when_the_journal_cannot_be_written_again() -> None:
     disk = new_disk(2)
     desk = Desk(disk)
@@ -124,7 +145,7 @@ def test_full_disk_at_the_flush_is_tried_again_until_there_is_room() -> None:
         assert after_crash(disk) == desk.stored
 
 
-@pytest.mark.parametrize("deed", ["files deleted", "folder deleted", "folder moved"])
+@pytest.mark.parametrize("deed", ["files deleted", "files cut", "folder deleted", "folder moved"])
 def test_server_with_deleted_journal_has_all_commits_after_a_kill(tmp_path: Path, deed: str) -> None:
     with ServerProcess(tmp_path, options=("--topic", "t:1")) as server:
         journal = server.data / "journal"
@@ -133,6 +154,9 @@ def test_server_with_deleted_journal_has_all_commits_after_a_kill(tmp_path: Path
             if deed == "files deleted":
                 for path in journal.iterdir():
                     path.unlink()
+            elif deed == "files cut":
+                for path in journal.iterdir():
+                    os.truncate(path, 0)
             elif deed == "folder deleted":
                 shutil.rmtree(journal)
             else:

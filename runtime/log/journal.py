@@ -339,6 +339,11 @@ class Journal:
         """Whether the file can be found under its name. OSError when that cannot be seen."""
         return self._disk.is_named(self._fd, self.path)
 
+    def cut(self) -> str:
+        """How much shorter somebody has made the file; empty if it has its size. OSError."""
+        size = self._disk.size(self._fd)
+        return f"found {size} bytes, expected {self._allocated}" if size < self._allocated else ""
+
     def content(self) -> bytes:
         """All that was written, from the open file, which need not have a name any more. OSError."""
         return read_at(self._disk, self._fd, self.position, 0)

@@ -53,6 +53,9 @@ class NoJournal:
     def is_in_place(self) -> bool:
         return True
 
+    def cut(self) -> str:
+        return ""
+
     def content(self) -> bytes:
         return b""
 
@@ -72,6 +75,17 @@ def first_journal(disk: Disk, folder: Path, make: Callable[[], Journal]) -> Jour
         disk.remove(journal.path)
         raise
     return journal
+
+
+def journal_loss(journal: Journal | NoJournal) -> str:
+    """Why a start would not find all that was written to the file; empty if it would."""
+    try:
+        if not journal.is_in_place():
+            return "it was removed or moved while the log was open; a start would not find what is written now"
+        cut = journal.cut()
+    except OSError as error:
+        return str(error)
+    return f"it was cut while the log was open, {cut}" if cut else ""
 
 
 def restore_journal(disk: Disk, journal: Journal | NoJournal) -> None:

@@ -31,7 +31,7 @@ from .checkpoint import FileJob, FileReport, OldJournal
 from .disk import Disk, NoRoom, is_full, no_room_reason
 from .folder_watch import FolderWatch
 from .journal import FOLDER, FileHeader, Journal, random_salt
-from .journal_files import NoJournal, Settings, first_journal, restore_journal
+from .journal_files import NoJournal, Settings, first_journal, journal_loss, restore_journal
 from .partitions import Partitions
 from .rounds import Done, Round, failed
 from .stats import Counters, LogStats
@@ -452,17 +452,13 @@ class RoundWork:
             self._watch.on_lost()
 
     def _see_journal(self) -> None:
-        """Somebody may have removed or moved it: what is open can be written as before, and nobody will find it."""
+        """Somebody may have removed, moved or cut it: it can be written as before, and a start would not find all."""
         self._see_lock()
         if self.failure:
             return
-        try:
-            if self._journal.is_in_place():
-                return
-            reason = "it was removed or moved while the log was open; nothing that is written now would be found again"
-        except OSError as error:
-            reason = str(error)
-        self._lose(f"{self._journal.path}: {reason}")
+        reason = journal_loss(self._journal)
+        if reason:
+            self._lose(f"{self._journal.path}: {reason}")
 
     def _lose(self, reason: str) -> None:
         """End with all that was answered where a next start finds it. The partition files follow, see ``_fail``."""
@@ -483,7 +479,12 @@ class RoundWork:
         if not self.failure:
             self.failure = reason
             self._lay_in_due = self._clock()
-            log.error("the log has failed", reason=reason, consequence="every commit from now on is refused")
+            log.error(
+                "the log has failed",
+                reason=reason,
+                consequence="every commit from now on is refused",
+                advice="remove the cause, then start the server again",
+            )
 
 
 def _answer(done: Done, outcomes: Sequence[Appended]) -> None:
