@@ -306,6 +306,15 @@ def test_verify_names_a_group_in_a_wrong_partition(tmp_path: Path, capsys: pytes
     assert any(one["misplaced"] for one in json.loads(capsys.readouterr().out))
 
 
+def test_repair_of_a_folder_with_a_wrong_number_is_refused_with_the_command_for_the_right_one(tmp_path: Path) -> None:
+    root = written(tmp_path, "stopped")
+    as_format_2(root, offsets_partitions=8)
+    before = content(root)
+    with pytest.raises(StartError, match=COMMAND.format(root)):
+        log_command("repair", root, "--yes")
+    assert content(root) == before
+
+
 def test_repair_writes_callboard_json_for_numbers_that_fit(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole = (data / INFO_NAME).read_bytes()
     arguments = ("repair", data, "--partitions", PARTITIONS, "--transaction-partitions", TRANSACTION_PARTITIONS)

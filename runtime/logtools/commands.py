@@ -21,12 +21,13 @@ from ..clock import wall_clock_ms
 from ..errors import StartError
 from ..groups.show import counted, grouped, print_facts, print_table
 from ..log.counts import Counts
-from ..log.disk import Disk
+from ..log.disk import Disk, read_file
 from ..log.errors import Damage
-from ..log.folder import INFO_NAME, write_info
+from ..log.folder import INFO_NAME, parse_info, write_info
 from ..log.journal import FOLDER as JOURNAL
 from ..log.journal import journal_number
 from ..log.lost_journal import CONSEQUENCE, find_lost_journal
+from ..log.misplaced import check_counts
 from ..log.modes import disk_like
 from ..printing import print_error, print_json, print_line
 from . import dump, repair
@@ -263,6 +264,8 @@ def repair_log(
         return
     disk, partitions = disk_like(data), choose(data, log, partition)
     with repair.stopped_server(data, disk):
+        info = data / INFO_NAME
+        check_counts(disk, data, parse_info(info, read_file(disk, info)).counts)
         lost = [damage for one in partitions for damage in lost_ends(one, disk)]
         mends = [mend for one in progress(partitions, False) for mend in repair.find_mends(one, disk)]
         for mend in mends:
