@@ -241,3 +241,9 @@ def test_what_a_file_system_or_kafka_has_left_is_no_reason_to_refuse(tmp_path: P
     (tmp_path / name).mkdir()
     DataFolder(tmp_path).close()
     assert (tmp_path / "callboard.json").exists()
+
+
+def test_start_with_a_folder_in_the_place_of_the_lock_file_names_it(tmp_path: Path) -> None:
+    (tmp_path / ".lock").mkdir()
+    with pytest.raises(StartError, match=r"Is a directory \(.*/\.lock\)"):
+        DataFolder(tmp_path)

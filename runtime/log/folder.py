@@ -125,8 +125,9 @@ class DataFolder:
             if is_symlink_error(error):
                 raise StartError(str(error.strerror)) from error
             advice = "make room" if is_full(error) else "change its owner"
+            file = f" ({error.filename})" if error.filename not in (None, str(path)) else ""
             raise StartError(
-                f"{path}: {error.strerror or error}, expected a folder to read and write; {advice}, or choose"
+                f"{path}: {error.strerror or error}{file}, expected a folder to read and write; {advice}, or choose"
                 " another data folder"
             ) from error
         except StartError:
