@@ -25,6 +25,7 @@ what was not synced may be lost from the end, but nothing may be there that came
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import uuid
@@ -308,6 +309,9 @@ class Journal:
         What then is left of the disk is for the partition files, and for the next journal file: with them a checkpoint
         can still be made, and that may make room.
         """
+        cut = self.cut()
+        if cut:  # the zeros would hide it from the next look at the size
+            raise OSError(errno.EIO, f"it was cut while the log was open, {cut}", str(self.path))
         zeros = ZEROS[: self._disk.ahead_bytes]
         try:
             write_all(self._disk, self._fd, zeros, self._allocated)
