@@ -80,6 +80,7 @@ def fill(path: Path, groups: int) -> None:
     path.mkdir()
     folder = DataFolder(path, PARTITIONS)
     log = OffsetsLog(path, PARTITIONS, sync="none")
+    (path / "topics.json").write_text("{}")  # a folder with data and without topics
     log.open()
     try:
         for first in range(0, groups, GROUPS_A_ROUND):

@@ -77,7 +77,7 @@ def test_kafka_python_reads_our_batches() -> None:
 
 
 @given(
-    st.integers(0, 2**62),
+    st.integers(0, 2**61),
     st.lists(
         st.tuples(st.integers(0, 10**6), st.binary(max_size=200), st.none() | st.binary(max_size=200)), min_size=1
     ),

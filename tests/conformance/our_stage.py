@@ -21,6 +21,7 @@ from peers.wire import FRAME_SIZE
 from callboard.runtime.alarm import Alarm
 from callboard.runtime.config import Options, Settings
 from callboard.runtime.dispatcher import LoopDispatcher
+from callboard.runtime.file_work import OnCaller
 from callboard.runtime.kafka.connection import Connection
 from callboard.runtime.node import Node
 
@@ -159,6 +160,8 @@ async def open_stage(folder: Path, settings: Mapping[str, Any]) -> AsyncIterator
     listening = socket.create_server(("127.0.0.1", 0))
     with patch.object(LoopDispatcher, "new_alarm", lambda _dispatcher, _clock: time):
         await node.start(listening)
+        for files in (node.topics, node.configs):  # an answer that waits for a thread would come in a later step
+            files.run_on(OnCaller())
     try:
         yield OurStage(node, time)
     finally:

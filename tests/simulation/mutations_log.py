@@ -20,6 +20,7 @@ from callboard.runtime.dynamic import DynamicSettings
 from callboard.runtime.faulty_disk import FaultyDisk
 from callboard.runtime.log import checkpoint
 from callboard.runtime.log.compaction import garbage, swap
+from callboard.runtime.log.partitions import Partitions
 from callboard.runtime.log.rounds import Round
 from callboard.runtime.log.writer import RoundWork
 
@@ -29,6 +30,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 def a_checkpoint_does_not_sync(patch: pytest.MonkeyPatch) -> None:
     """It drops the journal though the partition files may not be on the disk."""
     patch.setattr(checkpoint, "sync_partitions", lambda *arguments: [])
+    patch.setattr(Partitions, "not_on_disk", lambda self: {each.number for each in self if each.failure})
 
 
 def a_checkpoint_drops_too_much(patch: pytest.MonkeyPatch) -> None:
