@@ -29,7 +29,7 @@ from ..log.clean_stop import leave_note
 from ..log.compaction.swap import SEGMENT_BYTES
 from ..log.disk import Disk, read_at, write_all
 from ..log.errors import Damage
-from ..log.folder import DEFAULT_PARTITIONS, INFO_NAME, DataFolder
+from ..log.folder import DEFAULT_PARTITIONS, INFO_NAME, DataFolder, leave_no_topics
 from ..log.manifest import log_files
 from ..log.misplaced import MisplacedError, find_misplaced
 from ..log.modes import copy_owner_and_mode
@@ -279,6 +279,7 @@ def _open_once(side: Path, numbers: tuple[int, int], disk: Disk) -> None:
         with redirect_stdout(sys.stderr):  # of what it finds it writes a line for people
             partitions.open({})
         leave_note(disk, side, partitions.clean_ends())
+        leave_no_topics(disk, side)
     finally:
         partitions.close()
 

@@ -46,6 +46,7 @@ CHECKED_FORMAT = 3
 """From this format on there is a checksum."""
 
 INFO_NAME = "callboard.json"
+TOPICS_NAME = "topics.json"
 LOCK_NAME = ".lock"
 DEFAULT_PARTITIONS = 50  # Kafka's offsets.topic.num.partitions and transaction.state.log.num.partitions
 
@@ -88,6 +89,12 @@ def random_cluster_id(draw: Callable[[], uuid.UUID] = uuid.uuid4) -> str:
     while (text := base64.urlsafe_b64encode(draw().bytes)[:22].decode()).startswith("-"):
         pass
     return text
+
+
+def leave_no_topics(disk: Disk, root: Path) -> None:
+    """Say that a folder with partitions from elsewhere has no topics; a served one without the file has lost them."""
+    if disk.kind(root / TOPICS_NAME) == "nothing":
+        replace_file(disk, root / TOPICS_NAME, b"{}\n")
 
 
 class DataFolder:
@@ -189,6 +196,8 @@ class DataFolder:
             return info
         if stored is None or info.format < NOTED_FORMAT:
             self._note_taken_over()
+        if stored is None and partition_folders(self._disk, self.path):
+            leave_no_topics(self._disk, self.path)
         if info.format < FORMAT:
             log.info("data folder taken over", folder=str(self.path), from_format=info.format, to_format=FORMAT)
         write_info(self._disk, self.path, info)

@@ -15,6 +15,7 @@ from uuid import UUID
 from ...errors import StartError
 from ...log.clean_stop import NAME as CLEAN_STOP
 from ...log.disk import Disk, read_file
+from ...log.folder import TOPICS_NAME
 from ...log.journal import FOLDER as JOURNAL
 from ...logs import get_logger
 from .end_slots import FIRST_SLOT, HEADER, decode_file
@@ -23,7 +24,6 @@ from .store import START_WITHOUT, Table, TopicRow, encode_table, load_table, sav
 
 log = get_logger("callboard.runtime")
 
-TABLE_NAME = "topics.json"
 UNKNOWN = -1
 ENDS_NAME = "topics.ends"
 DAMAGED_NAME = "topics.ends.damaged"
@@ -43,7 +43,7 @@ class Opened(NamedTuple):
 
 def open_files(folder: Path, disk: Disk, new_id: Callable[[], UUID]) -> Opened:
     """Read both files, and bring them to the present format. Raises StartError."""
-    path = folder / TABLE_NAME
+    path = folder / TOPICS_NAME
     loaded = load_table(path, disk)
     if loaded is None:
         _refuse_lost_table(folder, disk)
@@ -79,7 +79,7 @@ def _refuse_lost_table(folder: Path, disk: Disk) -> None:
         found.append(DAMAGED_NAME)
     if found:
         raise StartError(
-            f"found {' and '.join(found)} in '{folder}' and no '{folder / TABLE_NAME}', expected it there, with the"
+            f"found {' and '.join(found)} in '{folder}' and no '{folder / TOPICS_NAME}', expected it there, with the"
             f" names of the topics; put it back, or {START_WITHOUT}"
         )
 
@@ -120,7 +120,7 @@ def read_head(path: Path, disk: Disk) -> bytes:
 
 def _check(path: Path, table: Table, slots: Slots | None, disk: Disk) -> None:
     """Raise StartError unless the file has a good slot for each partition."""
-    topics = f"{len(table.topics)} topics in '{TABLE_NAME}'"
+    topics = f"{len(table.topics)} topics in '{TOPICS_NAME}'"
     if disk.kind(path) == "nothing":
         raise StartError(
             f"found {topics} and no '{path}', expected it there, with the ends of their partitions; put it back, or"

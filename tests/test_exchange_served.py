@@ -1,0 +1,36 @@
+"""A server starts on partition folders that were copied or imported from a Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from test_exchange import Command
+from test_exchange_logs import copied, data, full, into, kafka
+
+from callboard import Coordinator
+
+DEADLINE_S = 120.0
+
+fixtures = copied, data, full, into, kafka
+
+
+def groups_served(folder: Path) -> set[str]:
+    async def serve() -> set[str]:
+        async with Coordinator(folder) as coordinator:
+            await coordinator.loaded()
+            return {group.group_id for group in (await coordinator.groups()).groups}
+
+    return asyncio.run(asyncio.wait_for(serve(), DEADLINE_S))
+
+
+def test_server_starts_on_a_copy_and_again_on_what_it_left(copied: Path) -> None:
+    """A copy has no topics.json; of a folder that was served that would be a loss."""
+    groups = groups_served(copied)
+    assert groups and groups_served(copied) == groups
+
+
+def test_server_starts_on_an_import_and_again_on_what_it_left(full: Path, into: Command, tmp_path: Path) -> None:
+    assert into("--from-kafka-logs", full, "--data", tmp_path / "made").code == 0
+    groups = groups_served(tmp_path / "made")
+    assert groups and groups_served(tmp_path / "made") == groups
