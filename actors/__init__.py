@@ -1,17 +1,18 @@
-"""What the coordinator decides, and the actors that decide it. No file, no socket, no thread, no clock of its own.
+"""What the coordinator decides, without I/O: actors, and the pure rules that they apply.
 
-- ``Actor`` (base.py) is what all actors derive from, those of other programs too; docs/runtime.md is the guide.
-- ``GroupActor`` (group.py) is one group: its mailbox serialises join, sync, heartbeat, leave, commit and fetch. What it
-  decides is in ``ClassicGroup`` (classic.py, rebalance.py, members.py) and ``GroupData`` (offsets.py), both pure.
-- ``CoordinatorActor`` (coordinator.py) makes, finds and lists groups.
-- ``OffsetWriterActor`` (writer.py) gathers records and is the only way into the log.
-- ``TimerActor`` (timer.py) owns the timing wheel and delivers what is due.
+- ``Actor`` (base.py) is the base class of all actors, also those of other programs; docs/runtime.md is the guide.
+- ``timer/``: the timing wheel and the ``TimerActor`` that owns it. With base.py and engine_ports.py it imports nothing
+  of Kafka.
+- ``group/``: one group. ``GroupActor`` serialises join, sync, heartbeat, leave, commit and fetch in its mailbox;
+  ``ClassicGroup`` and ``GroupData`` are its rules, both pure.
+- ``coordinator/``: ``CoordinatorActor`` makes, finds and lists groups.
+- ``transactions/``: transactional ids.
+- ``OffsetWriterActor`` (writer.py) batches records and is the only way into the log.
 
-The words they share are in messages.py, records.py and errors.py; what the outside supplies is in ports.py.
-base.py, the timer, timer_messages.py and engine_ports.py import nothing of Kafka, and so may be used without it.
+messages.py, records.py and errors.py are what they exchange; ports.py is what the environment supplies.
 
-The names below are for programs that bring their own actors: ``from callboard.actors import Actor``. They are loaded
-when they are asked for, because importing any module of this folder runs this file first.
+The names below are for programs with actors of their own: ``from callboard.actors import Actor``. They are imported on
+first use, because importing any module of this package runs this file first.
 """
 
 from importlib import import_module
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
         SteadfastActor,
         Supervision,
     )
-    from .timer_messages import Cancel, Expired, Schedule
+    from .timer.messages import Cancel, Expired, Schedule
 
 __all__ = [
     "DEFERRED",
@@ -54,9 +55,9 @@ __all__ = [
 
 _ELSEWHERE = {
     "ActorDeadError": "pykka",
-    "Cancel": ".timer_messages",
-    "Expired": ".timer_messages",
-    "Schedule": ".timer_messages",
+    "Cancel": ".timer.messages",
+    "Expired": ".timer.messages",
+    "Schedule": ".timer.messages",
     "Timeout": "pykka",
 }
 

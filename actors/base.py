@@ -41,7 +41,7 @@ DEFERRED: Final = object()
 
 
 class Inbox(ActorInbox, Protocol):
-    """What an actor and its reference need of their mailbox: ``runtime/mailbox.py`` has the real ones."""
+    """What an actor and its reference need of their mailbox: ``runtime/engine/mailbox.py`` has the real ones."""
 
     actor: Any  # Actor; None before the start, after the end and while it sleeps
     queue: deque[Envelope[Any]]
@@ -80,7 +80,7 @@ class Inbox(ActorInbox, Protocol):
 
 
 class Dispatcher(Protocol):
-    """What runs actors: ``runtime/dispatcher.py`` has the real ones."""
+    """What runs actors: ``runtime/engine/dispatcher.py`` has the real ones."""
 
     def new_mailbox(self) -> Inbox: ...
 

@@ -24,7 +24,7 @@ from .messages import (
     SyncGroup,
     TxnOffsetCommit,
 )
-from .transaction_messages import EndTransaction, InitProducerId, ProducerGiven, TransactionRequest, VerifyPartitions
+from .transactions.messages import EndTransaction, InitProducerId, ProducerGiven, TransactionRequest, VerifyPartitions
 
 
 def refusal(request: GroupRequest | ForgetTopics | TransactionRequest, error: ErrorCode) -> Any:

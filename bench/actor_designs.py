@@ -24,9 +24,9 @@ import pykka
 
 from callboard.actors.base import Actor, ActorRef
 from callboard.bench.harness import BenchError, resident_bytes
-from callboard.runtime.simulation import Simulation
-from callboard.runtime.system import System
-from callboard.runtime.threads import ThreadsDispatcher
+from callboard.runtime.engine.simulation import Simulation
+from callboard.runtime.engine.system import System
+from callboard.runtime.engine.threads import ThreadsDispatcher
 
 BURST = 200  # messages that a producer sends before it waits until they are handled, as a server that reads sockets
 TOKENS = 64

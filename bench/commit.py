@@ -26,9 +26,9 @@ from callboard.actors.records import OffsetRecord, OffsetValue
 from callboard.bench.harness import BenchError, Measured, Server, machine, print_table, ratios, summarise, write_json
 from callboard.bench.lanes import IN_FLIGHT_MAX
 from callboard.bench.load import COMMITS, LoadProcess
-from callboard.runtime.log.disk import Disk
+from callboard.runtime.cli.serve import SWITCH_INTERVAL_S
+from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.offsets_log import OffsetsLog
-from callboard.runtime.serve import SWITCH_INTERVAL_S
 
 PURPOSE = "Durable commits a second beside one fdatasync a commit, and beside a server that never syncs."
 IN_FLIGHT_IN_ALL = 1000

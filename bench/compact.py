@@ -25,13 +25,13 @@ from typing import NamedTuple
 from callboard.bench.harness import BenchError, machine, print_table, ratios, summarise, write_json
 from callboard.bench.loggen import Shape, write_log
 from callboard.bench.tree import Watch, descendants
-from callboard.runtime.clock import wall_clock_ms
-from callboard.runtime.errors import StartError
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.engine.clock import wall_clock_ms
 from callboard.runtime.log.compaction.job import Job, Report, run
 from callboard.runtime.log.compaction.swap import Settings
 from callboard.runtime.log.manifest import FOLDER
-from callboard.runtime.log.segment import CHUNK_BYTES
-from callboard.runtime.log.spans import has_numpy
+from callboard.runtime.log.reading.segment import CHUNK_BYTES
+from callboard.runtime.log.reading.spans import has_numpy
 
 PURPOSE = __doc__.splitlines()[0]
 AIM_RECORDS_S = 2_200_000  # a core, with numpy
@@ -211,8 +211,8 @@ def in_processes(count: int) -> Iterator[tuple[Jobs, set[int]]]:
 def warm_up(_number: int) -> None:
     """What the first run imports takes as long as a hundred thousand records."""
     if has_numpy():
-        import callboard.runtime.log.known_keys
-        import callboard.runtime.log.spans_fast  # noqa: F401
+        import callboard.runtime.log.reading.known_keys
+        import callboard.runtime.log.reading.spans_fast  # noqa: F401
     time.sleep(0.05)  # so that no process takes the turns of another
 
 

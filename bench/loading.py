@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 
 from callboard.actors.records import OffsetRecord, OffsetValue
 from callboard.bench.harness import BenchError, interleaved, machine, print_table, summarise, write_json
-from callboard.runtime.log.batch import encode_batch
-from callboard.runtime.log.encoder import RecordEncoder
-from callboard.runtime.log.segment import segment_name
-from callboard.runtime.log.spans import has_numpy
+from callboard.runtime.log.format.batch import encode_batch
+from callboard.runtime.log.format.encoder import RecordEncoder
+from callboard.runtime.log.reading.segment import segment_name
+from callboard.runtime.log.reading.spans import has_numpy
 
 PURPOSE = __doc__.splitlines()[0]
 PLAIN_READ, WITH_NUMPY, WITHOUT_NUMPY = WAYS = ("plain read", "with numpy", "without numpy")
@@ -40,7 +40,7 @@ PATIENCE_S = 900.0
 MEASURE = """
 import gc, json, resource, sys, time
 from pathlib import Path
-from callboard.runtime.log.newest import load_partition
+from callboard.runtime.log.reading.newest import load_partition
 folder, way = Path(sys.argv[1]), sys.argv[2]
 if way == "with numpy":
     import numpy

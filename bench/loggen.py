@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 from callboard.actors.javahash import offsets_partition
 from callboard.actors.records import GroupRecord, GroupValue, MemberValue
-from callboard.runtime.log.batch import Producer, encode_batch
+from callboard.runtime.log.format.batch import Producer, encode_batch
+from callboard.runtime.log.format.records import encode
+from callboard.runtime.log.format.transaction_records import ABORT, COMMIT
+from callboard.runtime.log.format.varint import encode_length
 from callboard.runtime.log.partition import folder_name
-from callboard.runtime.log.records import encode
-from callboard.runtime.log.segment import segment_name
-from callboard.runtime.log.transaction_records import ABORT, COMMIT
-from callboard.runtime.log.varint import encode_length
+from callboard.runtime.log.reading.segment import segment_name
 
 START_MS = 1_700_000_000_000
 MEAN_BATCH_RECORDS = 80

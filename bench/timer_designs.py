@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 
 from sortedcontainers import SortedDict
 
-from callboard.actors.effects import Deadline, Effects
-from callboard.actors.timers import Timers
-from callboard.actors.wheel import Timer, TimingWheel
+from callboard.actors.group.effects import Deadline, Effects
+from callboard.actors.timer.timers import Timers
+from callboard.actors.timer.wheel import Timer, TimingWheel
 from callboard.bench.harness import BenchError, resident_bytes
 
 TICK_S = 0.001
@@ -115,7 +115,7 @@ class Objects(Design):
 
 
 class Wheel(Design):
-    """``actors/wheel.py``."""
+    """``actors/timer/wheel.py``."""
 
     items: list[Timer]
 
@@ -131,7 +131,7 @@ class Wheel(Design):
 
 
 class LazyWheel(Wheel):
-    """The wheel under ``actors/effects.py``'s ``Deadline``: renewing moves a number, and an early alarm is re-filed."""
+    """The wheel under ``Deadline``: renewing moves a number, and an early alarm is re-filed."""
 
     def __init__(self, count: int) -> None:
         super().__init__(count)
@@ -170,7 +170,7 @@ class LazyWheel(Wheel):
 
 
 class NamedTimers(Design):
-    """``actors/timers.py``: named deadlines of owners that hold nothing themselves."""
+    """``actors/timer/timers.py``: named deadlines of owners that hold nothing themselves."""
 
     items: range
 

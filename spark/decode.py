@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..runtime.log.batch import CONTROL_BIT, TRANSACTIONAL_BIT, Batch, read_batch
-from ..runtime.log.errors import DamagedBatch, DamagedRecord
-from ..runtime.log.spans import Spans
-from ..runtime.log.spans_fast import gather
-from ..runtime.log.transaction_records import decode_record
+from ..runtime.log.format.batch import CONTROL_BIT, TRANSACTIONAL_BIT, Batch, read_batch
+from ..runtime.log.format.errors import DamagedBatch, DamagedRecord
+from ..runtime.log.format.transaction_records import decode_record
+from ..runtime.log.reading.spans import Spans
+from ..runtime.log.reading.spans_fast import gather
 from .columns import MAX_TIME_MS, arrow_schema
 from .options import Options
 from .rows import damage_row, row_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
-from ..runtime.errors import StartError
+from ..runtime.common.errors import StartError
 
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import typer
 from pyspark.sql import DataFrame
 
-from ..runtime.errors import StartError
-from ..runtime.groups.show import Cell, Column, Table, counted, print_table
-from ..runtime.printing import Writable, csv_stream, print_error, print_json, print_line, spreadsheet_cell
+from ..runtime.cli.groups.show import Cell, Column, Table, counted, print_table
+from ..runtime.common.errors import StartError
+from ..runtime.common.printing import Writable, csv_stream, print_error, print_json, print_line, spreadsheet_cell
 
 CSV, PARQUET = ".csv", ".parquet"
 DIGITS = 6  # of a number that is no whole one

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ..runtime.log.errors import DamagedRecord
-from ..runtime.log.fields import I16, I32, Reader
+from ..runtime.log.format.errors import DamagedRecord
+from ..runtime.log.format.fields import I16, I32, Reader
 
 Found = TypeVar("Found")
 

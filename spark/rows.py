@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..runtime.log.batch import Batch
-from ..runtime.log.reading import (
+from ..runtime.log.format.batch import Batch
+from ..runtime.log.reading.transactions import (
     GroupRecord,
     GroupValue,
     MarkerRecord,

@@ -14,19 +14,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ..runtime.log.backwards import chunks_newest_first
-from ..runtime.log.batch import CODEC_BITS, CONTROL_BIT, TRANSACTIONAL_BIT, offsets_of
-from ..runtime.log.codecs import inflate_buffer
-from ..runtime.log.disk import Disk
-from ..runtime.log.errors import Damage, DamagedBatch
+from ..runtime.disk.disk import Disk
+from ..runtime.log.format.batch import CODEC_BITS, CONTROL_BIT, TRANSACTIONAL_BIT, offsets_of
+from ..runtime.log.format.codecs import inflate_buffer
+from ..runtime.log.format.errors import Damage, DamagedBatch
+from ..runtime.log.format.records import OFFSET_KEY_TYPES, decode, encode_key
+from ..runtime.log.format.transaction_records import decode_record
 from ..runtime.log.manifest import LogFile, log_files
-from ..runtime.log.missing import missing_files
-from ..runtime.log.reading import MarkerRecord, is_end
-from ..runtime.log.records import OFFSET_KEY_TYPES, decode, encode_key
-from ..runtime.log.segment import CHUNK_BYTES
-from ..runtime.log.spans import read_spans
-from ..runtime.log.survey import Run, survey_runs
-from ..runtime.log.transaction_records import decode_record
+from ..runtime.log.reading.backwards import chunks_newest_first
+from ..runtime.log.reading.segment import CHUNK_BYTES
+from ..runtime.log.reading.spans import read_spans
+from ..runtime.log.reading.survey import Run, survey_runs
+from ..runtime.log.reading.transactions import MarkerRecord, is_end
+from ..runtime.log.recovery.missing import missing_files
 from .decode import Array, Chunk, Decoder, plain_offsets
 from .options import Options
 from .rows import damage_row, gap_row

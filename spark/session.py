@@ -17,7 +17,7 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from ..runtime.errors import StartError
+from ..runtime.common.errors import StartError
 
 OLDEST_JAVA = 17
 SPARKS_WORDS_CHARS = 400  # of an error of Spark's, which may go on for pages

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from ..runtime.log.disk import file_size
+from ..runtime.disk.disk import file_size
 from ..runtime.log.manifest import log_files
 from .columns import ddl
 from .files import Log, find_log

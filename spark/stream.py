@@ -24,10 +24,10 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from ..runtime.log.batch import Batch
-from ..runtime.log.disk import Disk
+from ..runtime.disk.disk import Disk
+from ..runtime.log.format.batch import Batch
 from ..runtime.log.manifest import log_files
-from ..runtime.log.survey import survey
+from ..runtime.log.reading.survey import survey
 from .files import Log, find_log
 from .options import Options
 from .scan import TRIES, Mark, Scan

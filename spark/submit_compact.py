@@ -11,7 +11,7 @@ from importlib import import_module
 
 def main() -> None:
     sys.argv[:1] = ["callboard", "compact", "--spark"]
-    import_module("callboard.runtime.cli").main()
+    import_module("callboard.runtime.cli.main").main()
 
 
 if __name__ == "__main__":

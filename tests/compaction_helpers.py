@@ -8,11 +8,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from callboard.runtime.log.batch import Batch, Producer, encode_batch
-from callboard.runtime.log.disk import Disk
+from callboard.runtime.disk.disk import Disk
+from callboard.runtime.log.format.batch import Batch, Producer, encode_batch
+from callboard.runtime.log.format.varint import encode_length, encode_signed
 from callboard.runtime.log.manifest import log_files, write_file
-from callboard.runtime.log.segment import scan, segment_base, segment_name
-from callboard.runtime.log.varint import encode_length, encode_signed
+from callboard.runtime.log.reading.segment import scan, segment_base, segment_name
 
 FOLDER = Path("/data/__consumer_offsets-0")
 """On a disk in memory; on a real one tests use their own."""

@@ -26,7 +26,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # once for a run, not in every worker
         links.draw()
     if not config.pluginmanager.has_plugin("callboard"):  # a tree that is not installed has no entry points
-        config.pluginmanager.register(import_module("callboard.runtime.testing.plugin"), "callboard")
+        config.pluginmanager.register(import_module("callboard.runtime.testing.plugin.plugin"), "callboard")
 
 
 @pytest.fixture(autouse=True)

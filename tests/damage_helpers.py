@@ -13,9 +13,9 @@ from structlog.testing import capture_logs
 
 from callboard import Coordinator, StartError
 from callboard.actors.errors import CoordinatorError
-from callboard.runtime.clock import wall_clock_ms
+from callboard.runtime.disk.disk import Disk
+from callboard.runtime.engine.clock import wall_clock_ms
 from callboard.runtime.log.compaction.swap import Settings, compact
-from callboard.runtime.log.disk import Disk
 
 GROUPS = [f"group-{number}" for number in range(12)]
 SETTINGS: Mapping[str, Any] = {

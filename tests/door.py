@@ -21,10 +21,10 @@ import uvloop
 from kio.serial import _introspect as introspect
 from peers.wire import FRAME_SIZE, Hangup, Plain, decode, encode
 
-from callboard.runtime.config import Options, Settings
 from callboard.runtime.kafka.api import APIS
 from callboard.runtime.kafka.connection import Connection
-from callboard.runtime.node import Node
+from callboard.runtime.node.node import Node
+from callboard.runtime.settings.table import Options, Settings
 
 DEADLINE_S = 120.0  # for a test that hangs; nothing here takes long
 OLDEST = {api.name: api.min_version for api in APIS}

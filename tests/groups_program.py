@@ -13,8 +13,8 @@ import pytest
 from peers.server import TEST_SETTINGS, ServerProcess
 from peers.wire import Wire
 
-from callboard.runtime.errors import StartError
-from callboard.runtime.groups import commands
+from callboard.runtime.cli.groups import commands
+from callboard.runtime.common.errors import StartError
 
 DEADLINE_S = 300.0
 ENDS = {("orders", 0): 100, ("orders", 1): 100, ("refunds", 0): 10}

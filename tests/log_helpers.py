@@ -13,19 +13,11 @@ from typing import Any, NamedTuple
 
 from callboard.actors.ports import Appended, Entry
 from callboard.actors.records import OffsetRecord, OffsetValue
-from callboard.runtime.log.batch import CRC_FROM
+from callboard.runtime.disk.crc import crc32c
+from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.counts import Counts
-from callboard.runtime.log.crc import crc32c
-from callboard.runtime.log.disk import Disk
-from callboard.runtime.log.journal import (
-    Extent,
-    FileHeader,
-    Journal,
-    SyncPolicy,
-    journal_name,
-    journal_salt,
-    measure,
-)
+from callboard.runtime.log.format.batch import CRC_FROM
+from callboard.runtime.log.journal import Extent, FileHeader, Journal, SyncPolicy, journal_name, journal_salt, measure
 from callboard.runtime.log.offsets_log import OffsetsLog
 
 PATIENCE_S = 240  # how long a test waits before it says that nothing will come

@@ -27,15 +27,15 @@ from callboard.actors.messages import (
     SyncGroup,
 )
 from callboard.actors.refusal import refusal
-from callboard.runtime.config import Options, Settings
 from callboard.runtime.member.channel import Channel, ChannelLost
 from callboard.runtime.member.local import LocalConnector
 from callboard.runtime.member.member import Member
 from callboard.runtime.member.work import Assignment
-from callboard.runtime.node import Node
-from callboard.runtime.surround import MEMORY, in_memory
-from callboard.runtime.testing.loop import LoopClock, VirtualLoop
-from callboard.runtime.testing.loop import run as run_virtually
+from callboard.runtime.node.environment import MEMORY, in_memory
+from callboard.runtime.node.node import Node
+from callboard.runtime.settings.table import Options, Settings
+from callboard.runtime.testing.simulation.loop import LoopClock, VirtualLoop
+from callboard.runtime.testing.simulation.loop import run as run_virtually
 
 GROUP = "workers"
 MEMBER_ID = "member-1"

@@ -30,7 +30,7 @@ def judge(name: str, seeds_max: int = SEEDS_MAX) -> Verdict:
     from simulation.mutations import MUTATIONS
     from simulation.scenarios import SCENARIOS
 
-    from callboard.runtime.testing.simulate import run_seed
+    from callboard.runtime.testing.simulation.simulate import run_seed
 
     mutant = MUTATIONS[name]
     with pytest.MonkeyPatch.context() as patch:

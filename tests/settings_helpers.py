@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from callboard.runtime.dynamic import DynamicSettings, Table
-from callboard.runtime.group_commit import at_once
+from callboard.runtime.disk.group_commit import at_once
+from callboard.runtime.settings.dynamic import DynamicSettings, Table
 
 
 def change(configs: DynamicSettings, broker: Table, all_brokers: Table) -> None:

@@ -14,10 +14,10 @@ import sys
 import types
 from typing import NamedTuple
 
-from callboard.runtime.cli import main
-from callboard.runtime.config import Options, Settings
-from callboard.runtime.errors import StartError
-from callboard.runtime.kio import kio
+from callboard.runtime.cli.main import main
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.kafka.codec.kio import kio
+from callboard.runtime.settings.table import Options, Settings
 
 BEHAVIOUR = os.environ.get("CALLBOARD_STAND_IN", "well")
 
@@ -66,7 +66,7 @@ def speak() -> None:
 
 
 if __name__ == "__main__":
-    module = types.ModuleType("callboard.runtime.node")
+    module = types.ModuleType("callboard.runtime.node.node")
     vars(module)["Node"] = Node
     sys.modules[module.__name__] = module
     main()

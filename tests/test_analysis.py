@@ -20,8 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from callboard.actors.ports import Entry
-from callboard.runtime.errors import StartError
-from callboard.runtime.groups.show import Column, Table
+from callboard.runtime.cli.groups.show import Column, Table
+from callboard.runtime.common.errors import StartError
 from callboard.spark import analysis, output
 from callboard.spark.analysis import page, plots, questions, report
 from callboard.spark.analysis.growth import Day
@@ -332,7 +332,7 @@ def test_without_matplotlib_it_is_said_before_spark_starts(made: Made, monkeypat
 @pytest.mark.parametrize("command", ["history", "analyse", "report"])
 def test_without_the_extra_a_line_says_what_to_install(command: str) -> None:
     program = f"import sys; sys.modules['pyspark'] = None; sys.argv[1:] = ['{command}', '--help']"
-    program += "; from callboard.runtime.cli import main; main()"
+    program += "; from callboard.runtime.cli.main import main; main()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert "pyspark is missing" in done.stderr and "pip install 'callboard[spark]'" in done.stderr

@@ -29,9 +29,9 @@ from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import Committed, OffsetCommit
 from callboard.runtime.kafka.api import heartbeat, offset_commit
 from callboard.runtime.kafka.call import Call
-from callboard.runtime.kafka.codes import kafka_error
-from callboard.runtime.kafka.durations import LONGEST_MS
-from callboard.runtime.kafka.schemas import schema
+from callboard.runtime.kafka.codec.codes import kafka_error
+from callboard.runtime.kafka.codec.durations import LONGEST_MS
+from callboard.runtime.kafka.codec.schemas import schema
 
 NOBODY = UUID(int=7)
 TOO_LONG = "x" * 4097

@@ -16,14 +16,14 @@ from kio.serial import entity_reader, entity_writer
 from test_topics_batch import sent
 
 from callboard.actors.errors import ErrorCode
-from callboard.runtime.clock import SystemClock, SystemRandom
-from callboard.runtime.config import Settings
-from callboard.runtime.dynamic import DynamicSettings
+from callboard.runtime.engine.clock import SystemClock, SystemRandom
 from callboard.runtime.kafka.api import APIS, Api, find_route
 from callboard.runtime.kafka.call import Call
-from callboard.runtime.kafka.schemas import schema
-from callboard.runtime.kafka.topics.catalogue import TopicCatalogue
-from callboard.runtime.kafka.topics.topic import Topic
+from callboard.runtime.kafka.codec.schemas import schema
+from callboard.runtime.settings.dynamic import DynamicSettings
+from callboard.runtime.settings.table import Settings
+from callboard.runtime.topics.catalogue import TopicCatalogue
+from callboard.runtime.topics.topic import Topic
 
 LATEST = -1
 EARLIEST = -2

@@ -34,7 +34,7 @@ from test_api_topics import (
 from test_topics_batch import TRANSACTIONAL_BIT, sent
 
 from callboard.actors.errors import ErrorCode
-from callboard.runtime.config import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from callboard.runtime.settings.table import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 __all__ = ["node"]
 

@@ -10,9 +10,9 @@ import pytest
 from door import Client, committed_partition, committing, on_a_loop, open_door, versions
 from peers.wire import Plain
 
-from callboard.runtime.log.batch import Producer, encode_batch, frame_record, read_batches
-from callboard.runtime.log.crc import crc32c
-from callboard.runtime.log.transaction_records import decode_batch
+from callboard.runtime.disk.crc import crc32c
+from callboard.runtime.log.format.batch import Producer, encode_batch, frame_record, read_batches
+from callboard.runtime.log.format.transaction_records import decode_batch
 
 TX = "tx"
 CONCURRENT = "CONCURRENT_TRANSACTIONS"

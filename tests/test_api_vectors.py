@@ -32,7 +32,7 @@ from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import Joined, JoinedMember, Left, LeftMember, Synced
 from callboard.runtime.kafka.api import heartbeat, join_group, leave_group, sync_group
 from callboard.runtime.kafka.call import Call
-from callboard.runtime.kafka.schemas import schema
+from callboard.runtime.kafka.codec.schemas import schema
 
 JOIN = {
     "group_id": "g",

@@ -15,8 +15,8 @@ import pytest
 from callboard.bench import compact
 from callboard.bench.loggen import Shape, Written, write_log
 from callboard.bench.tree import Watch, descendants
-from callboard.runtime.log.disk import Disk
-from callboard.runtime.log.segment import scan
+from callboard.runtime.disk.disk import Disk
+from callboard.runtime.log.reading.segment import scan
 
 SMALL = ["--records", "5000", "--partitions", "2", "--segment-bytes", "50000", "--rounds", "1"]
 

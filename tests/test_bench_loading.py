@@ -10,7 +10,7 @@ import pytest
 from callboard.bench import loading
 from callboard.bench.__main__ import main
 from callboard.bench.harness import BenchError
-from callboard.runtime.log.newest import load_partition
+from callboard.runtime.log.reading.newest import load_partition
 
 
 def test_it_measures_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

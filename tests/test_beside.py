@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from callboard.runtime.faulty_disk import FaultyDisk, PowerLoss
-from callboard.runtime.log.disk import Disk, read_file, replace_file
-from callboard.runtime.testing.beside import Beside
+from callboard.runtime.disk.disk import Disk, read_file, replace_file
+from callboard.runtime.disk.faulty import FaultyDisk, PowerLoss
+from callboard.runtime.testing.simulation.beside import Beside
 
 FOLDER = Path("/data")
 PATH = FOLDER / "lock"

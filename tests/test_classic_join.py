@@ -11,9 +11,9 @@ from stage.ports import Place
 from stage.requests import SESSION_MS, offers
 
 from callboard.actors.errors import ErrorCode
+from callboard.actors.group.rebalance import NEW_MEMBER_JOIN_TIMEOUT_MS
+from callboard.actors.group.states import State
 from callboard.actors.messages import Joined, JoinedMember
-from callboard.actors.rebalance import NEW_MEMBER_JOIN_TIMEOUT_MS
-from callboard.actors.states import State
 
 UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 

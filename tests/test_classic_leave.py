@@ -6,8 +6,8 @@ import pytest
 from stage.company import Company
 
 from callboard.actors.errors import ErrorCode
+from callboard.actors.group.states import State
 from callboard.actors.messages import Joined, Leaving, Left, LeftMember, Synced
-from callboard.actors.states import State
 
 
 @pytest.fixture

@@ -15,12 +15,12 @@ from stage.company import Company
 from stage.ports import Place
 from stage.requests import offers
 
-from callboard.actors.classic import ClassicGroup
-from callboard.actors.effects import Deadline
 from callboard.actors.errors import ErrorCode
+from callboard.actors.group.classic import ClassicGroup
+from callboard.actors.group.effects import Deadline
+from callboard.actors.group.states import State
 from callboard.actors.messages import Joined, Leaving, Protocol
 from callboard.actors.records import GroupValue
-from callboard.actors.states import State
 
 ALARMS_MAX = 10_000  # more than any of these groups has before it is at rest
 

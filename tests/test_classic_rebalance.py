@@ -7,7 +7,7 @@ from stage.company import Company
 from stage.requests import offers
 
 from callboard.actors.errors import ErrorCode
-from callboard.actors.states import State
+from callboard.actors.group.states import State
 
 
 @pytest.fixture

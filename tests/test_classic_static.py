@@ -9,8 +9,8 @@ from stage.company import Company
 from stage.requests import offers
 
 from callboard.actors.errors import ErrorCode
+from callboard.actors.group.states import State
 from callboard.actors.messages import Joined, JoinedMember, Synced
-from callboard.actors.states import State
 
 TIMES: dict[str, Any] = {"rebalance_ms": 20_000, "session_ms": 30_000}
 

@@ -9,9 +9,9 @@ from stage.company import Company
 from stage.requests import offers
 
 from callboard.actors.errors import ErrorCode
+from callboard.actors.group.states import State
 from callboard.actors.messages import Synced
 from callboard.actors.records import MemberValue
-from callboard.actors.states import State
 
 
 @pytest.fixture

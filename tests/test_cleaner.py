@@ -12,15 +12,15 @@ import pytest
 from compaction_helpers import Bat, Rec, by_manifest, write_files
 from structlog.testing import capture_logs
 
-from callboard.runtime import cleaner
-from callboard.runtime.cleaner import Cleaner
-from callboard.runtime.config import Settings
-from callboard.runtime.log.checksum import with_checksum
+from callboard.runtime.disk.checksum import with_checksum
+from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.compaction.publish import GRACE_MS
-from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.folder import FORMAT, INFO_NAME
 from callboard.runtime.log.manifest import manifest_folder, manifest_name, newest_manifest
 from callboard.runtime.log.offsets_log import OffsetsLog
+from callboard.runtime.node import cleaner
+from callboard.runtime.node.cleaner import Cleaner
+from callboard.runtime.settings.table import Settings
 
 CLOSED = [Bat((Rec(b"a", b"1"), Rec(b"a", b"2")))]
 OPEN = [Bat((Rec(b"b", b"1"),))]

@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 from callboard import __version__
-from callboard.runtime.config import SETTINGS, Options
-from callboard.runtime.listening import bind
 from callboard.runtime.log.folder import FORMAT, INFO_NAME
+from callboard.runtime.node.listening import bind
+from callboard.runtime.settings.table import SETTINGS, Options
 
 DEADLINE_S = 300.0  # for a process that hangs; no test waits for it otherwise
 PROGRAM = (sys.executable, "-m", "callboard")
@@ -106,7 +106,7 @@ def test_help_loads_nothing_that_is_slow(tmp_path: Path) -> None:
     """It answers at once because it imports no command; a time would depend on the machine."""
     done = run("--help", folder=tmp_path, program=(sys.executable, "-X", "importtime", "-m", "callboard"))
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert "callboard.runtime.cli" in loaded
+    assert "callboard.runtime.cli.main" in loaded
     assert loaded.isdisjoint(SLOW_TO_IMPORT)
 
 

@@ -11,15 +11,15 @@ import pytest
 from compaction_helpers import Bat, Rec, by_manifest, write_files
 
 from callboard.bench.loggen import Shape, write_log
-from callboard.runtime import compact
-from callboard.runtime.errors import StartError
-from callboard.runtime.log.checksum import with_checksum
+from callboard.runtime.cli import compact
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.disk.checksum import with_checksum
+from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.compaction.job import Job, Report
 from callboard.runtime.log.compaction.swap import Settings
-from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.folder import FORMAT, INFO_NAME
 from callboard.runtime.log.manifest import manifest_folder, manifest_name, newest_manifest
-from callboard.runtime.log.segment import scan, segment_name
+from callboard.runtime.log.reading.segment import scan, segment_name
 
 FIELDS = {"format": FORMAT, "cluster_id": "a" * 22, "offsets_partitions": 5, "transactions_partitions": 5}
 INFO = with_checksum(FIELDS)

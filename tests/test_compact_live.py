@@ -22,13 +22,13 @@ from peers.wire import Wire
 
 from callboard.actors.ports import Entry
 from callboard.actors.records import OffsetRecord, Record
-from callboard.runtime.clock import wall_clock_ms
+from callboard.runtime.disk.disk import Disk
+from callboard.runtime.engine.clock import wall_clock_ms
 from callboard.runtime.log.compaction.garbage import tidy
 from callboard.runtime.log.compaction.swap import Settings, compact
-from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.manifest import newest_manifest
 from callboard.runtime.log.offsets_log import OffsetsLog
-from callboard.runtime.log.reading import OffsetKey, live_offsets
+from callboard.runtime.log.reading.transactions import OffsetKey, live_offsets
 
 SECONDS = float(os.environ.get("CALLBOARD_STRESS_SECONDS", "3"))
 GRACE_MS = 2000  # a reader of these small logs needs far less
@@ -243,7 +243,7 @@ def test_the_child_ends_with_whoever_started_it() -> None:
     """Also when that one is killed: its end of the pipe goes with it."""
     program = (
         "import threading, time\n"
-        "from callboard.runtime import compact\n"
+        "from callboard.runtime.cli import compact\n"
         "threading.Thread(target=compact._end_with_stdin, daemon=True).start()\n"
         "print('up', flush=True)\n"
         "time.sleep(600)\n"

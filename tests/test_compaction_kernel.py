@@ -26,15 +26,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_helpers import kafka_python_batches, with_attributes
 
-from callboard.runtime.faulty_disk import FaultyDisk
-from callboard.runtime.log.batch import HEADER_BYTES, read_batches
+from callboard.runtime.disk.disk import Disk
+from callboard.runtime.disk.faulty import FaultyDisk
 from callboard.runtime.log.compaction.plan import make_plan
 from callboard.runtime.log.compaction.rewrite import DELETE_HORIZON_BIT
 from callboard.runtime.log.compaction.swap import Settings, compact
-from callboard.runtime.log.disk import Disk
-from callboard.runtime.log.errors import DamagedBatch, UnsupportedCompression
+from callboard.runtime.log.format.batch import HEADER_BYTES, read_batches
+from callboard.runtime.log.format.errors import DamagedBatch, UnsupportedCompression
 from callboard.runtime.log.manifest import log_files, manifest_folder, segments_folder, write_file
-from callboard.runtime.log.segment import scan
+from callboard.runtime.log.reading.segment import scan
 
 NOW_MS = START_MS + 10_000_000
 ALWAYS = Settings(NOW_MS, "test", -1.0)

@@ -16,16 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_compaction_kernel import ALWAYS, NOW_MS, OPEN, at, logs, plain
 
-from callboard.runtime.faulty_disk import FaultyDisk
+from callboard.runtime.disk.disk import Disk
+from callboard.runtime.disk.faulty import FaultyDisk
 from callboard.runtime.log.compaction import runs as runs_module
 from callboard.runtime.log.compaction.garbage import tidy
 from callboard.runtime.log.compaction.runs import HASH_BYTES, Run, Runs
 from callboard.runtime.log.compaction.swap import Settings, compact
-from callboard.runtime.log.disk import Disk
-from callboard.runtime.log.errors import DamagedBatch
+from callboard.runtime.log.format.errors import DamagedBatch
 from callboard.runtime.log.manifest import segments_folder, write_file
-from callboard.runtime.log.segment import scan
-from callboard.runtime.log.spans import has_numpy
+from callboard.runtime.log.reading.segment import scan
+from callboard.runtime.log.reading.spans import has_numpy
 
 WAYS = [False, True] if has_numpy() else [False]
 NOTHING = 0  # no key fits

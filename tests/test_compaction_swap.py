@@ -23,15 +23,13 @@ from compaction_helpers import (
     write_files,
 )
 
-from callboard.runtime.faulty_disk import Fault, FaultyDisk, PowerLoss
+from callboard.runtime.disk.disk import Disk, read_file, replace_file
+from callboard.runtime.disk.faulty import Fault, FaultyDisk, PowerLoss
 from callboard.runtime.log.compaction.garbage import ORPHAN_MS, tidy
 from callboard.runtime.log.compaction.plan import make_plan
 from callboard.runtime.log.compaction.publish import locked, published
 from callboard.runtime.log.compaction.swap import Settings, commit, compact, write_draft
-from callboard.runtime.log.disk import Disk, read_file, replace_file
-from callboard.runtime.log.manifest import (
-    FOLDER as COMPACTION,
-)
+from callboard.runtime.log.manifest import FOLDER as COMPACTION
 from callboard.runtime.log.manifest import (
     Compacted,
     Manifest,

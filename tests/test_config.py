@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.runtime import config
-from callboard.runtime.config import SETTINGS, Address, Options, Setting, Settings, load, load_settings
-from callboard.runtime.errors import StartError
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.settings import table as config
+from callboard.runtime.settings.table import SETTINGS, Address, Options, Setting, Settings, load, load_settings
 
 each_setting = pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
 each_number = pytest.mark.parametrize(

@@ -26,12 +26,7 @@ from door import (
 )
 from peers.wire import decode, encode
 
-from callboard.runtime.kafka.connection import (
-    MAX_CALLS_OPEN,
-    MAX_FRAMES_WAITING,
-    host_and_port,
-    java_address,
-)
+from callboard.runtime.kafka.connection import MAX_CALLS_OPEN, MAX_FRAMES_WAITING, host_and_port, java_address
 
 IDLE_TURNS = 3000  # turns of the loop without progress, after which a client that cannot send on is stuck
 

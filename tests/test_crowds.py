@@ -28,9 +28,9 @@ from door import (
 )
 from peers.wire import decode
 
-from callboard.runtime.backlog import ANSWERS_A_TURN, Backlog
 from callboard.runtime.kafka.call import Call
-from callboard.runtime.node import CROWD_A_TURN
+from callboard.runtime.kafka.response_queue import ANSWERS_A_TURN, Backlog
+from callboard.runtime.node.node import CROWD_A_TURN
 
 MEMBERS = 640
 CROWD = "crowd"

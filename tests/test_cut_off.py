@@ -12,8 +12,8 @@ from peers.wire import FRAME_SIZE, message_type
 from test_bad_input import body_of
 
 from callboard.runtime.kafka.api import APIS, Api
-from callboard.runtime.kafka.schemas import schema
-from callboard.runtime.kafka.strict import why
+from callboard.runtime.kafka.codec.schemas import schema
+from callboard.runtime.kafka.codec.strict import why
 
 CLEAR = re.compile(
     r"it is cut off"

@@ -12,8 +12,8 @@ from test_api_topics import Asked, CardboardNode, fetch, list_offsets, newest, n
 from test_topics_batch import MESSAGE_MAX_BYTES, sent
 
 from callboard.actors.errors import CoordinatorError, ErrorCode
-from callboard.runtime.config import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from callboard.runtime.kafka.topics.partition_log import PartitionLog
+from callboard.runtime.settings.table import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from callboard.runtime.topics.partition_log import PartitionLog
 
 __all__ = ["node"]  # the fixture
 

@@ -12,8 +12,15 @@ from pathlib import Path
 import pytest
 from door import committing, offsets, on_a_loop, open_door
 
-from callboard.runtime.descriptors import CONNECTIONS_MIN, HTTP_FILES, RESERVE, Places, connections_max, raise_limit
-from callboard.runtime.errors import StartError
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.node.connection_limit import (
+    CONNECTIONS_MIN,
+    HTTP_FILES,
+    RESERVE,
+    Places,
+    connections_max,
+    raise_limit,
+)
 
 
 def limited(monkeypatch: pytest.MonkeyPatch, soft: int, hard: int) -> list[tuple[int, int]]:

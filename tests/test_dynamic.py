@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from settings_helpers import change
 
-from callboard.runtime.config import BY_NAME, DYNAMIC, SETTINGS, Settings
-from callboard.runtime.dynamic import (
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.settings.dynamic import (
     FILE_NAME,
     BadValue,
     DynamicSettings,
@@ -23,7 +23,7 @@ from callboard.runtime.dynamic import (
     kafka_name,
     parse,
 )
-from callboard.runtime.errors import StartError
+from callboard.runtime.settings.table import BY_NAME, DYNAMIC, SETTINGS, Settings
 
 TOPIC, BROKER = 2, 4
 SET, DELETE = 0, 1

@@ -17,11 +17,11 @@ from peers.wire import FRAME_SIZE, encode
 from settings_helpers import change
 from test_cli import refusal
 
-from callboard.runtime.config import BY_NAME, DYNAMIC, SETTINGS, Settings, load, load_settings
-from callboard.runtime.dynamic import FILE_NAME, BadValue, DynamicSettings, kafka_name, parse
+from callboard.runtime.common.errors import StartError
 from callboard.runtime.embed.coordinator import Coordinator
-from callboard.runtime.errors import StartError
 from callboard.runtime.kafka.connection import Connection, is_loopback
+from callboard.runtime.settings.dynamic import FILE_NAME, BadValue, DynamicSettings, kafka_name, parse
+from callboard.runtime.settings.table import BY_NAME, DYNAMIC, SETTINGS, Settings, load, load_settings
 
 BROKER, SET, DELETE = 4, 0, 1
 RATIO = BY_NAME["log_cleaner_min_cleanable_ratio"]

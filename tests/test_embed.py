@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 
 import callboard
 from callboard import Coordinator, StartError
-from callboard.runtime.config import load
+from callboard.runtime.settings.table import load
 
 DEADLINE_S = 120.0
 

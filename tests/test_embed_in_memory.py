@@ -19,17 +19,17 @@ import pytest
 from callboard import Coordinator
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import Commit, Fetched, JoinGroup, OffsetCommit, OffsetFetch, Protocol
-from callboard.runtime.config import Options, Settings
-from callboard.runtime.dispatcher import LoopDispatcher
-from callboard.runtime.dynamic import Table
-from callboard.runtime.faulty_disk import FaultyDisk
-from callboard.runtime.group_commit import at_once
+from callboard.runtime.disk.disk import Disk
+from callboard.runtime.disk.faulty import FaultyDisk
+from callboard.runtime.disk.group_commit import at_once
+from callboard.runtime.disk.threads import Inline, OwnThreads, Threads
+from callboard.runtime.engine.dispatcher import LoopDispatcher
 from callboard.runtime.kafka.services import Origin
-from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.journal import SyncPolicy
-from callboard.runtime.log.threads import Inline, OwnThreads, Threads
-from callboard.runtime.node import Node
-from callboard.runtime.surround import MEMORY, Environment, in_memory
+from callboard.runtime.node.environment import MEMORY, Environment, in_memory
+from callboard.runtime.node.node import Node
+from callboard.runtime.settings.dynamic import Table
+from callboard.runtime.settings.table import Options, Settings
 
 HERE = Origin("test", "/127.0.0.1", 1)
 SETTINGS = Settings(group_initial_rebalance_delay_ms=0, offsets_topic_num_partitions=4)
@@ -221,7 +221,7 @@ def test_a_log_that_is_loaded_at_once_however_large(monkeypatch: pytest.MonkeyPa
     """No other process could read a disk in memory."""
 
     async def scenario() -> None:
-        monkeypatch.setattr("callboard.runtime.node.AT_ONCE_BYTES", -1)
+        monkeypatch.setattr("callboard.runtime.node.node.AT_ONCE_BYTES", -1)
         environment = in_memory()
         node = await started(environment)
         for number in range(50):

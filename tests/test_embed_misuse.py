@@ -12,7 +12,7 @@ import pytest
 from door import on_a_loop
 
 import callboard
-from callboard.runtime.log.disk import Disk
+from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.folder import DataFolder
 
 DEADLINE_S = 120.0

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from doc_pages import DOCS, dead_links, run, sections
 
-from callboard.runtime import config
+from callboard.runtime.settings import table as config
 
 PAGE = DOCS / "embedding.md"
 

@@ -27,7 +27,7 @@ from PIL import Image
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 DEADLINE_S = 600.0  # for a process that hangs
-PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "callboard.runtime.testing.plugin")
+PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "callboard.runtime.testing.plugin.plugin")
 
 
 def environment() -> dict[str, str]:

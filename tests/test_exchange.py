@@ -20,16 +20,16 @@ from peers.server import ServerProcess
 from test_logtools import plain, transactional, write
 
 from callboard.actors.records import GroupRecord, GroupValue, MarkerRecord, OffsetRecord, PendingOffsetRecord
+from callboard.runtime.cli.exchange import export, imports, restore
+from callboard.runtime.cli.exchange.parse import TOLD, read_table
+from callboard.runtime.cli.exchange.restore import PLACES_AT_ONCE
+from callboard.runtime.cli.exchange.rows import Row, in_order, write_csv, write_json
 from callboard.runtime.client.cluster import Cluster, Offset
-from callboard.runtime.config import Address
-from callboard.runtime.errors import StartError
-from callboard.runtime.exchange import export, imports, restore
-from callboard.runtime.exchange.parse import TOLD, read_table
-from callboard.runtime.exchange.restore import PLACES_AT_ONCE
-from callboard.runtime.exchange.rows import Row, in_order, write_csv, write_json
-from callboard.runtime.log.disk import Disk
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.journal_frames import encode_frame
+from callboard.runtime.settings.table import Address
 
 HEADER = "group,topic,partition,offset,leader_epoch,metadata,commit_time\n"
 NAMES = st.text(string.ascii_letters + string.digits + "._-", min_size=1, max_size=20).filter(

@@ -29,16 +29,16 @@ from callboard.actors.records import (
     TransactionValue,
     UnknownRecord,
 )
-from callboard.runtime.errors import StartError
-from callboard.runtime.exchange import export, imports
-from callboard.runtime.exchange.kafka_out import CHECKPOINTS, METADATA, OVER, UNFINISHED
-from callboard.runtime.log.batch import encode_batch, frame_record, read_batches, with_records
-from callboard.runtime.log.clean_stop import CleanEnd, Note, leave_note
-from callboard.runtime.log.disk import Disk
+from callboard.runtime.cli.exchange import export, imports
+from callboard.runtime.cli.exchange.kafka_out import CHECKPOINTS, METADATA, OVER, UNFINISHED
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.folder import DataFolder
+from callboard.runtime.log.format.batch import encode_batch, frame_record, read_batches, with_records
+from callboard.runtime.log.format.transaction_records import encode_transaction
 from callboard.runtime.log.partition import TOPIC, TRANSACTIONS_TOPIC, folder_name
-from callboard.runtime.log.segment import segment_name
-from callboard.runtime.log.transaction_records import encode_transaction
+from callboard.runtime.log.reading.segment import segment_name
+from callboard.runtime.log.recovery.clean_stop import CleanEnd, Note, leave_note
 
 PARTITIONS, TRANSACTION_PARTITIONS = 4, 2
 GROUPS = [

@@ -11,10 +11,12 @@ from stage.ports import WALL_MS
 from stage.requests import GROUP, commit, fetch, join, leave, sync
 from stage.world import World
 
-from callboard.actors import expiry, sweep, walk
+from callboard.actors.coordinator import group_scan as walk
+from callboard.actors.coordinator import retention as sweep
 from callboard.actors.errors import ErrorCode
+from callboard.actors.group import expiry
+from callboard.actors.group.offsets import GroupData, packed_is_due
 from callboard.actors.messages import DescribeGroup, ListGroups, Protocol
-from callboard.actors.offsets import GroupData, packed_is_due
 from callboard.actors.records import (
     GroupRecord,
     GroupValue,
@@ -23,7 +25,7 @@ from callboard.actors.records import (
     OffsetValue,
     PendingOffsetRecord,
 )
-from callboard.actors.timer_messages import Expired
+from callboard.actors.timer.messages import Expired
 
 RETENTION_MS = 7 * 24 * 60 * 60_000
 CHECK_MS = 600_000

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callboard.runtime.faulty_disk import Fault, FaultyDisk, PowerLoss
-from callboard.runtime.log.disk import Disk, read_at, read_file, write_all
+from callboard.runtime.disk.disk import Disk, read_at, read_file, write_all
+from callboard.runtime.disk.faulty import Fault, FaultyDisk, PowerLoss
 
 ROOT = Path("/data")
 FILE = ROOT / "file"

@@ -13,18 +13,18 @@ import pytest
 from log_helpers import LazyDisk
 
 from callboard import Coordinator
-from callboard.runtime.clock import wall_clock_ms
-from callboard.runtime.config import load
-from callboard.runtime.errors import StartError
-from callboard.runtime.file_mode import parse_file_mode
+from callboard.runtime.cli.log.repair import find_mends, mend
+from callboard.runtime.cli.log.walk import find_partitions
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.disk.disk import Disk, folder_mode, open_anew, replace_file
+from callboard.runtime.disk.modes import copy_owner_and_mode, disk_like, file_mode_of
+from callboard.runtime.engine.clock import wall_clock_ms
 from callboard.runtime.log.compaction.history import Mark, write_mark
 from callboard.runtime.log.compaction.job import Job, run
 from callboard.runtime.log.compaction.swap import Settings
-from callboard.runtime.log.disk import Disk, folder_mode, open_anew, replace_file
-from callboard.runtime.log.modes import copy_owner_and_mode, disk_like, file_mode_of
-from callboard.runtime.logtools.repair import find_mends, mend
-from callboard.runtime.logtools.walk import find_partitions
-from callboard.runtime.surround import Environment
+from callboard.runtime.node.environment import Environment
+from callboard.runtime.settings.file_mode import parse_file_mode
+from callboard.runtime.settings.table import load
 
 VICTIM = b"not ours"
 LINK_FOUND = "found a symbolic link, expected a file; remove the link, then try again"

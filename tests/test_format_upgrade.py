@@ -21,14 +21,14 @@ from structlog.testing import capture_logs
 from test_crash import FETCH_VERSION, Report, wrong_commits, wrong_members
 
 from callboard.actors.records import Record
-from callboard.runtime.errors import StartError
-from callboard.runtime.exchange import export
-from callboard.runtime.faulty_disk import FaultyDisk, PowerLoss
-from callboard.runtime.log.disk import Disk, read_file, write_all
+from callboard.runtime.cli.exchange import export
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.disk.disk import Disk, read_file, write_all
+from callboard.runtime.disk.faulty import FaultyDisk, PowerLoss
+from callboard.runtime.disk.threads import Inline
 from callboard.runtime.log.folder import FORMAT, INFO_NAME, DataFolder, parse_info
 from callboard.runtime.log.journal import journal_names, journal_salt
 from callboard.runtime.log.offsets_log import OffsetsLog
-from callboard.runtime.log.threads import Inline
 
 KEPT = Path(__file__).parent / "folders" / "format-2"
 ROOT = Path("/data")

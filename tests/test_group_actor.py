@@ -10,8 +10,10 @@ from stage.requests import GROUP, commit, fetch, heartbeat, join, leave, sync
 from stage.transactions import txn_commit
 from stage.world import World
 
-from callboard.actors.classic import ClassicGroup
 from callboard.actors.errors import ErrorCode
+from callboard.actors.group.classic import ClassicGroup
+from callboard.actors.group.in_flight import APPEND_ERRORS
+from callboard.actors.group.states import State
 from callboard.actors.messages import (
     Commit,
     Committed,
@@ -32,8 +34,6 @@ from callboard.actors.messages import (
 )
 from callboard.actors.records import GroupRecord, GroupValue, OffsetRecord
 from callboard.actors.refusal import refusal
-from callboard.actors.states import State
-from callboard.actors.underway import APPEND_ERRORS
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from stage.ports import Place
 from stage.requests import GROUP, commit, fetch, heartbeat, join, leave, offers, sync
 from stage.world import World
 
-from callboard.actors.classic import ClassicGroup
 from callboard.actors.errors import ErrorCode
-from callboard.actors.failed_group import FAILED_FOR_MS, FailedGroup
+from callboard.actors.group.classic import ClassicGroup
+from callboard.actors.group.failed_group import FAILED_FOR_MS, FailedGroup
+from callboard.actors.group.states import State
 from callboard.actors.messages import Committed, DeleteGroup, DescribeGroup, Joined, Synced
-from callboard.actors.states import State
-from callboard.actors.timer_messages import Expired
+from callboard.actors.timer.messages import Expired
 
 
 @pytest.fixture

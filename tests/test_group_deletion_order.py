@@ -6,12 +6,12 @@ import pytest
 from stage.requests import GROUP, commit, fetch, join
 from stage.world import World
 
-from callboard.actors import sweep
-from callboard.actors.classic import ClassicGroup
+from callboard.actors.coordinator import retention as sweep
 from callboard.actors.errors import ErrorCode
+from callboard.actors.group.classic import ClassicGroup
+from callboard.actors.group.offsets import GroupData
 from callboard.actors.messages import Committed, DeleteGroup
-from callboard.actors.offsets import GroupData
-from callboard.actors.timer_messages import Expired
+from callboard.actors.timer.messages import Expired
 
 RETENTION_MS = 7 * 24 * 3_600_000
 FINE = Committed((ErrorCode.NONE,))

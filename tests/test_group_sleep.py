@@ -9,11 +9,11 @@ from stage.requests import GROUP, commit, fetch, join, leave
 from stage.world import World
 
 from callboard.actors.errors import ErrorCode
-from callboard.actors.group import IDLE_MS
+from callboard.actors.group.actor import IDLE_MS
+from callboard.actors.group.offsets import GroupData, packed_protocol_type
 from callboard.actors.messages import Committed, ListGroups
-from callboard.actors.offsets import GroupData, packed_protocol_type
 from callboard.actors.records import GroupValue, OffsetRecord, OffsetValue
-from callboard.actors.timer_messages import Wake
+from callboard.actors.timer.messages import Wake
 
 
 @pytest.fixture

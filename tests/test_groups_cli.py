@@ -20,10 +20,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from peers.server import ServerProcess
 
+from callboard.runtime.cli.groups.report import in_words
 from callboard.runtime.client.assignment import read_assignment
 from callboard.runtime.client.cluster import Cluster, Group
 from callboard.runtime.client.wire import APIS
-from callboard.runtime.groups.report import in_words
 from callboard.runtime.kafka.api import APIS as SERVED
 
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from peers.server import ServerProcess
 
+from callboard.runtime.cli.groups.reset import Bounds, Target, Way, parse_datetime, parse_topic, plan
 from callboard.runtime.client.cluster import Offset
-from callboard.runtime.groups.reset import Bounds, Target, Way, parse_datetime, parse_topic, plan
 
 
 @pytest.fixture(scope="module")

@@ -34,17 +34,17 @@ from pyspark.sql import SparkSession
 
 from callboard.actors.ports import Entry
 from callboard.bench.loggen import Shape, write_log
-from callboard.runtime.errors import StartError
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.compaction import history
 from callboard.runtime.log.compaction.job import Job, run
 from callboard.runtime.log.compaction.plan import make_plan
 from callboard.runtime.log.compaction.publish import locked
 from callboard.runtime.log.compaction.swap import Settings, compact, write_draft
 from callboard.runtime.log.compaction.swap import commit as commit_draft
-from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.manifest import ManifestError, log_files
-from callboard.runtime.log.reading import partition_folders
+from callboard.runtime.log.reading.transactions import partition_folders
 from callboard.spark.history import HistoryTable, commands, keep
 from callboard.spark.history.keep import KINDS
 from callboard.spark.history.table import FROM_OFFSET, LAYOUT

@@ -20,11 +20,11 @@ from pyspark.sql import SparkSession
 
 from callboard.runtime.client.cluster import Cluster, Offset
 from callboard.runtime.client.errors import ClientError
-from callboard.runtime.config import parse_address
-from callboard.runtime.errors import StartError
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.compaction.history import remove_mark
-from callboard.runtime.log.disk import Disk
-from callboard.runtime.log.reading import live_offsets, partition_folders
+from callboard.runtime.log.reading.transactions import live_offsets, partition_folders
+from callboard.runtime.settings.table import parse_address
 from callboard.spark.history import HistoryTable, commands, keep
 from callboard.spark.history.changes import Change, Written, begin, finish, read
 from callboard.spark.history.restore import last_to_undo, plan_restore, plan_undo

@@ -28,13 +28,14 @@ from callboard.actors.records import (
     TransactionValue,
     UnknownRecord,
 )
-from callboard.runtime import cli, printing
-from callboard.runtime.log.batch import encode_batch, frame_record
+from callboard.runtime.cli import main as cli
+from callboard.runtime.common import printing
 from callboard.runtime.log.folder import DataFolder
+from callboard.runtime.log.format.batch import encode_batch, frame_record
+from callboard.runtime.log.format.transaction_records import encode_transaction
 from callboard.runtime.log.partition import TRANSACTIONS_TOPIC
-from callboard.runtime.log.transaction_records import encode_transaction
-from callboard.runtime.testing.facts import Facts
-from callboard.runtime.testing.timeline import Timeline
+from callboard.runtime.testing.plugin.facts import Facts
+from callboard.runtime.testing.plugin.timeline import Timeline
 
 ROOT = Path(__file__).resolve().parent.parent
 MARK = "INJECTED"
@@ -233,7 +234,7 @@ class Terminal(io.StringIO):
 def test_log_lines_of_a_server(stream: io.StringIO) -> None:
     program = f"""
 import io, json, logging, sys
-from callboard.runtime import logs
+from callboard.runtime.common import logs
 class Terminal(io.StringIO):
     def isatty(self): return {stream.isatty()}
 evil, stream = json.loads(sys.argv[1]), Terminal()

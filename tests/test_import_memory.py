@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
+from callboard.runtime.cli.exchange import parse
+from callboard.runtime.cli.exchange.offsets_file import WantedOffsets
+from callboard.runtime.cli.exchange.parse import BAD_MAX, read_table
+from callboard.runtime.cli.exchange.source import BYTES_MAX, RECORD_CHARS_MAX, Source, opened
+from callboard.runtime.cli.groups.reset import read_offsets
 from callboard.runtime.client.cluster import Offset
-from callboard.runtime.errors import StartError
-from callboard.runtime.exchange import parse
-from callboard.runtime.exchange.offsets_file import WantedOffsets
-from callboard.runtime.exchange.parse import BAD_MAX, read_table
-from callboard.runtime.exchange.source import BYTES_MAX, RECORD_CHARS_MAX, Source, opened
-from callboard.runtime.groups.reset import read_offsets
+from callboard.runtime.common.errors import StartError
 
 MEBIBYTE = 1024 * 1024
 MEMORY_MAX = 400 * MEBIBYTE
@@ -29,8 +29,8 @@ INPUT_BYTES = 600 * MEBIBYTE
 
 PROGRAM = """
 import resource, sys
-from callboard.runtime.exchange import imports
-from callboard.runtime.errors import StartError
+from callboard.runtime.cli.exchange import imports
+from callboard.runtime.common.errors import StartError
 resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]), int(sys.argv[1])))
 try:
     imports.main(sys.argv[2:])
@@ -134,7 +134,7 @@ def test_memory_does_not_grow_with_a_valid_file(tmp_path: Path, rows: Callable[[
     program = PROGRAM.replace(
         "imports.main(sys.argv[2:])",
         "from pathlib import Path\n"
-        "    from callboard.runtime.exchange.parse import read_table\n"
+        "    from callboard.runtime.cli.exchange.parse import read_table\n"
         "    found = read_table(Path(sys.argv[2]), print)\n"
         "    print(len(found), sum(len(found[group]) for group in found))",
     )
@@ -149,7 +149,7 @@ def test_memory_does_not_grow_with_a_valid_file(tmp_path: Path, rows: Callable[[
 @pytest.mark.parametrize("chunk_bytes", [1, 2, 3, 7, 65536])
 def test_any_size_of_pieces_reads_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int) -> None:
     """Characters of several bytes, line ends of two, quoted line ends and values of JSON are cut anywhere."""
-    monkeypatch.setattr("callboard.runtime.exchange.source.CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr("callboard.runtime.cli.exchange.source.CHUNK_BYTES", chunk_bytes)
     expected = {"grüße 🎉": {("t", 0): Offset(5, -1, 'a\r\nb "q"\r'), ("t", 1): Offset(6, 2, "")}}
     path = tmp_path / "offsets"
     texts = (
@@ -167,7 +167,7 @@ def test_any_size_of_pieces_reads_the_same(tmp_path: Path, monkeypatch: pytest.M
 def test_errors_name_the_same_line_for_any_size_of_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int
 ) -> None:
-    monkeypatch.setattr("callboard.runtime.exchange.source.CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr("callboard.runtime.cli.exchange.source.CHUNK_BYTES", chunk_bytes)
     good = '{"group": "g", "topic": "t",\n "partition": 0, "offset": 1}'
     cases = {
         f"\n[{good},\n{{]": "line 4: found no JSON",
@@ -191,7 +191,7 @@ def test_errors_name_the_same_line_for_any_size_of_pieces(
 @pytest.mark.parametrize("data", [b"a\n\xff", "grü".encode()[:-1], b"a\n\xf0\x9f\x8e", b"a\n\xed\xa0\x80"])
 @pytest.mark.parametrize("chunk_bytes", [1, 65536])
 def test_bytes_that_are_not_utf8_are_named(monkeypatch: pytest.MonkeyPatch, data: bytes, chunk_bytes: int) -> None:
-    monkeypatch.setattr("callboard.runtime.exchange.source.CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr("callboard.runtime.cli.exchange.source.CHUNK_BYTES", chunk_bytes)
     source = Source(Path("name"), io.BytesIO(data))
     with pytest.raises(StartError, match=r"name, line [12]: found bytes that are not UTF-8, at byte 2"):
         list(source.lines())

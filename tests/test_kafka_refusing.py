@@ -10,8 +10,8 @@ from door import joining, random_entity
 from peers.wire import build, message_type, plain
 
 from callboard.runtime.kafka.api import APIS
+from callboard.runtime.kafka.codec.schemas import schema
 from callboard.runtime.kafka.refusing import error_body, error_named, errors_in, read_answer
-from callboard.runtime.kafka.schemas import schema
 
 SEEDS = range(10)
 REBALANCE = "REBALANCE_IN_PROGRESS"

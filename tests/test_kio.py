@@ -13,16 +13,16 @@ def loaded_after(statements: str) -> set[str]:
 
 
 def test_kio_does_not_import_hypothesis() -> None:
-    loaded = loaded_after("from callboard.runtime.kafka.schemas import schema; schema('heartbeat', 4)")
+    loaded = loaded_after("from callboard.runtime.kafka.codec.schemas import schema; schema('heartbeat', 4)")
     assert "kio.serial" in loaded
     assert "hypothesis" not in loaded
 
 
 def test_who_wants_hypothesis_later_has_it() -> None:
-    statements = "from callboard.runtime.kio import kio; kio('serial'); import hypothesis.strategies"
+    statements = "from callboard.runtime.kafka.codec.kio import kio; kio('serial'); import hypothesis.strategies"
     assert "hypothesis.strategies" in loaded_after(statements)
 
 
 def test_who_has_hypothesis_keeps_it() -> None:
-    statements = "import hypothesis; from callboard.runtime.kio import kio; kio('serial'); hypothesis.given"
+    statements = "import hypothesis; from callboard.runtime.kafka.codec.kio import kio; kio('serial'); hypothesis.given"
     assert "hypothesis" in loaded_after(statements)

@@ -10,9 +10,9 @@ from stage.requests import GROUP, commit
 from stage.world import World
 
 from callboard.actors.errors import ErrorCode
-from callboard.actors.expiry import BATCH
+from callboard.actors.group.expiry import BATCH
+from callboard.actors.group.offsets import GroupData
 from callboard.actors.messages import Committed, DeleteGroup, ListGroups
-from callboard.actors.offsets import GroupData
 from callboard.actors.ports import Appended, Entry
 from callboard.actors.records import OffsetRecord, OffsetValue
 

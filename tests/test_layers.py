@@ -18,7 +18,7 @@ FOLDERS = ("actors", "runtime", "spark", "bench")
 OPTIONAL = {"numpy": "fast", "cramjam": "compression", "pytest": "pytest"}
 ACTORS_LIBRARIES = {"pykka", "sortedcontainers"}
 # What the actor engine's files may import, and what a program that imports all of them must not have loaded.
-ENGINE = ("actors/base", "runtime/engine", "runtime/printing")
+ENGINE = ("actors/base", "runtime/engine")
 KAFKA_LIBRARIES = {"kio", "crc32c", "structlog", "typer"}
 # Installed under a name of its own, for Spark to find; both import as a user does, as programs for spark-submit must.
 FRONT = ROOT / "runtime" / "front"
@@ -104,25 +104,25 @@ def test_table_allows_nothing_that_no_file_imports() -> None:
 @pytest.mark.parametrize(
     ("file", "line", "expected"),
     [
-        ("actors/made_up", "from ..runtime.clock import SystemClock", ["runtime/clock"]),
+        ("actors/made_up", "from ..runtime.engine.clock import SystemClock", ["runtime/engine/clock"]),
         ("actors/made_up", "from .. import runtime", ["runtime/__init__"]),
         ("actors/made_up", "import callboard.runtime.log", ["runtime/log/__init__"]),
         ("actors/base", "from .messages import JoinGroup", ["actors/messages"]),
-        ("actors/timer", "from . import ports", ["actors/ports"]),
-        ("runtime/mailbox", "from ..actors.ports import Entry", ["actors/ports"]),
-        ("runtime/mailbox", "if TYPE_CHECKING:\n    from .node import Node", ["runtime/node"]),
-        ("runtime/kafka/made_up", "from ..node import Node", ["runtime/node"]),
-        ("runtime/node", "from .member.channel import Channel", ["runtime/member/channel"]),
+        ("actors/timer/made_up", "from .. import ports", ["actors/ports"]),
+        ("runtime/engine/mailbox", "from ...actors.ports import Entry", ["actors/ports"]),
+        ("runtime/engine/mailbox", "if TYPE_CHECKING:\n    from ..node.node import Node", ["runtime/node/node"]),
+        ("runtime/kafka/made_up", "from ..node.node import Node", ["runtime/node/node"]),
+        ("runtime/node/made_up", "from ..member.channel import Channel", ["runtime/member/channel"]),
         ("runtime/log/made_up", "from ..kafka import call", ["runtime/kafka/call"]),
-        ("runtime/made_up", "from .config import Settings", ["runtime/config"]),
-        ("runtime/node", "from callboard.bench import server", ["bench/server"]),
-        ("runtime/node", "def f():\n    from ..spark.jobs import job", ["spark/jobs"]),
-        ("runtime/node", "from ..actors.group import GroupActor", []),
-        ("runtime/serve", "from callboard import __version__", []),
+        ("runtime/disk/made_up", "from ..settings.table import Settings", ["runtime/settings/table"]),
+        ("runtime/node/made_up", "from callboard.bench import server", ["bench/server"]),
+        ("runtime/node/made_up", "def f():\n    from ...spark.jobs import job", ["spark/jobs"]),
+        ("runtime/node/made_up", "from ...actors.group.actor import GroupActor", []),
+        ("runtime/cli/serve", "from callboard import __version__", []),
         ("spark/made_up", "from ..runtime.kafka import call", ["runtime/kafka/call"]),
-        ("spark/made_up", "from ..runtime.log.batch import Batch", []),
-        ("spark/made_up", "from ..runtime.logs import configure", ["runtime/logs"]),
-        ("spark/made_up", "from ..runtime import config", []),
+        ("spark/made_up", "from ..runtime.log.format.batch import Batch", []),
+        ("spark/made_up", "from ..runtime.settings.dynamic import DynamicSettings", ["runtime/settings/dynamic"]),
+        ("spark/made_up", "from ..runtime.settings import table", []),
         ("bench/made_up", "from callboard.runtime import serve", []),
     ],
 )
@@ -173,6 +173,7 @@ def test_every_form_of_import_is_an_edge_of_the_graph(line: str) -> None:
 def test_importing_the_whole_engine_loads_nothing_of_kafka() -> None:
     """All that ``callboard.actors`` and ``callboard.runtime`` export, and the engine's files that they do not."""
     engine = sorted(file for file in GRAPH if package_of(file) in ENGINE)
+    engine += ["runtime/common", "runtime/common/printing"]
     names = [".".join((NAME, *file.removesuffix("/__init__").split("/"))) for file in engine]
     code = f"""
 import sys
@@ -188,7 +189,7 @@ print(*sys.modules)
     exported, everything = (set(line.split()) for line in done.stdout.splitlines())
     ours = {module for module in everything if module.partition(".")[0] == NAME}
     assert ours == {NAME, *names}
-    assert exported & ours > {f"{NAME}.actors.base", f"{NAME}.runtime.system"}
+    assert exported & ours > {f"{NAME}.actors.base", f"{NAME}.runtime.engine.system"}
     assert everything & KAFKA_LIBRARIES == set()
 
 

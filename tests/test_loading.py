@@ -18,20 +18,22 @@ import pytest
 from door import Client, Door, Member, beating, committing, enrol, fetching, joining, offsets, on_a_loop, open_door
 from log_helpers import PATIENCE_S
 
-from callboard.actors import coordinator
-from callboard.actors.group import GroupActor
+from callboard.actors.coordinator import actor as coordinator
+from callboard.actors.group.actor import GroupActor
 from callboard.actors.javahash import offsets_partition
 from callboard.actors.records import GroupRecord, GroupValue, OffsetRecord, OffsetValue
-from callboard.runtime import load_child, load_pieces, loading
-from callboard.runtime import node as node_module
-from callboard.runtime.load_pieces import Job
-from callboard.runtime.loading import Take, load_at_once
-from callboard.runtime.log.batch import encode_batch, frame_record
-from callboard.runtime.log.disk import Disk
-from callboard.runtime.log.newest import Loaded, load_partition
+from callboard.runtime.disk.disk import Disk
+from callboard.runtime.loading import child as load_child
+from callboard.runtime.loading import loader as loading
+from callboard.runtime.loading import pieces as load_pieces
+from callboard.runtime.loading.loader import Take, load_at_once
+from callboard.runtime.loading.pieces import Job
+from callboard.runtime.log.format.batch import encode_batch, frame_record
+from callboard.runtime.log.format.records import encode
 from callboard.runtime.log.partition import folder_name
-from callboard.runtime.log.records import encode
-from callboard.runtime.log.segment import segment_name
+from callboard.runtime.log.reading.newest import Loaded, load_partition
+from callboard.runtime.log.reading.segment import segment_name
+from callboard.runtime.node import node as node_module
 
 PARTITIONS = 4
 GROUPS = [f"g{number}" for number in range(8)]
@@ -238,7 +240,7 @@ async def test_a_thread_that_loads_ends_with_a_stop(tmp_path: Path, monkeypatch:
 
 UNFINISHED = """
 import sys
-from callboard.runtime import load_child
+from callboard.runtime.loading import child as load_child
 
 whole = load_child.run
 
@@ -278,7 +280,7 @@ async def test_what_a_process_has_found_before_it_ended_does_not_come_twice(
 
 def test_a_signal_to_all_of_a_service_does_not_end_a_process_that_loads(tmp_path: Path) -> None:
     """Its server would load by itself then, in a thread, and the stop would wait for all of a partition."""
-    command = [sys.executable, "-c", loading.COMMAND.format(package="callboard.runtime")]
+    command = [sys.executable, "-c", loading.COMMAND.format(package="callboard.runtime.loading")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     job = json.dumps(Job(0, str(tmp_path), False, 0)).encode() + b"\n"
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as child:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from log_helpers import TRANSACTIONAL, kafka_python_batches, with_attributes
 
 from callboard.actors.records import GroupRecord, OffsetRecord, OffsetValue
-from callboard.runtime.log.batch import (
+from callboard.runtime.disk.crc import crc32c
+from callboard.runtime.log.format.batch import (
     CRC_FROM,
     Batch,
     encode_batch,
@@ -17,10 +18,15 @@ from callboard.runtime.log.batch import (
     read_batch,
     read_batches,
 )
-from callboard.runtime.log.crc import crc32c
-from callboard.runtime.log.errors import DamagedBatch
-from callboard.runtime.log.records import decode, encode
-from callboard.runtime.log.varint import decode_signed, decode_unsigned, encode_length, encode_signed, encode_unsigned
+from callboard.runtime.log.format.errors import DamagedBatch
+from callboard.runtime.log.format.records import decode, encode
+from callboard.runtime.log.format.varint import (
+    decode_signed,
+    decode_unsigned,
+    encode_length,
+    encode_signed,
+    encode_unsigned,
+)
 
 TIME_MS = 1700000000000
 COMMIT = OffsetRecord("g", "t", 0, OffsetValue(42, 3, "x", TIME_MS))

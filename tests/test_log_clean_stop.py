@@ -9,13 +9,13 @@ import pytest
 from log_helpers import LazyDisk, TraceDisk, append, entry, fixed_salt, name_of, offsets_in
 from structlog.testing import capture_logs
 
-from callboard.runtime.errors import StartError
-from callboard.runtime.faulty_disk import Fault, FaultyDisk
-from callboard.runtime.log.clean_stop import NAME
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.disk.disk import Disk
+from callboard.runtime.disk.faulty import Fault, FaultyDisk
+from callboard.runtime.disk.threads import Inline
 from callboard.runtime.log.compaction.swap import Settings, compact
-from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.offsets_log import OffsetsLog
-from callboard.runtime.log.threads import Inline
+from callboard.runtime.log.recovery.clean_stop import NAME
 
 FIRST_SEGMENT = "00000000000000000000.log"
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from log_helpers import with_attributes
 
-from callboard.runtime.log import codecs
-from callboard.runtime.log.batch import CODECS, encode_batch, frame_record, read_batches, with_records
-from callboard.runtime.log.codecs import inflate, inflate_buffer
-from callboard.runtime.log.errors import DamagedBatch, UnsupportedCompression
+from callboard.runtime.log.format import codecs
+from callboard.runtime.log.format.batch import CODECS, encode_batch, frame_record, read_batches, with_records
+from callboard.runtime.log.format.codecs import inflate, inflate_buffer
+from callboard.runtime.log.format.errors import DamagedBatch, UnsupportedCompression
 
 TIME_MS = 1700000000000
 ROWS = [(delta, TIME_MS + delta, b"key %d" % delta, b"value " * delta) for delta in range(300)]
@@ -78,7 +78,7 @@ def test_several_members_of_gzip_are_one_stream() -> None:
 
 
 def encode_like(plain: bytes, codec: int, data: bytes) -> bytes:
-    from callboard.runtime.log.batch import with_records
+    from callboard.runtime.log.format.batch import with_records
 
     (batch,) = read_batches(plain)
     return with_records(batch, codec, data)

@@ -16,20 +16,20 @@ from test_cli import PROGRAM, run
 
 from callboard.actors.javahash import offsets_partition
 from callboard.actors.ports import Entry
-from callboard.runtime import loading
-from callboard.runtime import node as node_module
-from callboard.runtime.errors import StartError
-from callboard.runtime.log.checksum import with_checksum
-from callboard.runtime.log.clean_stop import NAME as NOTE
-from callboard.runtime.log.clean_stop import NO_NOTE, Note, leave_note, read_note
+from callboard.runtime.cli.log import commands
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.disk.checksum import with_checksum
+from callboard.runtime.disk.disk import Disk
+from callboard.runtime.disk.threads import Inline
+from callboard.runtime.loading import loader as loading
 from callboard.runtime.log.counts import Counts
-from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.folder import FORMAT, INFO_NAME, DataFolder, parse_info
-from callboard.runtime.log.misplaced import MisplacedError, find_misplaced, fitting_count
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.partition import folder_name
-from callboard.runtime.log.threads import Inline
-from callboard.runtime.logtools import commands
+from callboard.runtime.log.recovery.clean_stop import NAME as NOTE
+from callboard.runtime.log.recovery.clean_stop import NO_NOTE, Note, leave_note, read_note
+from callboard.runtime.log.recovery.misplaced import MisplacedError, find_misplaced, fitting_count
+from callboard.runtime.node import node as node_module
 
 PARTITIONS, TRANSACTION_PARTITIONS = 7, 5
 GROUPS = [f"group-{number}" for number in range(40)]

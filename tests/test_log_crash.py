@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from log_helpers import CrashDisk, LazyDisk, Moment, append, entry, offsets_in
 
+from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log import journal
-from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.journal import SyncPolicy
 from callboard.runtime.log.offsets_log import OffsetsLog
 

@@ -20,12 +20,12 @@ from structlog.testing import capture_logs
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.ports import Appended, Entry
-from callboard.runtime.errors import StartError
-from callboard.runtime.faulty_disk import Fault, FaultyDisk
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.disk.disk import Disk
+from callboard.runtime.disk.faulty import Fault, FaultyDisk
+from callboard.runtime.disk.threads import Inline
 from callboard.runtime.log import journal
-from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.offsets_log import OffsetsLog
-from callboard.runtime.log.threads import Inline
 
 ROOT = Path("/data")
 PARTITIONS = 3

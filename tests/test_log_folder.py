@@ -11,9 +11,9 @@ import pytest
 from log_helpers import TraceDisk
 from structlog.testing import capture_logs
 
-from callboard.runtime.errors import StartError
-from callboard.runtime.log.checksum import with_checksum
-from callboard.runtime.log.disk import Disk
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.disk.checksum import with_checksum
+from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.folder import FORMAT, DataFolder, random_cluster_id
 
 ID = "AQIDBAUGBwgJCgsMDQ4PEA"

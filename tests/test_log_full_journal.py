@@ -20,8 +20,8 @@ from test_log_failures import (
     full_desk,
 )
 
+from callboard.runtime.disk.disk import file_size
 from callboard.runtime.log import journal
-from callboard.runtime.log.disk import file_size
 
 
 @pytest.fixture(autouse=True)

@@ -22,10 +22,10 @@ from test_log_failures import (
     new_disk,
 )
 
-from callboard.runtime.errors import StartError
-from callboard.runtime.faulty_disk import Fault, FaultyDisk
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.disk.faulty import Fault, FaultyDisk
 from callboard.runtime.log import journal
-from callboard.runtime.log.clean_stop import NAME as NOTE
+from callboard.runtime.log.recovery.clean_stop import NAME as NOTE
 
 MISSING = re.compile(r"(\d+) bytes are missing")
 

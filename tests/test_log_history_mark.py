@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.compaction.history import FILE_NAME, Mark, read_mark, write_mark
-from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.manifest import ManifestError
 
 MARK = Mark("/tables/history", "id-1", {0: 4200, 3: 17})

@@ -13,9 +13,9 @@ from log_helpers import LazyDisk, TraceDisk, entry, fixed_salt, offsets_in
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.ports import Appended
-from callboard.runtime.log.disk import Disk
+from callboard.runtime.disk.disk import Disk
+from callboard.runtime.disk.threads import Inline
 from callboard.runtime.log.offsets_log import OffsetsLog
-from callboard.runtime.log.threads import Inline
 
 FIRST_SEGMENT = "00000000000000000000.log"
 

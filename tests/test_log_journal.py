@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from log_helpers import SALT, LazyDisk, TraceDisk, measured, name_of, new_journal
 
+from callboard.runtime.disk.crc import crc32c
+from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log import journal
-from callboard.runtime.log.batch import encode_batch, frame_record
 from callboard.runtime.log.counts import Counts
-from callboard.runtime.log.crc import crc32c
-from callboard.runtime.log.disk import Disk
+from callboard.runtime.log.format.batch import encode_batch, frame_record
 from callboard.runtime.log.journal import (
     MARKS,
     FileHeader,

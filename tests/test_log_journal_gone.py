@@ -17,10 +17,10 @@ from structlog.testing import capture_logs
 from test_log_failures import NEVER, PARTITIONS, ROOT, STORED, Desk, after_crash, events, new_disk
 from test_log_folder_gone import commit_until_refused
 
-from callboard.runtime.errors import StartError
-from callboard.runtime.faulty_disk import Fault, FaultyDisk
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.disk.faulty import Fault, FaultyDisk
+from callboard.runtime.disk.threads import Inline
 from callboard.runtime.log.offsets_log import OffsetsLog
-from callboard.runtime.log.threads import Inline
 
 JOURNAL = ROOT / "journal"
 

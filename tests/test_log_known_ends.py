@@ -16,14 +16,14 @@ import pytest
 from log_helpers import offset
 
 from callboard.actors.ports import Entry
-from callboard.runtime.errors import StartError
-from callboard.runtime.exchange.table import rows_of_folder, sources
-from callboard.runtime.log.disk import Disk
+from callboard.runtime.cli.exchange.table import rows_of_folder, sources
+from callboard.runtime.cli.log import commands
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.disk.disk import Disk
+from callboard.runtime.disk.threads import Inline
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.partition import folder_name
-from callboard.runtime.log.threads import Inline
-from callboard.runtime.logtools import commands
 
 TIME_MS = 1_700_000_000_000
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 np = pytest.importorskip("numpy")
 
-from callboard.runtime.log import known_keys  # noqa: E402
-from callboard.runtime.log.known_keys import KnownKeys  # noqa: E402
+from callboard.runtime.log.reading import known_keys  # noqa: E402
+from callboard.runtime.log.reading.known_keys import KnownKeys  # noqa: E402
 
 keys = st.binary(max_size=20) | st.binary(min_size=90, max_size=110) | st.sampled_from((b"same-beginning-1", b"same-b"))
 

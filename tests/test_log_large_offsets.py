@@ -19,22 +19,22 @@ from test_logtools import plain
 from callboard.actors.errors import ErrorCode
 from callboard.actors.ports import Appended, Entry
 from callboard.actors.records import MarkerRecord
-from callboard.runtime.exchange import imports
-from callboard.runtime.faulty_disk import FaultyDisk
-from callboard.runtime.log import batch as batches
+from callboard.runtime.cli.exchange import imports
+from callboard.runtime.disk.checksum import with_checksum
+from callboard.runtime.disk.faulty import FaultyDisk
+from callboard.runtime.disk.threads import Inline
 from callboard.runtime.log import rounds
-from callboard.runtime.log.backwards import chunks_newest_first
-from callboard.runtime.log.batch import LOG_OFFSET_MAX, encode_batch, frame_record, read_batch
-from callboard.runtime.log.checksum import with_checksum
 from callboard.runtime.log.counts import Counts
-from callboard.runtime.log.encoder import RecordEncoder
-from callboard.runtime.log.errors import Damage, OffsetTooLarge
+from callboard.runtime.log.format import batch as batches
+from callboard.runtime.log.format.batch import LOG_OFFSET_MAX, encode_batch, frame_record, read_batch
+from callboard.runtime.log.format.encoder import RecordEncoder
+from callboard.runtime.log.format.errors import Damage, OffsetTooLarge
 from callboard.runtime.log.journal_frames import encode_frame
 from callboard.runtime.log.manifest import LogFile
 from callboard.runtime.log.offsets_log import OffsetsLog
+from callboard.runtime.log.reading.backwards import chunks_newest_first
+from callboard.runtime.log.reading.spans import whole_batches
 from callboard.runtime.log.rounds import RoundEncoder
-from callboard.runtime.log.spans import whole_batches
-from callboard.runtime.log.threads import Inline
 
 LARGE = [2**62, 2**63 - 1]
 SEGMENT = ROOT / "__consumer_offsets-0" / "00000000000000000000.log"

@@ -17,9 +17,9 @@ from structlog.testing import capture_logs
 from test_log_failures import NEVER, ROOT, STORED, Desk, after_crash, new_disk
 from test_log_folder_gone import commit_until_refused
 
-from callboard.runtime.errors import StartError
-from callboard.runtime.faulty_disk import Fault, FaultyDisk
-from callboard.runtime.log.disk import file_size
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.disk.disk import file_size
+from callboard.runtime.disk.faulty import Fault, FaultyDisk
 from callboard.runtime.log.folder import FolderLock, lock_folder
 from callboard.runtime.log.journal import journal_number
 

@@ -10,16 +10,16 @@ import pytest
 from log_helpers import LazyDisk, append, entry, fixed_salt, offsets_in
 from structlog.testing import capture_logs
 
-from callboard.runtime.faulty_disk import Fault, FaultyDisk
-from callboard.runtime.log.clean_stop import NAME as NOTE
-from callboard.runtime.log.clean_stop import is_noted
-from callboard.runtime.log.disk import Disk
+from callboard.runtime.cli.log import commands
+from callboard.runtime.disk.disk import Disk
+from callboard.runtime.disk.faulty import Fault, FaultyDisk
+from callboard.runtime.disk.threads import Inline
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.journal import journal_names
 from callboard.runtime.log.lost_journal import find_lost_journal
 from callboard.runtime.log.offsets_log import OffsetsLog
-from callboard.runtime.log.threads import Inline
-from callboard.runtime.logtools import commands
+from callboard.runtime.log.recovery.clean_stop import NAME as NOTE
+from callboard.runtime.log.recovery.clean_stop import is_noted
 
 ROOT = Path("/data")
 

@@ -16,20 +16,20 @@ from structlog.testing import capture_logs
 
 from callboard.actors.ports import Entry
 from callboard.actors.records import OffsetRecord
-from callboard.runtime.exchange.table import rows_of_folder, sources
-from callboard.runtime.log import reading
+from callboard.runtime.cli.exchange.table import rows_of_folder, sources
+from callboard.runtime.cli.log import commands
+from callboard.runtime.disk.disk import Disk
+from callboard.runtime.disk.threads import Inline
 from callboard.runtime.log.compaction.job import Job, run
 from callboard.runtime.log.compaction.swap import Settings, compact
-from callboard.runtime.log.disk import Disk
-from callboard.runtime.log.errors import Damage, DamagedBatch
 from callboard.runtime.log.folder import DataFolder
+from callboard.runtime.log.format.errors import Damage, DamagedBatch
 from callboard.runtime.log.manifest import log_files, newest_manifest
-from callboard.runtime.log.missing import MissingFiles, missing_files
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.partition import folder_name
-from callboard.runtime.log.segment import scan, segment_base, segment_name
-from callboard.runtime.log.threads import Inline
-from callboard.runtime.logtools import commands
+from callboard.runtime.log.reading import transactions as reading
+from callboard.runtime.log.reading.segment import scan, segment_base, segment_name
+from callboard.runtime.log.recovery.missing import MissingFiles, missing_files
 
 PARTITION = 3  # where 50 partitions put group "g"
 COMPACTED, ALL = 12, 30

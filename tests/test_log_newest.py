@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callboard.actors.offsets import GroupData
+from callboard.actors.group.offsets import GroupData
 from callboard.actors.records import (
     GroupRecord,
     GroupValue,
@@ -23,14 +23,14 @@ from callboard.actors.records import (
     OffsetValue,
     UnknownRecord,
 )
-from callboard.runtime.loading import Loading
-from callboard.runtime.log import newest
-from callboard.runtime.log.batch import Producer, encode_batch, frame_record, read_batches
-from callboard.runtime.log.newest import Loaded, load_partition
-from callboard.runtime.log.records import encode
-from callboard.runtime.log.segment import segment_name
-from callboard.runtime.log.spans import has_numpy
-from callboard.runtime.log.transaction_records import decode_batch, encode_marker
+from callboard.runtime.loading.loader import Loading
+from callboard.runtime.log.format.batch import Producer, encode_batch, frame_record, read_batches
+from callboard.runtime.log.format.records import encode
+from callboard.runtime.log.format.transaction_records import decode_batch, encode_marker
+from callboard.runtime.log.reading import newest
+from callboard.runtime.log.reading.newest import Loaded, load_partition
+from callboard.runtime.log.reading.segment import segment_name
+from callboard.runtime.log.reading.spans import has_numpy
 
 WAYS = [False, True] if has_numpy() else [False]
 MEMBER = MemberValue("m", None, "c", "h", 5, 6, b"sub", b"assigned")
@@ -240,7 +240,7 @@ def test_nothing_is_loaded_from_nothing(tmp_path: Path, fast: bool) -> None:
 MEASURE = """
 import sys, tracemalloc
 from pathlib import Path
-from callboard.runtime.log.newest import load_partition
+from callboard.runtime.log.reading.newest import load_partition
 fast = sys.argv[2] == "True"
 load_partition(Path(sys.argv[1]) / "warm", fast=fast)
 tracemalloc.start()

@@ -26,8 +26,8 @@ from test_log_failures import (
     new_disk,
 )
 
-from callboard.runtime.faulty_disk import Fault
-from callboard.runtime.log.disk import is_full, no_room_reason
+from callboard.runtime.disk.disk import is_full, no_room_reason
+from callboard.runtime.disk.faulty import Fault
 
 ERRORS = [errno.EMFILE, errno.ENFILE]
 PATIENCE_S = 240

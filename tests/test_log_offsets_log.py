@@ -28,11 +28,11 @@ from structlog.testing import capture_logs
 from callboard.actors.errors import ErrorCode
 from callboard.actors.ports import Appended, Entry, Log
 from callboard.actors.records import GroupRecord, OffsetRecord, OffsetValue
-from callboard.runtime.errors import StartError
-from callboard.runtime.log.batch import HEADER_BYTES, read_batches
-from callboard.runtime.log.disk import Disk
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.disk.disk import Disk
+from callboard.runtime.log.format.batch import HEADER_BYTES, read_batches
+from callboard.runtime.log.format.records import decode
 from callboard.runtime.log.offsets_log import OffsetsLog
-from callboard.runtime.log.records import decode
 
 FIRST_SEGMENT = "00000000000000000000.log"
 FIRST_JOURNAL = name_of(0)

@@ -9,14 +9,14 @@ from log_helpers import TRANSACTIONAL, LazyDisk, TraceDisk, offset, with_attribu
 from structlog.testing import capture_logs
 
 from callboard.actors.records import OffsetRecord, OffsetValue, PendingOffsetRecord
-from callboard.runtime.errors import StartError
-from callboard.runtime.log.batch import encode_batch, frame_record
-from callboard.runtime.log.disk import Disk
-from callboard.runtime.log.errors import DamagedBatch
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.disk.disk import Disk
+from callboard.runtime.log.format.batch import encode_batch, frame_record
+from callboard.runtime.log.format.errors import DamagedBatch
+from callboard.runtime.log.format.records import encode
 from callboard.runtime.log.partition import Partition
 from callboard.runtime.log.partitions import Partitions
-from callboard.runtime.log.records import encode
-from callboard.runtime.log.segment import scan, segment_base, segment_name
+from callboard.runtime.log.reading.segment import scan, segment_base, segment_name
 
 BATCH_BYTES = len(encode_batch(0, 1, 1, [frame_record(0, 0, *encode(offset("g", 0)))]))
 

@@ -13,15 +13,15 @@ from structlog.testing import capture_logs
 
 from callboard.actors.ports import Entry
 from callboard.actors.records import GroupRecord, GroupValue, MarkerRecord, OffsetRecord, OffsetValue, Record
-from callboard.runtime.log.batch import Producer, encode_batch, frame_record
-from callboard.runtime.log.disk import Disk
-from callboard.runtime.log.errors import Damage, UnsupportedCompression
+from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.folder import DataFolder
+from callboard.runtime.log.format.batch import Producer, encode_batch, frame_record
+from callboard.runtime.log.format.errors import Damage, UnsupportedCompression
+from callboard.runtime.log.format.records import encode
+from callboard.runtime.log.format.transaction_records import encode_marker
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.partition import Partition
-from callboard.runtime.log.reading import live_groups, live_offsets, partition_folders, read_partition
-from callboard.runtime.log.records import encode
-from callboard.runtime.log.transaction_records import encode_marker
+from callboard.runtime.log.reading.transactions import live_groups, live_offsets, partition_folders, read_partition
 
 FIRST_SEGMENT = "00000000000000000000.log"
 

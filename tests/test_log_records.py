@@ -9,12 +9,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from callboard.actors.records import GroupRecord, GroupValue, MemberValue, OffsetRecord, OffsetValue, UnknownRecord
-from callboard.runtime.log import encoder
-from callboard.runtime.log.batch import frame_record
-from callboard.runtime.log.encoder import RecordEncoder
-from callboard.runtime.log.errors import DamagedRecord, UnwritableRecord
-from callboard.runtime.log.fields import MAX_STRING_BYTES
-from callboard.runtime.log.records import decode, encode
+from callboard.runtime.log.format import encoder
+from callboard.runtime.log.format.batch import frame_record
+from callboard.runtime.log.format.encoder import RecordEncoder
+from callboard.runtime.log.format.errors import DamagedRecord, UnwritableRecord
+from callboard.runtime.log.format.fields import MAX_STRING_BYTES
+from callboard.runtime.log.format.records import decode, encode
 
 COMMITTED_MS = 1700000000000
 OFFSET_KEY = bytes.fromhex("000100016700017400000000")

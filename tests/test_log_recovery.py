@@ -13,17 +13,18 @@ import pytest
 from log_helpers import SALT, LazyDisk, TraceDisk, append, entry, fixed_salt, name_of, new_journal, offset, offsets_in
 from structlog.testing import capture_logs
 
-from callboard.runtime.errors import StartError
-from callboard.runtime.faulty_disk import Fault, FaultyDisk
-from callboard.runtime.log import journal, recovery
-from callboard.runtime.log.batch import encode_batch
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.disk.disk import Disk, read_file
+from callboard.runtime.disk.faulty import Fault, FaultyDisk
+from callboard.runtime.disk.threads import Inline
+from callboard.runtime.log import journal
 from callboard.runtime.log.counts import Counts
-from callboard.runtime.log.disk import Disk, read_file
-from callboard.runtime.log.encoder import RecordEncoder
+from callboard.runtime.log.format.batch import encode_batch
+from callboard.runtime.log.format.encoder import RecordEncoder
 from callboard.runtime.log.journal import SyncPolicy
 from callboard.runtime.log.journal_frames import FRAME_HEAD_BYTES, encode_frame
 from callboard.runtime.log.offsets_log import OffsetsLog
-from callboard.runtime.log.threads import Inline
+from callboard.runtime.log.recovery import recovery
 
 FIRST_SEGMENT = "00000000000000000000.log"
 FIRST_JOURNAL = name_of(0)

@@ -14,17 +14,18 @@ import pytest
 from compaction_helpers import FOLDER, START_MS, Bat, Rec, write_files
 
 from callboard.actors.records import OffsetRecord, OffsetValue
-from callboard.runtime.faulty_disk import FaultyDisk
-from callboard.runtime.log import newest, newest_transactions, reading
+from callboard.runtime.disk.disk import Disk
+from callboard.runtime.disk.faulty import FaultyDisk
 from callboard.runtime.log.compaction import publish as publishing
 from callboard.runtime.log.compaction.publish import publish
 from callboard.runtime.log.compaction.swap import Settings, compact
-from callboard.runtime.log.disk import Disk
-from callboard.runtime.log.errors import Damage
+from callboard.runtime.log.format.errors import Damage
+from callboard.runtime.log.format.records import encode
 from callboard.runtime.log.manifest import LogFiles, log_files
-from callboard.runtime.log.newest import load_partition
-from callboard.runtime.log.newest_transactions import load_transactions_partition
-from callboard.runtime.log.records import encode
+from callboard.runtime.log.reading import newest, newest_transactions
+from callboard.runtime.log.reading import transactions as reading
+from callboard.runtime.log.reading.newest import load_partition
+from callboard.runtime.log.reading.newest_transactions import load_transactions_partition
 
 NOW_MS = START_MS + 1_000_000
 SETTINGS = Settings(NOW_MS, "test", -1.0, delete_retention_ms=0)

@@ -9,8 +9,8 @@ from pathlib import Path
 from log_helpers import PATIENCE_S, LazyDisk, TraceDisk, append, entry, fixed_salt, name_of, offsets_in
 
 from callboard.actors.ports import Appended
+from callboard.runtime.disk.threads import Inline
 from callboard.runtime.log.offsets_log import OffsetsLog
-from callboard.runtime.log.threads import Inline
 
 FOLDER = "__consumer_offsets-0"
 FIRST_JOURNAL = name_of(0)

@@ -21,17 +21,17 @@ from callboard.actors.records import (
     TransactionValue,
     UnknownRecord,
 )
-from callboard.runtime.errors import StartError
-from callboard.runtime.log.batch import Producer, encode_batch, frame_record, read_batches
-from callboard.runtime.log.errors import DamagedRecord, UnwritableRecord
-from callboard.runtime.log.fields import MAX_STRING_BYTES
-from callboard.runtime.log.offsets_log import OffsetsLog
-from callboard.runtime.log.transaction_records import (
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.log.format.batch import Producer, encode_batch, frame_record, read_batches
+from callboard.runtime.log.format.errors import DamagedRecord, UnwritableRecord
+from callboard.runtime.log.format.fields import MAX_STRING_BYTES
+from callboard.runtime.log.format.transaction_records import (
     decode_batch,
     decode_transaction,
     encode_marker,
     encode_transaction,
 )
+from callboard.runtime.log.offsets_log import OffsetsLog
 
 T0 = 0x1A1FE236636
 # What Kafka 4.3.1 has written for a transaction of librdkafka's; its times, as they were, are filled in below.

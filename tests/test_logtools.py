@@ -23,24 +23,24 @@ from callboard.actors.records import (
     TransactionValue,
     UnknownRecord,
 )
-from callboard.runtime.clock import wall_clock_ms
-from callboard.runtime.errors import StartError
-from callboard.runtime.log.batch import Producer, encode_batch, frame_record
-from callboard.runtime.log.clean_stop import NO_NOTE, leave_note
+from callboard.runtime.cli.log import commands, verify
+from callboard.runtime.cli.log.repair import stopped_server
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.disk.disk import Disk
+from callboard.runtime.engine.clock import wall_clock_ms
 from callboard.runtime.log.compaction.garbage import tidy
 from callboard.runtime.log.compaction.publish import GRACE_MS
 from callboard.runtime.log.compaction.swap import Settings, compact
-from callboard.runtime.log.disk import Disk
-from callboard.runtime.log.encoder import RecordEncoder
 from callboard.runtime.log.folder import DataFolder
+from callboard.runtime.log.format.batch import Producer, encode_batch, frame_record
+from callboard.runtime.log.format.encoder import RecordEncoder
+from callboard.runtime.log.format.transaction_records import encode_transaction
 from callboard.runtime.log.manifest import segments_folder
-from callboard.runtime.log.newest import load_partition
 from callboard.runtime.log.partition import TOPIC, TRANSACTIONS_TOPIC, folder_name
-from callboard.runtime.log.reading import live_offsets, read_partition
-from callboard.runtime.log.segment import segment_name
-from callboard.runtime.log.transaction_records import encode_transaction
-from callboard.runtime.logtools import commands, verify
-from callboard.runtime.logtools.repair import stopped_server
+from callboard.runtime.log.reading.newest import load_partition
+from callboard.runtime.log.reading.segment import segment_name
+from callboard.runtime.log.reading.transactions import live_offsets, read_partition
+from callboard.runtime.log.recovery.clean_stop import NO_NOTE, leave_note
 
 TIME_MS = 1_700_000_000_000
 SUBSCRIPTION = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"

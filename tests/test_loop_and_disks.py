@@ -27,12 +27,12 @@ from peers.wire import message_type
 from test_bad_input import EVERY_VERSION, body_of, request
 from test_topics_batch import sent
 
-from callboard.runtime.config import Options, Settings
-from callboard.runtime.kafka.topics.producer_ids import PRODUCER_ID_BLOCK
-from callboard.runtime.log import disk as disk_module
-from callboard.runtime.log.disk import Disk
-from callboard.runtime.node import Node
-from callboard.runtime.surround import Environment
+from callboard.runtime.disk import disk as disk_module
+from callboard.runtime.disk.disk import Disk
+from callboard.runtime.node.environment import Environment
+from callboard.runtime.node.node import Node
+from callboard.runtime.settings.table import Options, Settings
+from callboard.runtime.topics.producer_ids import PRODUCER_ID_BLOCK
 
 BROKER = 4
 

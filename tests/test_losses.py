@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from callboard.actors.errors import ErrorCode
+from callboard.actors.group.offsets import GroupData
 from callboard.actors.messages import Commit, Committed, OffsetCommit, Synced, SyncGroup
-from callboard.actors.offsets import GroupData
 from callboard.actors.records import GroupRecord, GroupValue, OffsetRecord, OffsetValue
-from callboard.runtime.testing.history import Exchange
-from callboard.runtime.testing.loop import Process, VirtualLoop
-from callboard.runtime.testing.losses import LossChecker
+from callboard.runtime.testing.simulation.history import Exchange
+from callboard.runtime.testing.simulation.loop import Process, VirtualLoop
+from callboard.runtime.testing.simulation.losses import LossChecker
 
 
 class Story:

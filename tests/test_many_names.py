@@ -10,8 +10,8 @@ import pytest
 from door import CardboardClient, Door, beating, enrol, frame, on_a_loop, open_door, versions
 from peers.wire import decode
 
+from callboard.runtime.kafka.codec.schemas import schema
 from callboard.runtime.kafka.gather import SLICE
-from callboard.runtime.kafka.schemas import schema
 
 NAMES = 30 * SLICE
 LONG = (0, 6)  # versions in which the array's count has three bytes or more

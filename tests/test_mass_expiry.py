@@ -14,16 +14,16 @@ from stage.ports import HandLog, Place
 from stage.requests import heartbeat, join
 from stage.world import World
 
-from callboard.actors.classic import ClassicGroup
-from callboard.actors.effects import Effects
 from callboard.actors.errors import ErrorCode
+from callboard.actors.group.classic import ClassicGroup
+from callboard.actors.group.effects import Effects
+from callboard.actors.group.offsets import GroupData
 from callboard.actors.messages import DescribeGroup, ListGroups
-from callboard.actors.offsets import GroupData
 from callboard.actors.records import GroupRecord, GroupValue, MemberValue
-from callboard.actors.timer import TURN_LIMIT
-from callboard.actors.timer_messages import Wake
+from callboard.actors.timer.actor import TURN_LIMIT
+from callboard.actors.timer.messages import Wake
 from callboard.actors.writer import ROUND_MAX
-from callboard.runtime.dispatcher import MESSAGES_A_TURN
+from callboard.runtime.engine.dispatcher import MESSAGES_A_TURN
 
 MEMBERS = 20_000
 SESSION_MS = 10_000

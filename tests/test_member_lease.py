@@ -19,8 +19,8 @@ from callboard.runtime.member.errors import ShardLost
 from callboard.runtime.member.local import LocalConnector
 from callboard.runtime.member.member import Member
 from callboard.runtime.member.work import Assignment, Shard
-from callboard.runtime.testing.loop import Process, VirtualLoop
-from callboard.runtime.testing.loop import run as run_virtually
+from callboard.runtime.testing.simulation.loop import Process, VirtualLoop
+from callboard.runtime.testing.simulation.loop import run as run_virtually
 
 SEEDS = 30
 MEMBERS = 4

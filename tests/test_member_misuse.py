@@ -17,7 +17,7 @@ from member_helpers import GROUP, ScriptedConnector, held, in_virtual_time, neve
 import callboard
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import Heartbeat, OffsetCommit
-from callboard.runtime import waiting
+from callboard.runtime.engine import waiting
 from callboard.runtime.member import named
 from callboard.runtime.member.blocking import BlockingMember
 from callboard.runtime.member.connect import Connected, ConnectedThread

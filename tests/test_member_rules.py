@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import JoinedMember
-from callboard.runtime.kafka.topics.names import check_name, metric_name
 from callboard.runtime.member.assignors.base import Own
 from callboard.runtime.member.assignors.table import find_assignor
 from callboard.runtime.member.assignors.wire import read_assignment, read_subscription
@@ -29,6 +28,7 @@ from callboard.runtime.member.named import (
 )
 from callboard.runtime.member.protocol import REACTIONS, Reaction, RequestKind, reaction_to
 from callboard.runtime.member.terms import MemberOptions, make_options
+from callboard.runtime.topics.names import check_name, metric_name
 
 TIMEOUTS = LeaseTimeouts(session_s=10, rebalance_s=60, margin_s=2, interval_s=2)
 times = st.floats(0, 1000)

@@ -14,8 +14,8 @@ from door import on_a_loop
 
 import callboard
 from callboard.actors.errors import CoordinatorError
+from callboard.runtime.common.errors import StartError
 from callboard.runtime.embed.thread import ThreadCoordinator
-from callboard.runtime.errors import StartError
 from callboard.runtime.member.channel import ChannelLost
 from callboard.runtime.member.errors import Fenced, MemberError, ShardLost
 from callboard.runtime.member.member import Member

@@ -14,7 +14,7 @@ from callboard.runtime.embed.results import ListedGroup
 from callboard.runtime.member.local import LocalConnector
 from callboard.runtime.member.member import Member
 from callboard.runtime.member.named import check_names
-from callboard.runtime.testing.rigged import RiggedCoordinator
+from callboard.runtime.testing.plugin.rigged import RiggedCoordinator
 
 JOBS = {"jobs": 2}
 DAY_S = 24 * 3600

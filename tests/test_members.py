@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from stage.ports import Place
 from stage.requests import join, offers
 
-from callboard.actors.effects import Deadline, Effects
-from callboard.actors.members import Member, Members
+from callboard.actors.group.effects import Deadline, Effects
+from callboard.actors.group.members import Member, Members
 from callboard.actors.messages import JoinedMember
 from callboard.actors.records import MemberValue
 

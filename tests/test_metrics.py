@@ -18,11 +18,11 @@ from door import Door, beating, committing, enrol, on_a_loop, open_door
 from prometheus_client.parser import text_string_to_metric_families
 from test_cli import refusal
 
-from callboard.runtime.config import Options, Settings
 from callboard.runtime.log.stats import LogStats
-from callboard.runtime.metrics import metrics, pages
-from callboard.runtime.node import Node
-from callboard.runtime.watch import LOOP_TIMEOUT_S, Pages, WatchServer
+from callboard.runtime.node.health import LOOP_TIMEOUT_S, Pages, WatchServer
+from callboard.runtime.node.metrics import metrics, pages
+from callboard.runtime.node.node import Node
+from callboard.runtime.settings.table import Options, Settings
 
 
 class Answer(NamedTuple):

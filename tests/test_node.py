@@ -27,11 +27,11 @@ from door import (
 from peers.wire import Hangup, decode
 
 from callboard.actors.base import ActorRef
-from callboard.runtime import node as node_module
-from callboard.runtime.arrival import Arrival
-from callboard.runtime.config import Options, Settings
-from callboard.runtime.errors import StartError
-from callboard.runtime.node import Node
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.loading.sink import Arrival
+from callboard.runtime.node import node as node_module
+from callboard.runtime.node.node import Node
+from callboard.runtime.settings.table import Options, Settings
 
 LATEST = -1
 

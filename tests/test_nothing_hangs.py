@@ -20,11 +20,13 @@ from stage.requests import GROUP, commit, fetch, heartbeat, join, leave, offers,
 from stage.world import World
 
 from callboard.actors.base import ActorRef
-from callboard.actors.classic import ClassicGroup
 from callboard.actors.errors import ErrorCode
-from callboard.actors.failed_group import FailedGroup
-from callboard.actors.group import GroupActor
-from callboard.actors.members import Member
+from callboard.actors.group.actor import GroupActor
+from callboard.actors.group.classic import ClassicGroup
+from callboard.actors.group.failed_group import FailedGroup
+from callboard.actors.group.members import Member
+from callboard.actors.group.rebalance import NEW_MEMBER_JOIN_TIMEOUT_MS
+from callboard.actors.group.states import State
 from callboard.actors.messages import (
     DeleteGroup,
     DescribeGroup,
@@ -34,9 +36,7 @@ from callboard.actors.messages import (
     Protocol,
     SyncGroup,
 )
-from callboard.actors.rebalance import NEW_MEMBER_JOIN_TIMEOUT_MS
-from callboard.actors.states import State
-from callboard.actors.timer import TimerActor
+from callboard.actors.timer.actor import TimerActor
 from callboard.actors.writer import OffsetWriterActor
 
 LONGEST_MS = 300_000
@@ -96,7 +96,7 @@ class AnyWorld(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.fuse = Fuse()
-        self.patch = patch("callboard.actors.group.ClassicGroup", fused(self.fuse))
+        self.patch = patch("callboard.actors.group.actor.ClassicGroup", fused(self.fuse))
         self.patch.start()
         self.world = World(holds_back=True)
         self.restarts = 0

@@ -13,9 +13,9 @@ from stage.requests import GROUP, commit, fetch, join, leave
 from stage.world import World
 
 from callboard.actors.errors import ErrorCode
+from callboard.actors.group.subscription import subscribed_topics
 from callboard.actors.messages import DeleteGroup, OffsetDelete, OffsetsDeleted, Protocol
 from callboard.actors.records import OffsetRecord
-from callboard.actors.subscription import subscribed_topics
 
 SUBSCRIBED, NONE = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from stage.requests import commit, fetch
 
 from callboard.actors.errors import ErrorCode
+from callboard.actors.group.offsets import GroupData, Offsets, commit_records
 from callboard.actors.messages import Commit, Fetched, FetchedOffset, OffsetFetch
-from callboard.actors.offsets import GroupData, Offsets, commit_records
 from callboard.actors.records import GroupRecord, GroupValue, OffsetRecord, OffsetValue, UnknownRecord
 
 NOTHING = FetchedOffset(0, -1, -1, "", ErrorCode.NONE)

@@ -49,12 +49,12 @@ def test_the_wheel_says_what_it_needs(wheel: Path) -> None:
     assert set(metadata.get_all("Provides-Extra", [])) >= {"spark", "fast", "test", "bench"}
     needs = metadata.get_all("Requires-Dist", [])
     assert [need for need in needs if not any(sign in need for sign in "<>=")] == []  # a lower bound on each
-    assert "callboard = callboard.runtime.cli:main" in files.read(f"{INFO}/entry_points.txt").decode()
+    assert "callboard = callboard.runtime.cli.main:main" in files.read(f"{INFO}/entry_points.txt").decode()
 
 
 def test_the_wheel_runs_from_anywhere(wheel: Path, tmp_path: Path) -> None:
     """Even as a zip on the path, which is how a cluster's workers get it."""
-    script = "import callboard, sys; print(callboard.__file__); from callboard.runtime.cli import main; main()"
+    script = "import callboard, sys; print(callboard.__file__); from callboard.runtime.cli.main import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", script, "--version"],
         cwd=tmp_path,

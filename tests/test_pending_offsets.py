@@ -6,8 +6,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from callboard.actors.errors import ErrorCode
+from callboard.actors.group.offsets import GroupData
 from callboard.actors.messages import OffsetFetch
-from callboard.actors.offsets import GroupData
 from callboard.actors.records import GroupRecord, MarkerRecord, OffsetRecord, OffsetValue, PendingOffsetRecord, Record
 
 PRODUCERS = (7, 8, 9)

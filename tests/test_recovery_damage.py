@@ -18,9 +18,9 @@ from log_helpers import LazyDisk, TraceDisk, append, entry
 from structlog.testing import capture_logs
 
 from callboard.actors.records import OffsetRecord
-from callboard.runtime.errors import StartError
+from callboard.runtime.common.errors import StartError
 from callboard.runtime.log import journal
-from callboard.runtime.log.batch import read_batches
+from callboard.runtime.log.format.batch import read_batches
 from callboard.runtime.log.journal import journal_salt, measure, read_rounds
 from callboard.runtime.log.journal_frames import FRAME_HEAD_BYTES
 from callboard.runtime.log.offsets_log import OffsetsLog

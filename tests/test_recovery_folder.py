@@ -10,13 +10,13 @@ import pytest
 from log_helpers import LazyDisk, append, entry
 from structlog.testing import capture_logs
 
-from callboard.runtime.config import Settings
-from callboard.runtime.errors import StartError
-from callboard.runtime.kafka.topics.catalogue import TopicCatalogue
-from callboard.runtime.log.disk import Disk
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.folder import INFO_NAME, DataFolder
 from callboard.runtime.log.offsets_log import OffsetsLog
-from callboard.runtime.log.quarantine import free_name, put_aside
+from callboard.runtime.log.recovery.quarantine import free_name, put_aside
+from callboard.runtime.settings.table import Settings
+from callboard.runtime.topics.catalogue import TopicCatalogue
 
 
 class _Random:
@@ -95,7 +95,7 @@ def test_bytes_put_aside_have_a_name_of_their_own(tmp_path: Path) -> None:
 
 
 def test_many_bytes_put_aside_are_mentioned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("callboard.runtime.log.strangers.KEPT_BYTES_TOLD", 100)
+    monkeypatch.setattr("callboard.runtime.log.recovery.unrecognized.KEPT_BYTES_TOLD", 100)
     root = used(tmp_path / "data")
     (root / "journal" / "00000000000000000000.journal.damaged").write_bytes(b"x" * 60)
     kept = root / "__consumer_offsets-0" / "00000000000000000000.log.torn-1"

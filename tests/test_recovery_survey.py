@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.runtime.log import search
-from callboard.runtime.log.batch import Batch, encode_batch, frame_record
-from callboard.runtime.log.disk import Disk
-from callboard.runtime.log.errors import Damage
-from callboard.runtime.log.survey import Run, survey, survey_runs
+from callboard.runtime.disk.disk import Disk
+from callboard.runtime.log.format.batch import Batch, encode_batch, frame_record
+from callboard.runtime.log.format.errors import Damage
+from callboard.runtime.log.reading import search
+from callboard.runtime.log.reading.survey import Run, survey, survey_runs
 
 COUNTS = (1, 3, 1, 2, 4, 1)
 """How many records the batches of the log have that these tests damage."""

@@ -16,8 +16,8 @@ from callboard.actors.messages import (
     OffsetCommit,
     OffsetFetch,
 )
-from callboard.runtime.testing.history import Exchange
-from callboard.runtime.testing.registers import RegisterChecker
+from callboard.runtime.testing.simulation.history import Exchange
+from callboard.runtime.testing.simulation.registers import RegisterChecker
 
 NONE = ErrorCode.NONE
 NO_PROCESS: Any = None

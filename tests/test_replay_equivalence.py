@@ -24,24 +24,24 @@ from stage.transactions import PARTITIONS, TransactionWorld, txn_commit
 from structlog.testing import capture_logs
 
 from callboard.actors.errors import ErrorCode
-from callboard.actors.group import GroupActor
+from callboard.actors.group.actor import GroupActor
+from callboard.actors.group.offsets import GroupData
 from callboard.actors.messages import DeleteGroup, Joined, OffsetDelete
-from callboard.actors.offsets import GroupData
 from callboard.actors.ports import Appended, Entry
 from callboard.actors.records import OffsetRecord, TransactionRecord, TransactionValue
-from callboard.actors.transaction_messages import AddOffsets, EndTransaction, InitProducerId
-from callboard.runtime.faulty_disk import FaultyDisk, PowerLoss
+from callboard.actors.transactions.messages import AddOffsets, EndTransaction, InitProducerId
+from callboard.runtime.cli.log.verify import Replay, differences, state_of
+from callboard.runtime.cli.log.walk import Found, LogPartition, walk
+from callboard.runtime.disk.disk import read_file
+from callboard.runtime.disk.faulty import FaultyDisk, PowerLoss
+from callboard.runtime.disk.threads import Inline
 from callboard.runtime.log.compaction.garbage import tidy
 from callboard.runtime.log.compaction.swap import Settings, compact
-from callboard.runtime.log.disk import read_file
 from callboard.runtime.log.manifest import log_files, manifest_folder, segments_folder, write_file
-from callboard.runtime.log.newest import load_partition
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.partition import TOPIC, TRANSACTIONS_TOPIC, folder_name
-from callboard.runtime.log.segment import segment_name
-from callboard.runtime.log.threads import Inline
-from callboard.runtime.logtools.verify import Replay, differences, state_of
-from callboard.runtime.logtools.walk import Found, LogPartition, walk
+from callboard.runtime.log.reading.newest import load_partition
+from callboard.runtime.log.reading.segment import segment_name
 
 ROOT = Path("/data")
 OFFSETS_PARTITIONS = 50

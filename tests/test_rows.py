@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import Described, DescribedMember, Joined, JoinedMember
 from callboard.runtime.kafka.api import describe_groups, join_group
-from callboard.runtime.kafka.codes import NO_THROTTLE
-from callboard.runtime.kafka.rows import encode_rows
-from callboard.runtime.kafka.schemas import schema
+from callboard.runtime.kafka.codec.codes import NO_THROTTLE
+from callboard.runtime.kafka.codec.rows import encode_rows
+from callboard.runtime.kafka.codec.schemas import schema
 
 SIZES = (0, 1, 5, 126, 127, 128, 1023, 1024, 16_383, 16_384, 32_767)
 texts = st.one_of(st.text(max_size=20), st.sampled_from(SIZES).map("x".__mul__))

@@ -31,9 +31,9 @@ from stage.players import (
 from stage.ports import Place
 
 from callboard.actors.base import Actor, ActorRef, SteadfastActor
-from callboard.runtime.dispatcher import MESSAGES_A_TURN
-from callboard.runtime.mailbox import Mailbox, SharedMailbox
-from callboard.runtime.system import System
+from callboard.runtime.engine.dispatcher import MESSAGES_A_TURN
+from callboard.runtime.engine.mailbox import Mailbox, SharedMailbox
+from callboard.runtime.engine.system import System
 
 stage = stage_fixture(*REAL, *SIMULATIONS)
 real_stage = stage_fixture(*REAL)

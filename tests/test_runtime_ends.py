@@ -29,9 +29,9 @@ from stage.players import (
 from stage.ports import Place
 
 from callboard.actors.base import ActorRef, Envelope
-from callboard.runtime.simulation import Simulation
-from callboard.runtime.system import System
-from callboard.runtime.threads import ThreadsDispatcher
+from callboard.runtime.engine.simulation import Simulation
+from callboard.runtime.engine.system import System
+from callboard.runtime.engine.threads import ThreadsDispatcher
 
 stage = stage_fixture(*REAL, *SIMULATIONS)
 real_stage = stage_fixture(*REAL)

@@ -32,12 +32,12 @@ from stage.players import (
 from stage.ports import Place
 
 from callboard.actors.base import Actor, ActorRef, MailboxFull, Overflow, Supervision
-from callboard.actors.timer_messages import Expired
-from callboard.runtime.dispatcher import MESSAGES_A_TURN, tell_if_alive
-from callboard.runtime.mailbox import mailbox_of
-from callboard.runtime.reply import Reply
-from callboard.runtime.stats import Tally
-from callboard.runtime.system import System
+from callboard.actors.timer.messages import Expired
+from callboard.runtime.engine.dispatcher import MESSAGES_A_TURN, tell_if_alive
+from callboard.runtime.engine.mailbox import mailbox_of
+from callboard.runtime.engine.reply import Reply
+from callboard.runtime.engine.stats import Tally
+from callboard.runtime.engine.system import System
 
 stage = stage_fixture(*REAL, *SIMULATIONS)
 real_stage = stage_fixture(*REAL)
@@ -306,7 +306,7 @@ def test_room_that_comes_while_somebody_asks_for_it_is_not_missed(monkeypatch: p
             system.dispatcher.run()  # type: ignore[attr-defined]
             yield
 
-        monkeypatch.setattr("callboard.runtime.mailbox._making", drain_first())
+        monkeypatch.setattr("callboard.runtime.engine.mailbox._making", drain_first())
         assert patient.room().done()
 
 

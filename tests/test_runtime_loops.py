@@ -13,7 +13,7 @@ import pytest
 from stage.players import LOOPS, PATIENCE_S, Player, Say, do, new_loop
 
 from callboard.actors.base import ActorRef
-from callboard.runtime.system import System
+from callboard.runtime.engine.system import System
 
 every_loop = pytest.mark.parametrize("loop_kind", LOOPS)
 

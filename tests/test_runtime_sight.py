@@ -27,12 +27,12 @@ from stage.players import (
 from stage.ports import Place, TestClock
 
 from callboard.actors.base import Actor, ActorRef, MailboxFull
-from callboard.runtime.dead_letters import DeadLetter, DeadLetters
-from callboard.runtime.mailbox import mailbox_of
-from callboard.runtime.simulation import Simulation
-from callboard.runtime.stats import ClassStats, Depth
-from callboard.runtime.system import System
-from callboard.runtime.trace import Traced, TracedEnvelope, as_line
+from callboard.runtime.engine.dead_letters import DeadLetter, DeadLetters
+from callboard.runtime.engine.mailbox import mailbox_of
+from callboard.runtime.engine.simulation import Simulation
+from callboard.runtime.engine.stats import ClassStats, Depth
+from callboard.runtime.engine.system import System
+from callboard.runtime.engine.trace import Traced, TracedEnvelope, as_line
 
 stage = stage_fixture(*REAL, *SIMULATIONS)
 real_stage = stage_fixture(*REAL)

@@ -9,10 +9,10 @@ import pytest
 from stage.players import Player, Say, do, keep_the_reply
 
 from callboard.actors.base import Actor, ActorRef, Supervision
-from callboard.actors.timer_messages import Expired, Schedule
-from callboard.runtime.simulation import START_WALL_MS, Simulation
-from callboard.runtime.system import System
-from callboard.runtime.trace import as_line
+from callboard.actors.timer.messages import Expired, Schedule
+from callboard.runtime.engine.simulation import START_WALL_MS, Simulation
+from callboard.runtime.engine.system import System
+from callboard.runtime.engine.trace import as_line
 
 SEEDS = range(1, 13)
 
@@ -130,7 +130,7 @@ def test_a_step_is_one_message_of_one_actor() -> None:
 
 
 def test_actors_that_never_rest_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("callboard.runtime.simulation.STEPS_MAX", 1000)
+    monkeypatch.setattr("callboard.runtime.engine.simulation.STEPS_MAX", 1000)
     dispatcher = Simulation(5)
     player = System(dispatcher).spawn(Player)
 

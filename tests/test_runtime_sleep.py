@@ -12,9 +12,9 @@ import pytest
 from stage.players import PATIENCE_S, REAL, SIMULATIONS, Player, Say, Stage, do, no_garbage_collector, stage_fixture
 
 from callboard.actors.base import ActorFailed, ActorRef, ChildAsleep, Supervision
-from callboard.runtime.mailbox import SharedMailbox, mailbox_of
-from callboard.runtime.simulation import Simulation
-from callboard.runtime.system import System
+from callboard.runtime.engine.mailbox import SharedMailbox, mailbox_of
+from callboard.runtime.engine.simulation import Simulation
+from callboard.runtime.engine.system import System
 
 stage = stage_fixture(*REAL, *SIMULATIONS)
 real_stage = stage_fixture(*REAL)

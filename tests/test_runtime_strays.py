@@ -11,9 +11,9 @@ import pytest
 from stage.players import LOOPS, REAL, SIMULATIONS, Play, Player, Say, Stage, do, play_on, stage_fixture
 
 from callboard.actors.base import Supervision
-from callboard.runtime.registry import STOP_ROUNDS
-from callboard.runtime.reply import Reply
-from callboard.runtime.system import System
+from callboard.runtime.engine.registry import STOP_ROUNDS
+from callboard.runtime.engine.reply import Reply
+from callboard.runtime.engine.system import System
 
 stage = stage_fixture(*REAL, *SIMULATIONS)
 play = pytest.fixture(params=LOOPS)(play_on)

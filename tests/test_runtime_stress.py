@@ -19,11 +19,11 @@ import pytest
 from stage.players import PATIENCE_S, REAL, Player, Say, Stage, stage_fixture
 
 from callboard.actors.base import Actor, ActorRef
-from callboard.runtime.flag import Flag
-from callboard.runtime.mailbox import Mailbox, SharedMailbox
-from callboard.runtime.reply import Reply
-from callboard.runtime.simulation import Simulation
-from callboard.runtime.system import System
+from callboard.runtime.engine.flag import Flag
+from callboard.runtime.engine.mailbox import Mailbox, SharedMailbox
+from callboard.runtime.engine.reply import Reply
+from callboard.runtime.engine.simulation import Simulation
+from callboard.runtime.engine.system import System
 
 stage = stage_fixture(*REAL)
 
@@ -165,7 +165,7 @@ class Slow(threading.Event):
 
 def test_all_who_wait_for_the_end_hear_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """``actor_stopped`` makes the event to wait on when somebody waits, and but one."""
-    monkeypatch.setattr("callboard.runtime.flag.threading", SimpleNamespace(Event=Slow))
+    monkeypatch.setattr("callboard.runtime.engine.flag.threading", SimpleNamespace(Event=Slow))
     flag = Flag()
     waiting = [partial(flag.wait, PATIENCE_S)] * 3
     heard: list[bool] = []
@@ -187,7 +187,7 @@ def test_an_end_that_comes_while_one_begins_to_wait_is_heard(monkeypatch: pytest
         flag.set()
         return threading.Event()
 
-    monkeypatch.setattr("callboard.runtime.flag.threading", SimpleNamespace(Event=event_after_the_end))
+    monkeypatch.setattr("callboard.runtime.engine.flag.threading", SimpleNamespace(Event=event_after_the_end))
     assert flag.wait(0.01)
 
 

@@ -15,8 +15,8 @@ import pytest
 from stage.players import REAL, SIMULATIONS, Fail, Player, Say, Stage, do, stage_fixture
 
 from callboard.actors.base import Actor, ActorFailed, ActorRef, ChildFailed, MailboxFull, Supervision
-from callboard.runtime.simulation import Simulation
-from callboard.runtime.system import System
+from callboard.runtime.engine.simulation import Simulation
+from callboard.runtime.engine.system import System
 
 stage = stage_fixture(*REAL, *SIMULATIONS)
 

@@ -32,9 +32,9 @@ from stage.players import (
 )
 
 from callboard.actors.base import ActorRef
-from callboard.actors.timer_messages import Schedule
-from callboard.runtime.reply import Reply, WouldDeadlock
-from callboard.runtime.system import System
+from callboard.actors.timer.messages import Schedule
+from callboard.runtime.engine.reply import Reply, WouldDeadlock
+from callboard.runtime.engine.system import System
 
 stage = stage_fixture(*REAL, *SIMULATIONS)
 real_stage = stage_fixture(*REAL)

@@ -15,13 +15,13 @@ from test_exchange import Command, command
 from test_logtools import plain, write
 
 from callboard.actors.javahash import offsets_partition
+from callboard.runtime.cli.exchange import export
+from callboard.runtime.cli.exchange.parse import read_table
+from callboard.runtime.cli.exchange.rows import Row, write_safe_csv
 from callboard.runtime.client.cluster import Offset
-from callboard.runtime.errors import StartError
-from callboard.runtime.exchange import export
-from callboard.runtime.exchange.parse import read_table
-from callboard.runtime.exchange.rows import Row, write_safe_csv
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.common.printing import from_spreadsheet_cell, spreadsheet_cell
 from callboard.runtime.log.folder import DataFolder
-from callboard.runtime.printing import from_spreadsheet_cell, spreadsheet_cell
 from callboard.spark import output
 
 DANGEROUS = (

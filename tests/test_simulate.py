@@ -10,9 +10,9 @@ from types import ModuleType
 import pytest
 
 from callboard.runtime.testing import __main__ as command
-from callboard.runtime.testing.chaos import Chaos
-from callboard.runtime.testing.scenario import Sim
-from callboard.runtime.testing.simulate import SimulationFailed, run_seed, simulate
+from callboard.runtime.testing.simulation.chaos import Chaos
+from callboard.runtime.testing.simulation.scenario import Sim
+from callboard.runtime.testing.simulation.simulate import SimulationFailed, run_seed, simulate
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "simulation.md"
 CODE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -19,12 +19,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from callboard.bench.loggen import Shape, write_log
-from callboard.runtime import compact as command
-from callboard.runtime.errors import StartError
+from callboard.runtime.cli import compact as command
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.compaction.job import Job, Report, run
 from callboard.runtime.log.compaction.plan import make_plan
 from callboard.runtime.log.compaction.swap import Settings
-from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.manifest import newest_manifest
 from callboard.runtime.log.offsets_log import OffsetsLog
@@ -226,7 +226,7 @@ def test_a_command_line_that_makes_no_sense_is_refused(tmp_path: Path, arguments
 def test_without_pyspark_it_says_what_to_install(tmp_path: Path) -> None:
     DataFolder(tmp_path, PARTITIONS).close()
     script = (
-        "import sys; sys.modules['pyspark'] = None; from callboard.runtime.cli import main;"
+        "import sys; sys.modules['pyspark'] = None; from callboard.runtime.cli.main import main;"
         " sys.argv = ['callboard', 'compact', '--spark', '--data', sys.argv[1]]; main()"
     )
     done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False)

@@ -15,13 +15,13 @@ from log_helpers import LazyDisk
 from spark_helpers import I16, I64, START_MS, Row, read, text
 
 from callboard.actors.records import GroupRecord, GroupValue, MarkerRecord, MemberValue
-from callboard.runtime.log.batch import Batch
-from callboard.runtime.log.disk import Disk
-from callboard.runtime.log.errors import DamagedRecord
+from callboard.runtime.disk.disk import Disk
+from callboard.runtime.log.format.batch import Batch
+from callboard.runtime.log.format.errors import DamagedRecord
+from callboard.runtime.log.format.records import decode, encode, encode_key
+from callboard.runtime.log.format.transaction_records import decode_record
 from callboard.runtime.log.manifest import log_files
-from callboard.runtime.log.records import decode, encode, encode_key
-from callboard.runtime.log.segment import scan
-from callboard.runtime.log.transaction_records import decode_record
+from callboard.runtime.log.reading.segment import scan
 from callboard.spark.columns import ALL
 from callboard.spark.rows import row_of
 

@@ -44,7 +44,7 @@ def test_the_command_says_what_is_missing(tmp_path: Path, version: str | None) -
     if version:
         (found / "java").write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2023-07-18' >&2\n")
         (found / "java").chmod(0o755)
-    script = "from callboard.runtime.cli import main; main()"
+    script = "from callboard.runtime.cli.main import main; main()"
     arguments = ["compact", "--spark", "--data", str(tmp_path / "data")]
     env = environment(Path(f"{found}:/bin") if version else found)
     done = subprocess.run(
@@ -58,7 +58,7 @@ def test_the_command_says_what_is_missing(tmp_path: Path, version: str | None) -
 
 def test_a_master_that_spark_would_refuse_is_named_before_spark_starts(tmp_path: Path) -> None:
     DataFolder(tmp_path / "data", 1).close()
-    script = "from callboard.runtime.cli import main; main()"
+    script = "from callboard.runtime.cli.main import main; main()"
     for command in (["compact", "--spark"], ["analyse", "commits"]):
         arguments = [*command, "--data", str(tmp_path / "data"), "--master", "nonsense"]
         done = subprocess.run(

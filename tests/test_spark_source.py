@@ -21,17 +21,17 @@ from spark_helpers import DAY_MS, I16, START_MS, plain, read, reading, text
 from callboard.actors.ports import Entry
 from callboard.actors.records import GroupRecord, GroupValue, MemberValue, OffsetRecord, OffsetValue
 from callboard.bench.loggen import Shape, write_log
+from callboard.runtime.disk.disk import Disk
+from callboard.runtime.disk.threads import Inline
 from callboard.runtime.log.compaction.job import Job, run
 from callboard.runtime.log.compaction.swap import Settings, compact
-from callboard.runtime.log.disk import Disk
-from callboard.runtime.log.errors import DamagedBatch
 from callboard.runtime.log.folder import INFO_NAME, DataFolder
+from callboard.runtime.log.format.errors import DamagedBatch
+from callboard.runtime.log.format.records import encode
 from callboard.runtime.log.manifest import ManifestError, manifest_folder, manifest_name, newest_manifest
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.partition import folder_name
-from callboard.runtime.log.records import encode
-from callboard.runtime.log.segment import segment_name
-from callboard.runtime.log.threads import Inline
+from callboard.runtime.log.reading.segment import segment_name
 from callboard.spark.columns import ALL, arrow_schema
 from callboard.spark.files import RemoteDisk, find_log
 from callboard.spark.options import parse

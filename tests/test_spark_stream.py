@@ -13,13 +13,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from callboard.bench.loggen import Shape, write_log
+from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.compaction.job import Job, run
 from callboard.runtime.log.compaction.swap import Settings
-from callboard.runtime.log.disk import Disk
 from callboard.runtime.log.folder import DataFolder
+from callboard.runtime.log.format.records import encode
 from callboard.runtime.log.offsets_log import OffsetsLog
-from callboard.runtime.log.records import encode
-from callboard.runtime.log.segment import segment_name
+from callboard.runtime.log.reading.segment import segment_name
 from callboard.spark.options import parse
 from callboard.spark.stream import Follower, StreamReader, within
 

@@ -13,9 +13,9 @@ from peers.waiting import wait_until
 from peers.wire import Wire
 
 from callboard.actors.base import Actor
-from callboard.actors.timer_messages import Expired, Schedule
-from callboard.runtime.clock import PULSE_MS, STALL_MS, SystemClock
-from callboard.runtime.system import System
+from callboard.actors.timer.messages import Expired, Schedule
+from callboard.runtime.engine.clock import PULSE_MS, STALL_MS, SystemClock
+from callboard.runtime.engine.system import System
 
 SESSION_MS = 2000
 STANDS_STILL_S = 3.5  # longer than the session and than what counts as a stall

@@ -10,10 +10,10 @@ import pytest
 from stage.company import Company
 from stage.ports import Place
 
-from callboard.actors.coordinator import REQUESTS
+from callboard.actors.coordinator.actor import REQUESTS
 from callboard.actors.errors import ErrorCode, IllegalTransition
+from callboard.actors.group.states import ABSENT, ALWAYS_SERVED, ANSWERS, CAME_FROM, Action, Request, Row, State
 from callboard.actors.messages import JoinGroup
-from callboard.actors.states import ABSENT, ALWAYS_SERVED, ANSWERS, CAME_FROM, Action, Request, Row, State
 
 ROWS: dict[str, Row] = {**{state.value: row for state, row in ANSWERS.items()}, "absent": ABSENT}
 

@@ -30,14 +30,14 @@ from kio.serial import entity_writer
 from peers.wire import decode, encode, message_type
 from test_bad_input import EVERY_VERSION
 
-from callboard.actors import members
 from callboard.actors.errors import ErrorCode
+from callboard.actors.group import members
 from callboard.actors.messages import Heartbeat, Joined, JoinGroup, Protocol
 from callboard.actors.strings import STRING_BYTES_MAX, fits_a_string
 from callboard.runtime.kafka import gather
 from callboard.runtime.kafka.api import Api
 from callboard.runtime.kafka.call import Call
-from callboard.runtime.kafka.schemas import ERROR_MESSAGE_CHARS_MAX, schema
+from callboard.runtime.kafka.codec.schemas import ERROR_MESSAGE_CHARS_MAX, schema
 from callboard.runtime.kafka.services import Origin
 
 LONGEST = "x" * STRING_BYTES_MAX

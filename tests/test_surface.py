@@ -74,6 +74,6 @@ def test_importing_a_package_loads_none_of_its_modules(package: ModuleType) -> N
 
 def test_a_program_with_actors_pays_for_no_coordinator() -> None:
     loaded = loaded_after("from callboard.actors import Actor\nfrom callboard.runtime import System")
-    assert "callboard.runtime.system" in loaded
+    assert "callboard.runtime.engine.system" in loaded
     assert not loaded & set(HEAVY)
     assert [name for name in loaded if name.startswith(("callboard.runtime.kafka", "callboard.runtime.log."))] == []

@@ -33,8 +33,8 @@ from kio.serial._serialize import get_field_writer
 from peers.wire import message_type
 
 from callboard.runtime.kafka.api import APIS
-from callboard.runtime.kafka.schemas import schema
-from callboard.runtime.kafka.tags import read_uvarint, skip_tagged_fields, without_unknown_tags
+from callboard.runtime.kafka.codec.schemas import schema
+from callboard.runtime.kafka.codec.tags import read_uvarint, skip_tagged_fields, without_unknown_tags
 
 UNKNOWN_TAGS = (5, 99, 127, 128, 20_000, 2**31 - 1)
 FLEXIBLE = [

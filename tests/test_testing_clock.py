@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from door import Client, Member, beating, committing, enrol, joining, on_a_loop, syncing
 
-from callboard.runtime.clock import STALL_MS
-from callboard.runtime.testing.clock import MovableClock
+from callboard.runtime.engine.clock import STALL_MS
+from callboard.runtime.testing.plugin.clock import MovableClock
 from callboard.testing import Coordinator
 
 SESSION_S = 30  # of ``enrol``

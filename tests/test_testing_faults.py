@@ -16,9 +16,9 @@ from test_testing_clock import connect, heartbeat, moments, running
 from callboard.actors.messages import Heartbeat
 from callboard.runtime.kafka.services import Origin
 from callboard.runtime.member.channel import ChannelLost
-from callboard.runtime.testing.facts import Facts
-from callboard.runtime.testing.faults import Match
-from callboard.runtime.testing.timeline import Timeline
+from callboard.runtime.testing.plugin.facts import Facts
+from callboard.runtime.testing.plugin.faults import Match
+from callboard.runtime.testing.plugin.timeline import Timeline
 from callboard.testing import Coordinator
 
 ORIGIN = Origin("inside", "/127.0.0.1", 1)

@@ -15,7 +15,7 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 TIMEOUT_S = 600
-PLUGIN = "callboard.runtime.testing.plugin"
+PLUGIN = "callboard.runtime.testing.plugin.plugin"
 IS_INSTALLED = f"""
 from importlib.metadata import entry_points
 print(any(entry.value == {PLUGIN!r} for entry in entry_points(group="pytest11")))
@@ -159,9 +159,10 @@ def test_a_run_without_the_fixtures_imports_nothing_of_ours(tmp_path: Path) -> N
         import sys
 
         def test_it():
-            allowed = {"callboard", "callboard.runtime", "callboard.runtime.testing"}
+            testing = "callboard.runtime.testing"
+            allowed = {"callboard", "callboard.runtime", testing, f"{testing}.plugin"}
             ours = {name for name in sys.modules if name.partition(".")[0] == "callboard"}
-            assert ours - {"callboard.runtime.testing.plugin"} <= allowed
+            assert ours - {"callboard.runtime.testing.plugin.plugin"} <= allowed
             assert "pykka" not in sys.modules and "kio" not in sys.modules
         """
     assert "1 passed" in run(tmp_path, _dedented(source))

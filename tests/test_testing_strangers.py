@@ -17,10 +17,10 @@ from peers.wire import Hangup
 from test_testing_clock import SESSION_S, connect, heartbeat, moments, running
 from test_testing_plugin import _dedented, run
 
-from callboard.runtime.testing.facts import Facts
-from callboard.runtime.testing.moving import ADVANCE_MAX_S
-from callboard.runtime.testing.silence import Presence
-from callboard.runtime.testing.timeline import Timeline
+from callboard.runtime.testing.plugin.facts import Facts
+from callboard.runtime.testing.plugin.moving import ADVANCE_MAX_S
+from callboard.runtime.testing.plugin.silence import Presence
+from callboard.runtime.testing.plugin.timeline import Timeline
 from callboard.testing import Coordinator
 
 DAY_S = 24 * 3600.0

@@ -12,11 +12,11 @@ import pykka
 import pytest
 
 from callboard.actors.base import running_on
-from callboard.actors.timer import TURN_LIMIT, TimerActor
-from callboard.actors.timer_messages import Cancel, Expired, Schedule, Wake
-from callboard.actors.timers import Timers
-from callboard.runtime.alarm import LoopAlarm
-from callboard.runtime.simulation import Simulation
+from callboard.actors.timer.actor import TURN_LIMIT, TimerActor
+from callboard.actors.timer.messages import Cancel, Expired, Schedule, Wake
+from callboard.actors.timer.timers import Timers
+from callboard.runtime.engine.alarm import LoopAlarm
+from callboard.runtime.engine.simulation import Simulation
 
 Heard = list[tuple[int, tuple[Hashable, ...]]]
 

@@ -12,8 +12,8 @@ from rich.table import Table
 from stage.players import PATIENCE_S, Call, Player, Say
 
 from callboard.runtime import Simulation, Stats, System
-from callboard.runtime.stats import ClassStats, Depth, TurnStats
-from callboard.runtime.top import print_stats, table, watch, watch_blocking
+from callboard.runtime.engine.stats import ClassStats, Depth, TurnStats
+from callboard.runtime.engine.top import print_stats, table, watch, watch_blocking
 
 BEFORE = Stats(
     (ClassStats("Group", 10, 2, 0, 1000), ClassStats("Gone", 0, 0, 0, 5)),
@@ -128,7 +128,7 @@ def test_ctrl_c_ends_the_watching(monkeypatch: pytest.MonkeyPatch) -> None:
         if len(drawings) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("callboard.runtime.top.time.sleep", sleep)
+    monkeypatch.setattr("callboard.runtime.engine.top.time.sleep", sleep)
     with System.on_threads() as system:
         watch_blocking(system, console=Console(file=io.StringIO()))
     assert drawings == [1.0, 1.0, 1.0]

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.actors.errors import CoordinatorError, ErrorCode
-from callboard.runtime.kafka.topics.batch import check_batch, describe
-from callboard.runtime.log.batch import HEADER_BYTES, frame_record
-from callboard.runtime.log.crc import crc32c
+from callboard.runtime.disk.crc import crc32c
+from callboard.runtime.log.format.batch import HEADER_BYTES, frame_record
+from callboard.runtime.topics.batch import check_batch, describe
 
 MESSAGE_MAX_BYTES = 1_048_588
 

@@ -15,14 +15,14 @@ from test_topics_catalogue import code_of
 
 import callboard
 from callboard.actors.errors import CoordinatorError, ErrorCode
-from callboard.runtime.clock import SystemRandom
-from callboard.runtime.config import Options, Settings
-from callboard.runtime.errors import StartError
-from callboard.runtime.faulty_disk import FaultyDisk
-from callboard.runtime.group_commit import at_once
-from callboard.runtime.kafka.topics.catalogue import TopicCatalogue
-from callboard.runtime.node import Node
-from callboard.runtime.surround import MEMORY
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.disk.faulty import FaultyDisk
+from callboard.runtime.disk.group_commit import at_once
+from callboard.runtime.engine.clock import SystemRandom
+from callboard.runtime.node.environment import MEMORY
+from callboard.runtime.node.node import Node
+from callboard.runtime.settings.table import Options, Settings
+from callboard.runtime.topics.catalogue import TopicCatalogue
 
 BYTES_A_PARTITION_MAX = 32  # 8 are the end offset; a partition that was used has some 750
 

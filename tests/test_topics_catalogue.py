@@ -21,17 +21,17 @@ from hypothesis import strategies as st
 from test_topics_batch import sent
 
 from callboard.actors.errors import CoordinatorError, ErrorCode
-from callboard.runtime.clock import SystemRandom
-from callboard.runtime.config import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Settings
-from callboard.runtime.errors import StartError
-from callboard.runtime.group_commit import at_once
-from callboard.runtime.kafka.topics import catalogue as catalogue_module
-from callboard.runtime.kafka.topics.catalogue import RAISED_END_MAX, TopicCatalogue
-from callboard.runtime.kafka.topics.ends import GROW_SLOTS, FreeSlots
-from callboard.runtime.kafka.topics.ids import transactions_topic_id
-from callboard.runtime.kafka.topics.producer_ids import PRODUCER_ID_BLOCK
-from callboard.runtime.kafka.topics.store import Table, TopicRow, id_text, save_table
-from callboard.runtime.log.disk import Disk
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.disk.disk import Disk
+from callboard.runtime.disk.group_commit import at_once
+from callboard.runtime.engine.clock import SystemRandom
+from callboard.runtime.settings.table import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Settings
+from callboard.runtime.topics import catalogue as catalogue_module
+from callboard.runtime.topics.catalogue import RAISED_END_MAX, TopicCatalogue
+from callboard.runtime.topics.ends import GROW_SLOTS, FreeSlots
+from callboard.runtime.topics.ids import transactions_topic_id
+from callboard.runtime.topics.producer_ids import PRODUCER_ID_BLOCK
+from callboard.runtime.topics.store import Table, TopicRow, id_text, save_table
 
 SETTINGS = Settings(offsets_topic_num_partitions=3)
 
@@ -245,9 +245,9 @@ def test_after_a_kill_nothing_is_lost_either(tmp_path: Path, topics: TopicCatalo
 APPENDS = """
 import sys
 from pathlib import Path
-from callboard.runtime.clock import SystemRandom
-from callboard.runtime.config import Settings
-from callboard.runtime.kafka.topics.catalogue import TopicCatalogue
+from callboard.runtime.engine.clock import SystemRandom
+from callboard.runtime.settings.table import Settings
+from callboard.runtime.topics.catalogue import TopicCatalogue
 
 topic = TopicCatalogue(Path(sys.argv[1]), Settings(), SystemRandom()).create("plays", 1)
 batch = bytes.fromhex(sys.argv[2])

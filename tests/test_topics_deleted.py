@@ -11,11 +11,11 @@ from stage.transactions import TransactionWorld, offset, opened, txn_commit
 from stage.world import World
 from test_api_topics import CardboardNode, delete_topics
 
-from callboard.actors import walk
+from callboard.actors.coordinator import group_scan as walk
 from callboard.actors.errors import ErrorCode
-from callboard.actors.expiry import BATCH
+from callboard.actors.group.expiry import BATCH
+from callboard.actors.group.offsets import GroupData
 from callboard.actors.messages import DeleteGroup, ListGroups, OffsetCommit, TopicsDeleted
-from callboard.actors.offsets import GroupData
 from callboard.actors.records import OffsetRecord, OffsetValue
 
 GONE = TopicsDeleted(frozenset({"t"}))

@@ -17,13 +17,13 @@ from test_topics_batch import sent
 from test_topics_catalogue import Known, delete, fill, known, opened, reopened_copy
 
 from callboard.actors.errors import CoordinatorError, ErrorCode
-from callboard.runtime.clock import SystemRandom
-from callboard.runtime.config import Settings
-from callboard.runtime.errors import StartError
-from callboard.runtime.faulty_disk import Fault, FaultyDisk
-from callboard.runtime.kafka.topics.catalogue import TopicCatalogue
-from callboard.runtime.kafka.topics.end_slots import OLD_HEADER, SLOT_BYTES
-from callboard.runtime.surround import MEMORY
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.disk.faulty import Fault, FaultyDisk
+from callboard.runtime.engine.clock import SystemRandom
+from callboard.runtime.node.environment import MEMORY
+from callboard.runtime.settings.table import Settings
+from callboard.runtime.topics.catalogue import TopicCatalogue
+from callboard.runtime.topics.end_slots import OLD_HEADER, SLOT_BYTES
 
 # Damage at a start ---------------------------------------------------------------------------------------------------
 

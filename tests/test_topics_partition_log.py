@@ -9,9 +9,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from test_topics_batch import MESSAGE_MAX_BYTES, sent
 
 from callboard.actors.errors import CoordinatorError, ErrorCode
-from callboard.runtime.kafka.topics.partition_log import PartitionLog
-from callboard.runtime.kafka.topics.producers import PRODUCERS_MAX
-from callboard.runtime.log.batch import read_batches
+from callboard.runtime.log.format.batch import read_batches
+from callboard.runtime.topics.partition_log import PartitionLog
+from callboard.runtime.topics.producers import PRODUCERS_MAX
 
 ALL = 2**31
 GZIP = 1

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from test_topics_batch import MESSAGE_MAX_BYTES, sent
 
 from callboard.actors.errors import CoordinatorError
-from callboard.runtime.kafka.topics.topic import GONE, Topic
+from callboard.runtime.topics.topic import GONE, Topic
 
 BATCH_BYTES = len(sent())
 

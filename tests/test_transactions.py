@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from callboard.actors.errors import ErrorCode, IllegalTransition
 from callboard.actors.records import TransactionValue
-from callboard.actors.transaction_messages import EndTransaction, InitProducerId
-from callboard.actors.transactions import (
+from callboard.actors.transactions.messages import EndTransaction, InitProducerId
+from callboard.actors.transactions.rules import (
     AT_REST,
     CAME_FROM,
     COLUMNS,

@@ -10,8 +10,8 @@ from callboard.actors.errors import ErrorCode
 from callboard.actors.javahash import offsets_partition
 from callboard.actors.messages import FetchedOffset, ListGroups
 from callboard.actors.records import MarkerRecord, PendingOffsetRecord, TransactionRecord
-from callboard.actors.transaction_messages import InitProducerId, ProducerGiven, VerifyPartitions
-from callboard.actors.transactions import (
+from callboard.actors.transactions.messages import InitProducerId, ProducerGiven, VerifyPartitions
+from callboard.actors.transactions.rules import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     EMPTY,

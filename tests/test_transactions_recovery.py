@@ -10,11 +10,11 @@ from stage.requests import GROUP, fetch
 from stage.transactions import TIMEOUT_MS, TX, TransactionWorld, fetched, offset, opened
 
 from callboard.actors.errors import ErrorCode
-from callboard.actors.group import IDLE_MS
+from callboard.actors.group.actor import IDLE_MS
+from callboard.actors.group.offsets import GroupData
 from callboard.actors.messages import DeleteGroup, FetchedOffset
-from callboard.actors.offsets import GroupData
-from callboard.actors.transaction_messages import EndTransaction, InitProducerId
-from callboard.actors.transactions import AT_REST, COMPLETE_COMMIT, ONGOING
+from callboard.actors.transactions.messages import EndTransaction, InitProducerId
+from callboard.actors.transactions.rules import AT_REST, COMPLETE_COMMIT, ONGOING
 
 NONE = ErrorCode.NONE
 UNSTABLE = FetchedOffset(0, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
@@ -139,7 +139,7 @@ def test_a_bug_while_offsets_are_committed_lets_the_transaction_end(monkeypatch:
     world = TransactionWorld()
     producer = opened(world)
     with monkeypatch.context() as broken:
-        broken.setattr("callboard.actors.group.txn_commit_records", lambda *_: 1 / 0)
+        broken.setattr("callboard.actors.group.actor.txn_commit_records", lambda *_: 1 / 0)
         assert world.commit(producer, 6).errors
     assert world.end(producer).error is NONE
     assert world.table[TX].state is COMPLETE_COMMIT

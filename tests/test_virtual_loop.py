@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from callboard.runtime.testing.loop import START_S, LoopClock, Process, Stuck, VirtualLoop, run
+from callboard.runtime.testing.simulation.loop import START_S, LoopClock, Process, Stuck, VirtualLoop, run
 
 
 def virtual() -> VirtualLoop:

@@ -19,9 +19,9 @@ from peers.waiting import wait_until
 from peers.wire import Wire
 from test_metrics import get, watched
 
-from callboard.runtime import watch
-from callboard.runtime.descriptors import HTTP_CONNECTIONS_MAX, HTTP_FILES, RESERVE
-from callboard.runtime.watch import HEADER_BYTES_MAX, Pages
+from callboard.runtime.node import health as watch
+from callboard.runtime.node.connection_limit import HTTP_CONNECTIONS_MAX, HTTP_FILES, RESERVE
+from callboard.runtime.node.health import HEADER_BYTES_MAX, Pages
 
 FILES_MAX = 256
 PARTITIONS = 4

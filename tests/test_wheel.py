@@ -21,8 +21,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callboard.actors import wheel as wheel_module
-from callboard.actors.wheel import PAGE_BITS, PAGES, SPREAD, Timer, TimingWheel
+from callboard.actors.timer import wheel as wheel_module
+from callboard.actors.timer.wheel import PAGE_BITS, PAGES, SPREAD, Timer, TimingWheel
 
 DAY_TICKS = 24 * 3600 * 1000
 CENTURY_TICKS = 36525 * DAY_TICKS

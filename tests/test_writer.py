@@ -13,8 +13,8 @@ from callboard.actors.messages import Append, Drain, RoundDone, Written
 from callboard.actors.ports import Appended, Entry
 from callboard.actors.records import OffsetRecord, OffsetValue
 from callboard.actors.writer import MAX_TURNS, OffsetWriterActor
-from callboard.runtime.simulation import Simulation
-from callboard.runtime.system import System
+from callboard.runtime.engine.simulation import Simulation
+from callboard.runtime.engine.system import System
 
 
 class Owner(Actor):

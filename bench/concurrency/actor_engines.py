@@ -14,14 +14,14 @@ import pykka
 from callboard.actors.base import DEFERRED, Actor, ActorRef
 from callboard.actors.engine_ports import ReplyTo
 from callboard.actors.messages import Heartbeat, JoinGroup, LeaveGroup, OffsetCommit, OffsetFetch, SyncGroup
-from callboard.actors.timer_messages import Expired
+from callboard.actors.timer.messages import Expired
 from callboard.bench.concurrency.cell import Append, Cell, Request, deliver
 from callboard.bench.concurrency.engines import BARRIER_S, WORKERS, Engine
 from callboard.bench.concurrency.loop_engines import LoopEngine
 from callboard.bench.concurrency.services import ThreadTimer
-from callboard.runtime.dispatcher import LoopDispatcher
-from callboard.runtime.system import System
-from callboard.runtime.threads import ThreadsDispatcher
+from callboard.runtime.engine.dispatcher import LoopDispatcher
+from callboard.runtime.engine.system import System
+from callboard.runtime.engine.threads import ThreadsDispatcher
 
 
 class Reached(NamedTuple):

@@ -1,6 +1,6 @@
 """Cell: one whole group, pure. The same for every engine: they differ in how they serialise and in nothing else.
 
-It drives ``ClassicGroup`` and ``GroupData`` as ``actors/group.py`` does: decide, hand records to the writer and alarms
+It drives ``ClassicGroup`` and ``GroupData`` as ``GroupActor`` does: decide, hand records to the writer and alarms
 to the timer, answer; what records say takes effect when they are written. A cell takes no lock and knows no mailbox:
 that at most one thread is inside of it at a time is the engine's job. A cell notices when it is not.
 
@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from callboard.actors.classic import ClassicGroup
-from callboard.actors.effects import Effects
 from callboard.actors.engine_ports import Clock, ReplyTo
 from callboard.actors.errors import ErrorCode
+from callboard.actors.group.classic import ClassicGroup
+from callboard.actors.group.effects import Effects
+from callboard.actors.group.offsets import GroupData, commit_records
 from callboard.actors.messages import (
     Committed,
     Heartbeat,
@@ -26,7 +27,6 @@ from callboard.actors.messages import (
     OffsetFetch,
     SyncGroup,
 )
-from callboard.actors.offsets import GroupData, commit_records
 from callboard.actors.ports import Random
 from callboard.actors.records import GroupRecord, GroupValue, OffsetRecord, Record
 

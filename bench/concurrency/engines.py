@@ -27,7 +27,7 @@ from callboard.actors.records import GroupValue
 from callboard.bench.concurrency.cell import Append, Cell, CellEnvironment, Request
 from callboard.bench.concurrency.clients import Client, Crew, Stage, ThreadCrew
 from callboard.bench.concurrency.services import LabClock, LoopTimer, ThreadTimer, Writer
-from callboard.runtime.clock import SystemRandom
+from callboard.runtime.engine.clock import SystemRandom
 
 WORKERS = 4
 """Threads of a pool, and loops of the engine with one a partition."""

@@ -18,14 +18,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from callboard.actors.group.states import State
 from callboard.actors.records import GroupValue
-from callboard.actors.states import State
 from callboard.bench.concurrency.cell import Alarms, Append, Cell, CellEnvironment, deliver
 from callboard.bench.concurrency.clients import Crew, Exchange, Told
 from callboard.bench.concurrency.engines import Seed
 from callboard.bench.concurrency.services import LabClock
 from callboard.bench.concurrency.workloads import Cast
-from callboard.runtime.clock import SystemRandom
+from callboard.runtime.engine.clock import SystemRandom
 
 FINDINGS_MAX = 5
 """What is wrong is wrong after the first; more would fill the report."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pykka
 
 from callboard.actors.engine_ports import ReplyTo
-from callboard.actors.timer_messages import Expired
+from callboard.actors.timer.messages import Expired
 from callboard.bench.concurrency.cell import Append, Cell, Request, deliver
 from callboard.bench.concurrency.engines import BARRIER_S, Engine
 from callboard.bench.concurrency.services import ThreadTimer

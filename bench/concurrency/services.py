@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
-from callboard.actors.timers import Timers
+from callboard.actors.timer.timers import Timers
 from callboard.bench.concurrency.cell import Alarms, Append, Cell
 
 ROUND_S = 0.001

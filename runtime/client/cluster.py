@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
 from ...actors.errors import ErrorCode
-from ..config import Address
+from ..settings.table import Address
 from .assignment import read_assignment
 from .errors import TRY_AGAIN, ClientError, Refused
 from .wire import Wire

@@ -10,9 +10,9 @@ import socket
 from types import TracebackType
 from typing import Any
 
-from ..config import Address
+from ..kafka.codec.frames import ANSWER_BYTES_MAX, SIZE, BadAnswer, Known, common_versions, decode, encode
+from ..settings.table import Address
 from .errors import ClientError
-from .frames import ANSWER_BYTES_MAX, SIZE, BadAnswer, Known, common_versions, decode, encode
 
 CLIENT_ID = "callboard"
 

@@ -14,6 +14,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ...actors.errors import CoordinatorError, ErrorCode
+from ...actors.group.offsets import GroupData
+from ...actors.group.states import State
+from ...actors.group.subscription import subscribed_topics
 from ...actors.messages import (
     Commit,
     Committed,
@@ -34,16 +37,13 @@ from ...actors.messages import (
     SettingsChanged,
     TopicsDeleted,
 )
-from ...actors.offsets import GroupData
-from ...actors.states import State
-from ...actors.subscription import subscribed_topics
 from ..client.assignment import read_assignment
-from ..config import check_range, find_setting
-from ..dynamic import BadValue
-from ..errors import StartError
-from ..group_commit import outcome_of
+from ..common.errors import StartError
+from ..disk.group_commit import outcome_of
 from ..kafka.services import Origin
 from ..member.named import shard_name
+from ..settings.dynamic import BadValue
+from ..settings.table import check_range, find_setting
 from .results import (
     CommittedOffset,
     GroupDescription,
@@ -57,9 +57,9 @@ from .results import (
 )
 
 if TYPE_CHECKING:
-    from ..kafka.topics.partition_log import PartitionLog
-    from ..kafka.topics.topic import Topic
-    from ..node import Node
+    from ..node.node import Node
+    from ..topics.partition_log import PartitionLog
+    from ..topics.topic import Topic
 
 ORIGIN = Origin("callboard-admin", "/127.0.0.1", 0)
 

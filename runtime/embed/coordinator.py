@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack, get_args
 from weakref import WeakSet
 
-from .. import config
-from ..config import Address, Options, Settings
-from ..dynamic import OURSELVES
-from ..errors import StartError
-from ..file_mode import parse_file_mode
-from ..log.disk import FILE_MODE, Disk
-from ..surround import MEMORY, Environment, in_memory
+from ..common.errors import StartError
+from ..disk.disk import FILE_MODE, Disk
+from ..node.environment import MEMORY, Environment, in_memory
+from ..settings import table as config
+from ..settings.dynamic import OURSELVES
+from ..settings.file_mode import parse_file_mode
+from ..settings.table import Address, Options, Settings
 from .forked import leave_behind
 from .lifecycle import AsyncCoordinator, End
 from .thread import ThreadCoordinator
@@ -32,12 +32,12 @@ from .thread import ThreadCoordinator
 if TYPE_CHECKING:
     from socket import socket
 
-    from ..faulty_disk import FaultyDisk
+    from ..disk.faulty import FaultyDisk
+    from ..kafka.interceptor import Interceptor
     from ..member.local import LocalConnector
     from ..member.member import Member
     from ..member.terms import MemberArguments
-    from ..node import Node
-    from ..tap import Interceptor
+    from ..node.node import Node
 
 log = logging.getLogger("callboard.runtime")
 
@@ -177,7 +177,7 @@ class Coordinator(AsyncCoordinator):
         await self._begin()
 
     async def _begin(self) -> None:
-        from ..node import Node
+        from ..node.node import Node
 
         listening = self._listen()
         node = Node(self._settings, self._options, self._environment)
@@ -195,7 +195,7 @@ class Coordinator(AsyncCoordinator):
     def _listen(self) -> socket | None:
         if not self._listens:
             return None
-        from ..listening import bind
+        from ..node.listening import bind
 
         listening = bind(self._options, "listen", "advertised")
         self._options = replace(self._options, listen_port=listening.getsockname()[1])  # for a restart

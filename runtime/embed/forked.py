@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 if TYPE_CHECKING:
-    from ..node import Node
+    from ..node.node import Node
 
 _nodes: WeakSet[Node] = WeakSet()
 

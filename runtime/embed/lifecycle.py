@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, Unpack
 
-from ..config import Settings
+from ..settings.table import Settings
 from .admin import Admin
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from ..config import Settings
-from ..waiting import LoopClosed, wait_for
+from ..engine.waiting import LoopClosed, wait_for
+from ..settings.table import Settings
 from .lifecycle import AsyncCoordinator, End
 from .results import CommittedOffset, GroupDescription, GroupPage, Targets, TopicDescription, TopicPartition
 

@@ -14,9 +14,9 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from callboard.actors.errors import CoordinatorError as CoordinatorError
     from callboard.actors.errors import ErrorCode as ErrorCode
+    from callboard.runtime.common.errors import StartError as StartError
     from callboard.runtime.embed.coordinator import Coordinator as Coordinator
     from callboard.runtime.embed.thread import ThreadCoordinator as ThreadCoordinator
-    from callboard.runtime.errors import StartError as StartError
     from callboard.runtime.member.assignors.base import Assignor as Assignor
     from callboard.runtime.member.assignors.custom import FunctionAssignor as FunctionAssignor
     from callboard.runtime.member.blocking import BlockingAssignment as BlockingAssignment
@@ -50,7 +50,7 @@ _HOMES = {
     "MemberError": "callboard.runtime.member.errors",
     "CommitResult": "callboard.runtime.member.work",
     "Shard": "callboard.runtime.member.work",
-    "StartError": "callboard.runtime.errors",
+    "StartError": "callboard.runtime.common.errors",
     "ThreadCoordinator": "callboard.runtime.embed.thread",
     "Assignment": "callboard.runtime.member.work",
     "ShardLost": "callboard.runtime.member.errors",

@@ -13,32 +13,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from callboard.runtime.testing.chaos import Chaos as Chaos
-    from callboard.runtime.testing.faults import Fault as Fault
-    from callboard.runtime.testing.faults import Faults as Faults
-    from callboard.runtime.testing.moving import BlockingTime as BlockingTime
-    from callboard.runtime.testing.moving import VirtualTime as VirtualTime
-    from callboard.runtime.testing.rigged import RiggedCoordinator as Coordinator
-    from callboard.runtime.testing.rigged import RiggedThread as ThreadCoordinator
-    from callboard.runtime.testing.scenario import Sim as Sim
-    from callboard.runtime.testing.simulate import SimulationFailed as SimulationFailed
-    from callboard.runtime.testing.simulate import simulate as simulate
-    from callboard.runtime.testing.timeline import Event as Event
-    from callboard.runtime.testing.timeline import Timeline as Timeline
+    from callboard.runtime.testing.plugin.faults import Fault as Fault
+    from callboard.runtime.testing.plugin.faults import Faults as Faults
+    from callboard.runtime.testing.plugin.moving import BlockingTime as BlockingTime
+    from callboard.runtime.testing.plugin.moving import VirtualTime as VirtualTime
+    from callboard.runtime.testing.plugin.rigged import RiggedCoordinator as Coordinator
+    from callboard.runtime.testing.plugin.rigged import RiggedThread as ThreadCoordinator
+    from callboard.runtime.testing.plugin.timeline import Event as Event
+    from callboard.runtime.testing.plugin.timeline import Timeline as Timeline
+    from callboard.runtime.testing.simulation.chaos import Chaos as Chaos
+    from callboard.runtime.testing.simulation.scenario import Sim as Sim
+    from callboard.runtime.testing.simulation.simulate import SimulationFailed as SimulationFailed
+    from callboard.runtime.testing.simulation.simulate import simulate as simulate
 
 _HOMES = {
-    "BlockingTime": ("callboard.runtime.testing.moving", "BlockingTime"),
-    "Chaos": ("callboard.runtime.testing.chaos", "Chaos"),
-    "Coordinator": ("callboard.runtime.testing.rigged", "RiggedCoordinator"),
-    "Event": ("callboard.runtime.testing.timeline", "Event"),
-    "Fault": ("callboard.runtime.testing.faults", "Fault"),
-    "Faults": ("callboard.runtime.testing.faults", "Faults"),
-    "Sim": ("callboard.runtime.testing.scenario", "Sim"),
-    "SimulationFailed": ("callboard.runtime.testing.simulate", "SimulationFailed"),
-    "ThreadCoordinator": ("callboard.runtime.testing.rigged", "RiggedThread"),
-    "Timeline": ("callboard.runtime.testing.timeline", "Timeline"),
-    "VirtualTime": ("callboard.runtime.testing.moving", "VirtualTime"),
-    "simulate": ("callboard.runtime.testing.simulate", "simulate"),
+    "BlockingTime": ("callboard.runtime.testing.plugin.moving", "BlockingTime"),
+    "Chaos": ("callboard.runtime.testing.simulation.chaos", "Chaos"),
+    "Coordinator": ("callboard.runtime.testing.plugin.rigged", "RiggedCoordinator"),
+    "Event": ("callboard.runtime.testing.plugin.timeline", "Event"),
+    "Fault": ("callboard.runtime.testing.plugin.faults", "Fault"),
+    "Faults": ("callboard.runtime.testing.plugin.faults", "Faults"),
+    "Sim": ("callboard.runtime.testing.simulation.scenario", "Sim"),
+    "SimulationFailed": ("callboard.runtime.testing.simulation.simulate", "SimulationFailed"),
+    "ThreadCoordinator": ("callboard.runtime.testing.plugin.rigged", "RiggedThread"),
+    "Timeline": ("callboard.runtime.testing.plugin.timeline", "Timeline"),
+    "VirtualTime": ("callboard.runtime.testing.plugin.moving", "VirtualTime"),
+    "simulate": ("callboard.runtime.testing.simulation.simulate", "simulate"),
 }
 """Where the public names live, and what they are called there."""
 

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.messages import GroupRequest, JoinGroup, SyncGroup, TxnOffsetCommit
 from ...actors.refusal import refusal
-from ...actors.transaction_messages import TransactionRequest
-from ..reply import Reply
-from .codes import kafka_error
-from .schemas import Schema
+from ...actors.transactions.messages import TransactionRequest
+from ..engine.reply import Reply
+from .codec.codes import kafka_error
+from .codec.schemas import Schema
 from .services import Services
 
 log = logging.getLogger("callboard.kafka")

@@ -13,13 +13,13 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from ..reply import Reply
-from ..tap import Interceptor
+from ..engine.reply import Reply
 from .api import Route, find_route, open_routes
 from .call import Call
+from .codec.strict import why
+from .codec.tags import is_kios_alone, skip_tagged_fields, without_unknown_tags
+from .interceptor import Interceptor
 from .services import Services
-from .strict import why
-from .tags import is_kios_alone, skip_tagged_fields, without_unknown_tags
 
 if TYPE_CHECKING:
     from socket import socket

@@ -10,7 +10,7 @@ from ...actors.engine_ports import ReplyTo
 from ...actors.errors import ErrorCode
 from ...actors.messages import GroupRequest
 from ...actors.refusal import refusal
-from ...actors.transaction_messages import TransactionRequest
+from ...actors.transactions.messages import TransactionRequest
 from .call import Call
 
 Message = GroupRequest | TransactionRequest

@@ -15,8 +15,8 @@ from types import NoneType
 from typing import Any, get_args
 from uuid import UUID
 
-from ..kio import kio
-from .schemas import Schema
+from .codec.kio import kio
+from .codec.schemas import Schema
 
 ERROR = "error_code"  # kio's name of the type
 OTHER_NAMES = {"partition_index": ("partition", "index"), "index": ("partition_index",)}

@@ -1,4 +1,4 @@
-"""What Kafka's wire needs of the server behind it. ``runtime/node.py`` is the server; nothing here depends on it."""
+"""What Kafka's wire needs of the server behind it. ``Node`` is the server; nothing here depends on it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from ...actors.base import ActorRef
-from ...actors.coordinator import Directory
+from ...actors.coordinator.actor import Directory
 from ...actors.engine_ports import Clock, ReplyTo
 from ...actors.messages import GroupRequest
-from ...actors.transactions import Transaction
-from ..backlog import Backlog
-from ..config import Options, Settings
-from ..dynamic import DynamicSettings
-from .topics.catalogue import TopicCatalogue
+from ...actors.transactions.rules import Transaction
+from ..settings.dynamic import DynamicSettings
+from ..settings.table import Options, Settings
+from ..topics.catalogue import TopicCatalogue
+from .response_queue import Backlog
 
 
 class Origin(NamedTuple):

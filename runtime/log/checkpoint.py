@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ..logs import get_logger
-from .clean_stop import leave_note
-from .disk import Disk, lacks_descriptor, no_room_reason
+from ..common.logs import get_logger
+from ..disk.disk import Disk, lacks_descriptor, no_room_reason
+from ..disk.threads import Call, Threads
 from .partition import SyncJob
 from .partitions import Partitions
-from .threads import Call, Threads
+from .recovery.clean_stop import leave_note
 
 log = get_logger("callboard.log")
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import StartError
+from ..common.errors import StartError
 
 COUNTS = ("offsets_partitions", "transactions_partitions")
 """The names of the two numbers in ``callboard.json`` and in the note of a clean stop."""

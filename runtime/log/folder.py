@@ -19,16 +19,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from ..errors import StartError
-from ..json_files import parse_json
-from ..logs import get_logger
-from .adopt import counts_of, refuse_kafkas, refuse_strangers
-from .checksum import FIELD as CHECKSUM
-from .checksum import checksum_of, with_checksum
-from .clean_stop import NO_NOTE, is_noted, leave_note
+from ..common.errors import StartError
+from ..common.json_files import parse_json
+from ..common.logs import get_logger
+from ..disk.checksum import FIELD as CHECKSUM
+from ..disk.checksum import checksum_of, with_checksum
+from ..disk.disk import Disk, is_full, is_symlink_error, read_file, replace_file, write_all
 from .counts import COUNTS, Counts, repair_command
-from .disk import Disk, is_full, is_symlink_error, read_file, replace_file, write_all
-from .misplaced import check_counts, inferred_counts, partition_folders
+from .recovery.adopt import counts_of, refuse_kafkas, refuse_strangers
+from .recovery.clean_stop import NO_NOTE, is_noted, leave_note
+from .recovery.misplaced import check_counts, inferred_counts, partition_folders
 
 FORMAT = 3
 """1: partitions and a journal. 2: also compacted segments with manifests, and the note of a clean stop.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from .disk import Disk
+from ..disk.disk import Disk
 from .folder import FolderLock
 
 INTERVAL_S = 1.0  # between two looks at the lock

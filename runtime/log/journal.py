@@ -36,18 +36,10 @@ from pathlib import Path
 from struct import Struct
 from typing import Literal, NamedTuple, NoReturn
 
+from ..disk.disk import Disk, NoRoom, is_full, read_at, write_all
 from .counts import Counts
-from .disk import Disk, NoRoom, is_full, read_at, write_all
-from .journal_frames import (
-    FRAME_HEAD_BYTES,
-    SALT_BYTES,
-    Frames,
-    OldFrames,
-    TaggedFrames,
-    batches_in,
-    frame_of,
-)
-from .search import SearchGivenUp
+from .journal_frames import FRAME_HEAD_BYTES, SALT_BYTES, Frames, OldFrames, TaggedFrames, batches_in, frame_of
+from .reading.search import SearchGivenUp
 
 FOLDER = "journal"
 SyncPolicy = Literal["always", "interval", "none"]

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from ..logs import get_logger
-from .clean_stop import remove_note
-from .disk import Disk, NoRoom, replace_file
+from ..common.logs import get_logger
+from ..disk.disk import Disk, NoRoom, replace_file
 from .journal import Journal, SyncPolicy
+from .recovery.clean_stop import remove_note
 
 log = get_logger("callboard.log")
 

@@ -24,9 +24,9 @@ from hashlib import blake2b
 from struct import Struct
 from typing import Protocol
 
-from .batch import HEADER_BYTES, PREFIX_BYTES, read_size
-from .crc import crc32c
-from .search import CANDIDATE_BYTES, EFFORT, EFFORT_MIN_BYTES, SearchGivenUp
+from ..disk.crc import crc32c
+from .format.batch import HEADER_BYTES, PREFIX_BYTES, read_size
+from .reading.search import CANDIDATE_BYTES, EFFORT, EFFORT_MIN_BYTES, SearchGivenUp
 
 SALT_BYTES = 8
 _HEAD = Struct(">II8s")

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .clean_stop import NAME as NOTE
-from .clean_stop import is_noted
-from .disk import Disk, read_file
-from .errors import UNKNOWN_OFFSET, Damage
+from ..disk.disk import Disk, read_file
 from .folder import INFO_NAME, NOTED_FORMAT, parse_info
+from .format.errors import UNKNOWN_OFFSET, Damage
 from .journal import FOLDER, journal_names, journal_salt, measure
-from .misplaced import partition_folders
-from .segment import segment_base
+from .reading.segment import segment_base
+from .recovery.clean_stop import NAME as NOTE
+from .recovery.clean_stop import is_noted
+from .recovery.misplaced import partition_folders
 
 CONSEQUENCE = (
     "if the server was killed and its journal is gone, commits that were acknowledged since the last checkpoint (a"

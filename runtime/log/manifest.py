@@ -21,11 +21,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import StartError
-from ..json_files import parse_json
-from .checksum import refuse_wrong, with_checksum
-from .disk import Disk, read_file, write_all
-from .segment import segment_base, segment_name
+from ..common.errors import StartError
+from ..common.json_files import parse_json
+from ..disk.checksum import refuse_wrong, with_checksum
+from ..disk.disk import Disk, read_file, write_all
+from .reading.segment import segment_base, segment_name
 
 FOLDER = ".compaction"
 VERSION = 2

@@ -17,22 +17,22 @@ from pathlib import Path
 
 from ...actors.ports import Entry
 from ...actors.records import Record
-from ..errors import StartError
-from .clean_stop import NAME as NOTE
-from .clean_stop import read_note
+from ..common.errors import StartError
+from ..disk.disk import Disk, is_full, is_symlink_error
+from ..disk.threads import OwnThreads, Threads
 from .counts import Counts, refuse_other_counts
-from .disk import Disk, is_full, is_symlink_error
-from .errors import Damage
 from .folder import FolderLock
 from .folder_watch import FolderWatch
+from .format.errors import Damage
 from .journal import SyncPolicy, random_salt
 from .journal_files import Settings
 from .partition import SEGMENT_MS
 from .partitions import Partitions
-from .recovery import Recovery, refuse_removed
+from .recovery.clean_stop import NAME as NOTE
+from .recovery.clean_stop import read_note
+from .recovery.recovery import Recovery, refuse_removed
 from .rounds import Done, RoundEncoder, failed
 from .stats import LogStats
-from .threads import OwnThreads, Threads
 from .writer import RoundWork
 
 

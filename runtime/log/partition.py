@@ -18,20 +18,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...actors.records import Record
-from ..errors import StartError
-from ..logs import get_logger
-from .batch import HEADER_BYTES, Batch, offsets_of, timestamp_of
-from .clean_stop import CleanEnd
-from .disk import Disk, NoRoom, is_full, lacks_descriptor, no_room_reason, read_at, write_all
-from .errors import Damage
+from ..common.errors import StartError
+from ..common.logs import get_logger
+from ..disk.disk import Disk, NoRoom, is_full, lacks_descriptor, no_room_reason, read_at, write_all
+from .format.batch import HEADER_BYTES, Batch, offsets_of, timestamp_of
+from .format.errors import Damage
+from .format.transaction_records import decode_batch, decode_transactions
 from .manifest import LogFile, log_files
-from .missing import missing_files
-from .quarantine import Quarantine, put_aside
-from .segment import segment_name
+from .reading.segment import segment_name
+from .reading.survey import survey
+from .recovery.clean_stop import CleanEnd
+from .recovery.missing import missing_files
+from .recovery.quarantine import Quarantine, put_aside
+from .recovery.tail import Tail, read_tail
 from .stats import PartitionStats
-from .survey import survey
-from .tail import Tail, read_tail
-from .transaction_records import decode_batch, decode_transactions
 
 TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"

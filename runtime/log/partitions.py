@@ -12,14 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from ...actors.records import Record
-from ..errors import StartError
-from .batch import LOG_OFFSET_MAX, offsets_of
-from .clean_stop import CleanEnd, Note
+from ..common.errors import StartError
+from ..disk.disk import Disk, NoRoom, no_room_reason
 from .counts import Counts, repair_command
-from .disk import Disk, NoRoom, no_room_reason
 from .folder import INFO_NAME
+from .format.batch import LOG_OFFSET_MAX, offsets_of
 from .partition import SEGMENT_MS, TOPIC, TRANSACTIONS_TOPIC, Partition, Salvage, SyncJob
-from .quarantine import Quarantine
+from .recovery.clean_stop import CleanEnd, Note
+from .recovery.quarantine import Quarantine
 from .stats import PartitionStats
 
 BLOCK_BYTES = 4096  # what most file systems give to files at once

@@ -12,10 +12,10 @@ from typing import NamedTuple
 from ...actors.errors import ErrorCode
 from ...actors.ports import Appended, Entry
 from ...actors.records import MarkerRecord, PendingOffsetRecord, Record
-from ..logs import get_logger
-from .batch import HEADER_BYTES, LOG_OFFSET_MAX, Producer, encode_batch
-from .encoder import RecordEncoder
-from .errors import NeedsOwnBatch, UnwritableRecord
+from ..common.logs import get_logger
+from .format.batch import HEADER_BYTES, LOG_OFFSET_MAX, Producer, encode_batch
+from .format.encoder import RecordEncoder
+from .format.errors import NeedsOwnBatch, UnwritableRecord
 from .journal_frames import encode_frame
 
 Done = Callable[[Sequence[Appended]], None]

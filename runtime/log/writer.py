@@ -26,9 +26,10 @@ from typing import Literal, NamedTuple, TypeVar
 
 from ...actors.errors import ErrorCode
 from ...actors.ports import Appended
-from ..logs import get_logger
+from ..common.logs import get_logger
+from ..disk.disk import Disk, NoRoom, is_full, no_room_reason
+from ..disk.threads import Call, Threads
 from .checkpoint import FileJob, FileReport, OldJournal
-from .disk import Disk, NoRoom, is_full, no_room_reason
 from .folder_watch import FolderWatch
 from .journal import FOLDER, FileHeader, Journal, random_salt
 from .journal_files import NoJournal, Settings, first_journal, journal_loss, restore_journal
@@ -36,7 +37,6 @@ from .partitions import Partitions
 from .rounds import Done, Round, failed
 from .stats import Counters, LogStats
 from .task import Task
-from .threads import Call, Threads
 
 T = TypeVar("T")
 Full = Literal["journal", "next journal", "partition files", "memory"]

@@ -15,7 +15,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from ..waiting import LoopClosed, wait_for
+from ..engine.waiting import LoopClosed, wait_for
 from .channel import Connector
 from .errors import HasLeft, MemberError, ShardLost
 from .member import Member

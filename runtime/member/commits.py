@@ -8,9 +8,9 @@ from ...actors.errors import NO_ERROR
 from ...actors.messages import Commit, Committed, OffsetCommit
 from .channel import ChannelLost
 from .errors import CommitRefused, ShardLost, refused
-from .line import Backoff
 from .named import check_text
 from .protocol import Reaction, RequestKind, reaction_to
+from .reconnecting_channel import Backoff
 from .work import CommitResult, Shard
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from typing import Any
 
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.messages import GroupRequest, JoinGroup
-from ..group_commit import outcome_of
+from ..disk.group_commit import outcome_of
+from ..engine.reply import Reply
 from ..kafka.services import Origin
-from ..node import Node
-from ..reply import Reply
+from ..node.node import Node
 from .channel import ChannelLost
 
 CLIENT_HOST = "/127.0.0.1"

@@ -20,13 +20,13 @@ from .assignors.base import Own
 from .assignors.wire import read_assignment
 from .channel import ChannelLost, Connector
 from .errors import Fenced, HasLeft, MemberError, refused
-from .holdings import OwnedShards
 from .leading import Group, offer, protocol_name
 from .lease import Lease
-from .line import Backoff, ReconnectingChannel
 from .named import ResourceSet
+from .owned_shards import OwnedShards
 from .positions import fetch_committed_offsets
 from .protocol import Reaction, RequestKind, reaction_to
+from .reconnecting_channel import Backoff, ReconnectingChannel
 from .terms import MemberOptions
 from .work import Owner, Shard, TopicPartition
 

@@ -17,8 +17,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from inspect import isawaitable
 from typing import NamedTuple
 
-from ..config import PARTITIONS_MAX, TOPIC_NAME_MAX
-from ..json_files import parse_json
+from ..common.json_files import parse_json
+from ..settings.table import PARTITIONS_MAX, TOPIC_NAME_MAX
 
 Amount = int | Iterable[str]
 """A number of partitions, or names."""

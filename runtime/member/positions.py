@@ -9,8 +9,8 @@ from ...actors.errors import ErrorCode
 from ...actors.messages import Fetched, FetchedOffset, OffsetFetch
 from .channel import ChannelLost
 from .errors import MemberError, refused
-from .line import Backoff
 from .protocol import Reaction, RequestKind, reaction_to
+from .reconnecting_channel import Backoff
 from .work import Shard
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, cast
 
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.messages import GroupRequest
-from ..client.frames import ANSWER_BYTES_MAX, API_VERSIONS, SIZE, BadAnswer, common_versions, decode, encode
-from ..config import Address, parse_address
-from ..errors import StartError
+from ..common.errors import StartError
+from ..kafka.codec.frames import ANSWER_BYTES_MAX, API_VERSIONS, SIZE, BadAnswer, common_versions, decode, encode
+from ..settings.table import Address, parse_address
 from .channel import ChannelLost
 from .translate import APIS, TRANSLATIONS, error_of
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Required, TypedDict
 
-from ..config import INT_MAX
+from ..settings.table import INT_MAX
 from .assignors.base import Assignor
 from .assignors.table import find_assignor
 from .assignors.user_data import write_weight

@@ -25,7 +25,7 @@ from ...actors.messages import (
     Synced,
     SyncGroup,
 )
-from ..client.frames import API_VERSIONS, Known
+from ..kafka.codec.frames import API_VERSIONS, Known
 
 APIS = {
     "metadata": Known(3, 4, 9),

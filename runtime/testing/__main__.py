@@ -10,8 +10,8 @@ import importlib
 import sys
 import time
 
-from .scenario import Scenario
-from .simulate import Outcome, name_of, run_seed
+from .simulation.scenario import Scenario
+from .simulation.simulate import Outcome, name_of, run_seed
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from ...runtime.groups.show import Table, grouped
-from ...runtime.printing import printable
+from ...runtime.cli.groups.show import Table, grouped
+from ...runtime.common.printing import printable
 
 CSS = """
 :root { color-scheme: light; }

@@ -14,9 +14,9 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from pyspark.sql import DataFrame, SparkSession
 
-from ...runtime.cli import make_app
-from ...runtime.errors import StartError
-from ...runtime.log.disk import Disk
+from ...runtime.cli.main import make_app
+from ...runtime.common.errors import StartError
+from ...runtime.disk.disk import Disk
 from ...runtime.log.manifest import log_files
 from ..history.commands import Master, call
 from ..history.table import HistoryTable

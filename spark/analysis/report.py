@@ -15,10 +15,10 @@ import typer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ...runtime.cli import make_app
-from ...runtime.errors import StartError
-from ...runtime.groups.show import Table, counted, grouped
-from ...runtime.printing import print_line, tell_on_terminal
+from ...runtime.cli.groups.show import Table, counted, grouped
+from ...runtime.cli.main import make_app
+from ...runtime.common.errors import StartError
+from ...runtime.common.printing import print_line, tell_on_terminal
 from ..history.commands import Master, call
 from ..output import as_table
 from ..session import session

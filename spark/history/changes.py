@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...runtime.client.cluster import Offset, Place
-from ...runtime.errors import StartError
-from ...runtime.log.disk import write_all
-from ...runtime.log.modes import disk_like
+from ...runtime.common.errors import StartError
+from ...runtime.disk.disk import write_all
+from ...runtime.disk.modes import disk_like
 from .table import FOLDER, HistoryTable
 
 FILE_NAME = "changes.jsonl"

@@ -20,15 +20,15 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from ...runtime.cli import make_app
+from ...runtime.cli.groups.show import Column, Table, counted, grouped, print_facts, print_table
+from ...runtime.cli.main import make_app
 from ...runtime.client.cluster import Cluster, Offset
 from ...runtime.client.errors import ClientError
-from ...runtime.config import parse_address
-from ...runtime.groups.show import Column, Table, counted, grouped, print_facts, print_table
+from ...runtime.common.printing import print_error, print_json, print_line, tell_on_terminal
+from ...runtime.disk.disk import Disk
 from ...runtime.log.compaction.history import read_mark, remove_mark
-from ...runtime.log.disk import Disk
 from ...runtime.log.manifest import log_files
-from ...runtime.printing import print_error, print_json, print_line, tell_on_terminal
+from ...runtime.settings.table import parse_address
 from ..moments import parse_moment
 from ..output import AsCsv, AsJson, Output, SafeCsv, check_output, show
 from ..session import in_short, session

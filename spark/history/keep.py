@@ -20,18 +20,18 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from ...runtime.clock import wall_clock_ms
-from ...runtime.errors import StartError
+from ...runtime.common.errors import StartError
+from ...runtime.disk.disk import Disk, file_size, read_file
+from ...runtime.disk.modes import disk_like
+from ...runtime.engine.clock import wall_clock_ms
 from ...runtime.log.compaction.history import Mark, read_mark, wait_for_compactions, write_mark
-from ...runtime.log.disk import Disk, file_size, read_file
-from ...runtime.log.errors import Damage
 from ...runtime.log.folder import INFO_NAME as DATA_INFO_NAME
 from ...runtime.log.folder import parse_info
+from ...runtime.log.format.errors import Damage
 from ...runtime.log.manifest import LogFile, log_files
-from ...runtime.log.missing import missing_files
-from ...runtime.log.modes import disk_like
-from ...runtime.log.reading import partition_folders
-from ...runtime.log.survey import survey
+from ...runtime.log.reading.survey import survey
+from ...runtime.log.reading.transactions import partition_folders
+from ...runtime.log.recovery.missing import missing_files
 from ..columns import ALL, ddl
 from ..options import Options
 from ..scan import Scan

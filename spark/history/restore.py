@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from ...runtime.cli.groups.show import Column, Table, counted
 from ...runtime.client.cluster import Cluster, Description, Offset, Place
 from ...runtime.client.errors import HAS_MEMBERS, NO_SUCH_GROUP, ClientError, Refused, meaning
-from ...runtime.groups.show import Column, Table, counted
 from . import changes
 from .changes import UNDO, Change, Written
 from .table import HistoryTable

@@ -15,10 +15,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from ...runtime.errors import StartError
-from ...runtime.log.disk import Disk, read_file
+from ...runtime.common.errors import StartError
+from ...runtime.disk.disk import Disk, read_file
 from ...runtime.log.folder import INFO_NAME, FolderInfo, parse_info
-from ...runtime.log.reading import partition_of
+from ...runtime.log.reading.transactions import partition_of
 from ..columns import ALL, ddl
 from ..options import Options
 from ..scan import Scan

@@ -26,9 +26,9 @@ from typing import Any, NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ...runtime.errors import StartError
-from ...runtime.log.disk import Disk, read_file, replace_file
-from ...runtime.log.modes import disk_like
+from ...runtime.common.errors import StartError
+from ...runtime.disk.disk import Disk, read_file, replace_file
+from ...runtime.disk.modes import disk_like
 from ..columns import ALL, ddl
 
 FOLDER = "_callboard"

@@ -18,12 +18,12 @@ from uuid import UUID
 from door import CardboardTransport, committing, frame, framed
 from peers.wire import FRAME_SIZE
 
-from callboard.runtime.alarm import Alarm
-from callboard.runtime.config import Options, Settings
-from callboard.runtime.dispatcher import LoopDispatcher
-from callboard.runtime.file_work import OnCaller
+from callboard.runtime.disk.file_work import OnCaller
+from callboard.runtime.engine.alarm import Alarm
+from callboard.runtime.engine.dispatcher import LoopDispatcher
 from callboard.runtime.kafka.connection import Connection
-from callboard.runtime.node import Node
+from callboard.runtime.node.node import Node
+from callboard.runtime.settings.table import Options, Settings
 
 from .kafka_stage import TOPICS
 from .playing import Frames

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from door import on_a_loop
 
-from callboard.runtime.config import BY_NAME
 from callboard.runtime.kafka.api import APIS
+from callboard.runtime.settings.table import BY_NAME
 
 from .comparing import compare
 from .golden import read_chapter

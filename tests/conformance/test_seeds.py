@@ -47,7 +47,7 @@ def _play(kind: str, batch: Sequence[Played], folder: Path) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_groups_that_sleep_whenever_they_may(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaving memory and coming back is nothing that a client could see."""
-    monkeypatch.setattr("callboard.actors.group.IDLE_MS", SLEEPY_MS)
+    monkeypatch.setattr("callboard.actors.group.actor.IDLE_MS", SLEEPY_MS)
     _play(kind, PLAYED[kind][::SLEEPERS], tmp_path)
 
 

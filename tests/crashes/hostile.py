@@ -11,10 +11,10 @@ from pathlib import Path
 from random import Random
 
 from callboard.actors.records import OffsetRecord, OffsetValue
-from callboard.runtime.faulty_disk import FaultyDisk
-from callboard.runtime.log.batch import encode_batch
-from callboard.runtime.log.disk import read_file
-from callboard.runtime.log.encoder import RecordEncoder
+from callboard.runtime.disk.disk import read_file
+from callboard.runtime.disk.faulty import FaultyDisk
+from callboard.runtime.log.format.batch import encode_batch
+from callboard.runtime.log.format.encoder import RecordEncoder
 from callboard.runtime.log.journal import journal_names, journal_salt, measure
 from callboard.runtime.log.journal_frames import FRAME_HEAD_BYTES, encode_frame
 

@@ -17,13 +17,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from callboard.actors.ports import Appended, Entry
-from callboard.runtime.faulty_disk import FaultyDisk, PowerLoss
+from callboard.runtime.disk.faulty import FaultyDisk, PowerLoss
+from callboard.runtime.disk.threads import Inline
 from callboard.runtime.log import journal
 from callboard.runtime.log.journal import SyncPolicy
 from callboard.runtime.log.journal_frames import SALT_BYTES
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.partition import TRANSACTIONS_TOPIC, folder_name
-from callboard.runtime.log.threads import Inline
 
 from .compacting import Compaction, read_plain_names
 from .entries import Entries

@@ -12,16 +12,17 @@ from typing import Any
 
 import pytest
 
-from callboard.runtime.faulty_disk import FaultyDisk
-from callboard.runtime.log import checkpoint, journal, journal_frames, partition, recovery, writer
+from callboard.runtime.disk.crc import crc32c
+from callboard.runtime.disk.faulty import FaultyDisk
+from callboard.runtime.log import checkpoint, journal, journal_frames, partition, writer
 from callboard.runtime.log.compaction import garbage, publish
-from callboard.runtime.log.crc import crc32c
 from callboard.runtime.log.journal import Journal
 from callboard.runtime.log.journal_frames import TaggedFrames
 from callboard.runtime.log.partition import Partition
 from callboard.runtime.log.partitions import Partitions
-from callboard.runtime.log.recovery import Recovery
-from callboard.runtime.log.tail import Tail
+from callboard.runtime.log.recovery import recovery
+from callboard.runtime.log.recovery.recovery import Recovery
+from callboard.runtime.log.recovery.tail import Tail
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

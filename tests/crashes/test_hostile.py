@@ -16,11 +16,11 @@ from structlog.testing import capture_logs
 
 from callboard.actors.ports import Appended, Entry
 from callboard.actors.records import GroupRecord, GroupValue, MemberValue, OffsetRecord, Record
-from callboard.runtime.faulty_disk import FaultyDisk, PowerLoss
+from callboard.runtime.disk.faulty import FaultyDisk, PowerLoss
+from callboard.runtime.disk.threads import Inline
 from callboard.runtime.log import journal
 from callboard.runtime.log.journal_frames import SALT_BYTES
 from callboard.runtime.log.offsets_log import OffsetsLog
-from callboard.runtime.log.threads import Inline
 
 from .hostile import FORGED, Hostile
 from .mutations import MUTATIONS_WITH_HOSTILE_BYTES

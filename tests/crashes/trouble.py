@@ -6,7 +6,7 @@ import errno
 from math import inf
 from random import Random
 
-from callboard.runtime.faulty_disk import Fault, FaultyDisk
+from callboard.runtime.disk.faulty import Fault, FaultyDisk
 
 JOURNALS, PARTITIONS, ANY = "*.journal", "*/__*", "*"
 ROOM_BYTES_MAX = 3000

@@ -22,8 +22,8 @@ import pytest
 import uvloop
 
 from callboard.actors.base import Actor, belong_to
-from callboard.runtime.reply import Reply
-from callboard.runtime.system import System
+from callboard.runtime.engine.reply import Reply
+from callboard.runtime.engine.system import System
 
 DISPATCHER = "PYKKA_SUITE_DISPATCHER"  # "threads-N", "asyncio" or "uvloop"
 INSIDE = "PYKKA_SUITE_INSIDE"  # set: the tests are called on the loop's own thread

@@ -19,15 +19,15 @@ from peers.server import ServerProcess
 from peers.waiting import wait_until
 from peers.wire import Wire
 
-from callboard.runtime import compact
-from callboard.runtime.errors import StartError
-from callboard.runtime.exchange import export, imports
-from callboard.runtime.exchange.parse import read_table
-from callboard.runtime.log.batch import CODEC_BITS
-from callboard.runtime.log.disk import Disk
+from callboard.runtime.cli import compact
+from callboard.runtime.cli.exchange import export, imports
+from callboard.runtime.cli.exchange.parse import read_table
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.disk.disk import Disk
+from callboard.runtime.log.format.batch import CODEC_BITS
 from callboard.runtime.log.manifest import log_files
 from callboard.runtime.log.partition import TOPIC, TRANSACTIONS_TOPIC
-from callboard.runtime.log.segment import scan
+from callboard.runtime.log.reading.segment import scan
 
 from .kafka import TEST_SETTINGS, RealKafka
 

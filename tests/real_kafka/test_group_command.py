@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer
 from peers.waiting import wait_until
 
-from callboard.runtime.groups.reset import read_offsets
+from callboard.runtime.cli.groups.reset import read_offsets
 
 from .asking import commit_values, fetch_all, join_values, leave, metadata_values, sync_values
 from .kafka import RealKafka, jars

@@ -12,14 +12,14 @@ from peers.waiting import wait_until
 from pyspark.sql import SparkSession
 
 from callboard.bench.loggen import Shape, write_log
-from callboard.runtime import compact
-from callboard.runtime.exchange import export
-from callboard.runtime.log.batch import Batch
-from callboard.runtime.log.disk import Disk
+from callboard.runtime.cli import compact
+from callboard.runtime.cli.exchange import export
+from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.folder import DataFolder
+from callboard.runtime.log.format.batch import Batch
 from callboard.runtime.log.manifest import log_files, newest_manifest
 from callboard.runtime.log.partition import TOPIC
-from callboard.runtime.log.segment import scan
+from callboard.runtime.log.reading.segment import scan
 
 from .kafka import RealKafka
 from .test_exchange import (

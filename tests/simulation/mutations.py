@@ -12,33 +12,27 @@ from typing import Any, NamedTuple
 import pytest
 from crashes.mutations import answered_before_the_sync
 
-from callboard.actors.classic import ClassicGroup
-from callboard.actors.effects import Deadline, Effects
 from callboard.actors.engine_ports import ReplyTo
 from callboard.actors.errors import NO_ERROR, ErrorCode
-from callboard.actors.group import GroupActor
-from callboard.actors.members import Member, Members
-from callboard.actors.messages import (
-    Heartbeat,
-    LeaveGroup,
-    Leaving,
-    Left,
-    LeftMember,
-)
-from callboard.actors.offsets import GroupData, Offsets
+from callboard.actors.group.actor import GroupActor
+from callboard.actors.group.classic import ClassicGroup
+from callboard.actors.group.effects import Deadline, Effects
+from callboard.actors.group.in_flight import CommitContext
+from callboard.actors.group.members import Member, Members
+from callboard.actors.group.offsets import GroupData, Offsets
+from callboard.actors.messages import Heartbeat, LeaveGroup, Leaving, Left, LeftMember
 from callboard.actors.records import GroupValue, MarkerRecord, OffsetRecord
-from callboard.actors.transaction_coordinator import TransactionsActor
-from callboard.actors.underway import CommitContext
-from callboard.runtime import load_child
-from callboard.runtime.faulty_disk import FaultyDisk
-from callboard.runtime.log import backwards, newest
+from callboard.actors.transactions.actor import TransactionsActor
+from callboard.runtime.disk.faulty import FaultyDisk
+from callboard.runtime.loading import child as load_child
 from callboard.runtime.log.compaction.seen import SeenKeys
-from callboard.runtime.log.newest import Loaded
-from callboard.runtime.log.recovery import Recovery
+from callboard.runtime.log.reading import backwards, newest
+from callboard.runtime.log.reading.newest import Loaded
+from callboard.runtime.log.recovery.recovery import Recovery
 from callboard.runtime.member.assignors import cooperative
-from callboard.runtime.member.holdings import OwnedShards
 from callboard.runtime.member.lease import Lease
 from callboard.runtime.member.membership import Membership
+from callboard.runtime.member.owned_shards import OwnedShards
 from callboard.runtime.member.work import Shard, TopicPartition
 
 from .mutations_log import HOUSEKEEPING, Plant
@@ -290,7 +284,7 @@ def a_marker_is_not_told(patch: pytest.MonkeyPatch) -> None:
 
 def a_marker_is_not_written(patch: pytest.MonkeyPatch) -> None:
     def finish(self: TransactionsActor, transaction: Any, partitions: Sequence[int]) -> None:
-        from callboard.actors.transaction_coordinator import marker_of
+        from callboard.actors.transactions.actor import marker_of
 
         self._tell_groups(marker_of(transaction))
         self._finish(transaction)

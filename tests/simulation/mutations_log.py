@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
+from callboard.actors.coordinator.availability import Unserved
+from callboard.actors.coordinator.retention import Sweep
 from callboard.actors.errors import ErrorCode
-from callboard.actors.group import GroupActor
-from callboard.actors.offsets import GroupData
-from callboard.actors.sweep import Sweep
-from callboard.actors.underway import DeleteContext, Deletion
-from callboard.actors.unserved import Unserved
-from callboard.runtime.dynamic import DynamicSettings
-from callboard.runtime.faulty_disk import FaultyDisk
+from callboard.actors.group.actor import GroupActor
+from callboard.actors.group.in_flight import DeleteContext, Deletion
+from callboard.actors.group.offsets import GroupData
+from callboard.runtime.disk.faulty import FaultyDisk
 from callboard.runtime.log import checkpoint
 from callboard.runtime.log.compaction import garbage, swap
 from callboard.runtime.log.partitions import Partitions
 from callboard.runtime.log.rounds import Round
 from callboard.runtime.log.writer import RoundWork
+from callboard.runtime.settings.dynamic import DynamicSettings
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -107,7 +107,7 @@ def sleepers_are_not_swept(patch: pytest.MonkeyPatch) -> None:
 
 def minutes_are_seconds(patch: pytest.MonkeyPatch) -> None:
     """Offsets expire too early."""
-    from callboard.actors import group
+    from callboard.actors.group import actor as group
 
     patch.setattr(group, "MINUTE_MS", 1000)
 

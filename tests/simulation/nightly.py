@@ -21,7 +21,7 @@ Failures = list[tuple[int, str]]
 
 def chunk_of(number: int) -> tuple[int, Failures]:
     """Run one chunk: what failed in it."""
-    from callboard.runtime.testing.simulate import run_seed
+    from callboard.runtime.testing.simulation.simulate import run_seed
 
     from .scenarios import scenario_of_seed
 

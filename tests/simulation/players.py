@@ -28,11 +28,11 @@ from callboard.actors.messages import (
     SyncGroup,
     TxnOffsetCommit,
 )
-from callboard.actors.transaction_messages import AddOffsets, EndTransaction, InitProducerId
+from callboard.actors.transactions.messages import AddOffsets, EndTransaction, InitProducerId
 from callboard.runtime.member.channel import ChannelLost
-from callboard.runtime.testing.history import Exchange, Listener
-from callboard.runtime.testing.network import SimulatedChannel
-from callboard.runtime.testing.scenario import Sim
+from callboard.runtime.testing.simulation.history import Exchange, Listener
+from callboard.runtime.testing.simulation.network import SimulatedChannel
+from callboard.runtime.testing.simulation.scenario import Sim
 
 HOST = "/127.0.0.1"
 TOPIC = "t"

@@ -10,8 +10,8 @@ from typing import Any
 from callboard.runtime.member.channel import ChannelLost
 from callboard.runtime.member.errors import Fenced, ShardLost
 from callboard.runtime.member.work import Shard
-from callboard.runtime.testing.chaos import Action, Chaos
-from callboard.runtime.testing.scenario import Sim
+from callboard.runtime.testing.simulation.chaos import Action, Chaos
+from callboard.runtime.testing.simulation.scenario import Sim
 
 from .players import TOPIC, Brinkman, Committer, Eraser, Nuisance, Producer, Worker
 

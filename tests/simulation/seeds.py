@@ -11,7 +11,7 @@ import os
 
 import pytest
 
-from callboard.runtime.testing.simulate import run_seed, told
+from callboard.runtime.testing.simulation.simulate import run_seed, told
 
 from .scenarios import SCENARIOS
 

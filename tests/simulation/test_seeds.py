@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from mutate import judge
 
-from callboard.runtime.testing.simulate import run_seed
+from callboard.runtime.testing.simulation.simulate import run_seed
 
 from . import test_seeds_apart, test_seeds_groups, test_seeds_log
 from .mutations import MUTATIONS

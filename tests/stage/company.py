@@ -10,12 +10,12 @@ from collections import deque
 from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
-from callboard.actors.classic import ClassicGroup
-from callboard.actors.effects import Effects
 from callboard.actors.errors import ErrorCode
+from callboard.actors.group.classic import ClassicGroup
+from callboard.actors.group.effects import Effects
+from callboard.actors.group.states import State
 from callboard.actors.messages import Joined, Leaving, Left
 from callboard.actors.records import GroupRecord, GroupValue
-from callboard.actors.states import State
 
 from . import requests
 from .ports import GroupRules, Place, SeededRandom, TestClock

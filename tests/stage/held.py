@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from callboard.actors.errors import ErrorCode
+from callboard.actors.group.states import State
 from callboard.actors.messages import Committed, Joined
-from callboard.actors.states import State
 
 from .ports import Place
 from .requests import fetch, join

@@ -21,9 +21,9 @@ import uvloop
 
 from callboard.actors.base import DEFERRED, Actor, ActorRef
 from callboard.actors.engine_ports import ReplyTo
-from callboard.runtime.dispatcher import LoopDispatcher
-from callboard.runtime.simulation import Simulation
-from callboard.runtime.system import System
+from callboard.runtime.engine.dispatcher import LoopDispatcher
+from callboard.runtime.engine.simulation import Simulation
+from callboard.runtime.engine.system import System
 
 PATIENCE_S = 120  # how long a test waits before it says that nothing will come
 LOOPS = ("asyncio", "uvloop")

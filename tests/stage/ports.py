@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from callboard.actors.errors import ErrorCode
-from callboard.actors.offsets import GroupData
+from callboard.actors.group.offsets import GroupData
 from callboard.actors.ports import Appended, Entry
 from callboard.actors.records import Record, TransactionRecord, UnknownRecord
-from callboard.runtime.loading import Loading
+from callboard.runtime.loading.loader import Loading
 
 WALL_MS = 1_700_000_000_000  # the wall clock when a test's monotonic clock stands at 0
 

@@ -9,10 +9,10 @@ from callboard.actors.base import ActorRef
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import Commit, FetchedOffset, TxnOffsetCommit
 from callboard.actors.records import MarkerRecord, TransactionRecord, TransactionValue
-from callboard.actors.transaction_coordinator import TransactionEnvironment, TransactionsActor
-from callboard.actors.transaction_messages import AddOffsets, AddPartitions, EndTransaction, InitProducerId
-from callboard.actors.transactions import Transaction
-from callboard.runtime.loading import open_transactions
+from callboard.actors.transactions.actor import TransactionEnvironment, TransactionsActor
+from callboard.actors.transactions.messages import AddOffsets, AddPartitions, EndTransaction, InitProducerId
+from callboard.actors.transactions.rules import Transaction
+from callboard.runtime.loading.loader import open_transactions
 
 from .ports import HandLog, Place
 from .requests import GROUP, fetch

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from callboard.actors.base import ActorRef
-from callboard.actors.coordinator import CoordinatorActor, Directory
-from callboard.actors.group import GroupActor
+from callboard.actors.coordinator.actor import CoordinatorActor, Directory
+from callboard.actors.group.actor import GroupActor
+from callboard.actors.group.offsets import GroupData
 from callboard.actors.messages import GroupRequest, Joined
-from callboard.actors.offsets import GroupData
-from callboard.actors.timer import TimerActor
-from callboard.actors.timer_messages import Wake
+from callboard.actors.timer.actor import TimerActor
+from callboard.actors.timer.messages import Wake
 from callboard.actors.writer import OffsetWriterActor
-from callboard.runtime.simulation import Simulation
-from callboard.runtime.system import System
+from callboard.runtime.engine.simulation import Simulation
+from callboard.runtime.engine.system import System
 
 from . import requests
 from .ports import GroupRules, HandAlarm, HandLog, Place, SeededRandom

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 from ..call import Call
-from ..schemas import Schema, schema
+from ..codec.schemas import Schema, schema
 
 
 class Api(NamedTuple):

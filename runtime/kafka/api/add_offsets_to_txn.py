@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ....actors.errors import ErrorCode
-from ....actors.transaction_messages import AddOffsets
+from ....actors.transactions.messages import AddOffsets
 from ..call import Call
-from ..codes import NO_THROTTLE, producer_error
+from ..codec.codes import NO_THROTTLE, producer_error
 
 FENCED_FROM = 2
 

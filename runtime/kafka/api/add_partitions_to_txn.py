@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ....actors.errors import ErrorCode
-from ....actors.transaction_messages import AddPartitions, VerifyPartitions
-from ....actors.transactions import NEW_PROTOCOL
+from ....actors.transactions.messages import AddPartitions, VerifyPartitions
+from ....actors.transactions.rules import NEW_PROTOCOL
 from ..call import Call
-from ..codes import NO_THROTTLE, producer_error
+from ..codec.codes import NO_THROTTLE, producer_error
 from ..gather import Gather
 
 FENCED_FROM = 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...dynamic import Table, parse
+from ...settings.dynamic import Table, parse
 from ..call import Call
 from .incremental_alter_configs import alter, dynamic_setting
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ....actors.errors import ErrorCode
 from ..call import Call
-from ..codes import NO_THROTTLE
+from ..codec.codes import NO_THROTTLE
 from . import API_VERSIONS_KEY, APIS, Api
 
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")

@@ -9,7 +9,7 @@ from typing import Any
 
 from ....actors.errors import CoordinatorError, ErrorCode
 from ..call import Call
-from ..codes import NO_THROTTLE, kafka_error
+from ..codec.codes import NO_THROTTLE, kafka_error
 
 
 def handle(call: Call) -> None:

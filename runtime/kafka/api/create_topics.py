@@ -12,12 +12,12 @@ from functools import partial
 from typing import Any
 
 from ....actors.errors import CoordinatorError, ErrorCode
-from ...config import PARTITIONS_MAX
+from ...settings.table import PARTITIONS_MAX
+from ...topics.settings import NAMES as TOPIC_NAMES
+from ...topics.settings import TOPIC_SETTINGS
+from ...topics.topic import Topic
 from ..call import Call
-from ..codes import NO_THROTTLE, kafka_error
-from ..topics.settings import NAMES as TOPIC_NAMES
-from ..topics.settings import TOPIC_SETTINGS
-from ..topics.topic import Topic
+from ..codec.codes import NO_THROTTLE, kafka_error
 from .describe_configs import topic_config
 
 SETTINGS_FROM = 5  # KIP-525

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....actors.errors import ErrorCode
 from ....actors.messages import DeleteGroup
 from ..call import Call
-from ..codes import NO_THROTTLE
+from ..codec.codes import NO_THROTTLE
 from ..gather import Gather
 
 

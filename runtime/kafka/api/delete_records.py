@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from ....actors.errors import CoordinatorError, ErrorCode
+from ...topics.topic import Topic
 from ..call import Call
-from ..codes import NO_THROTTLE, kafka_error
-from ..topics.topic import Topic
+from ..codec.codes import NO_THROTTLE, kafka_error
 
 TO_THE_END = -1
 NO_LOW_WATERMARK = -1

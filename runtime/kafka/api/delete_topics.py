@@ -1,6 +1,6 @@
 """DeleteTopics (20): by name, from v6 also by id. The answer comes when the change is durable.
 
-What groups have committed of them is deleted afterwards (``actors/purge.py``), as in Kafka.
+What groups have committed of them is deleted afterwards (``actors/coordinator/topic_cleanup.py``), as in Kafka.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from uuid import UUID
 
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.messages import TopicsDeleted
+from ...topics.topic import Topic
 from ..call import Call
-from ..codes import NO_THROTTLE, kafka_error
-from ..topics.topic import Topic
+from ..codec.codes import NO_THROTTLE, kafka_error
 
 
 class Outcome(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any
 
 from ....actors.errors import ErrorCode
 from ..call import Call
-from ..codes import NO_THROTTLE, kafka_error
+from ..codec.codes import NO_THROTTLE, kafka_error
 
 BROKERS = 1  # endpoint types (KIP-919)
 CONTROLLERS = 2

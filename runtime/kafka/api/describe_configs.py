@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ....actors.errors import CoordinatorError, ErrorCode
-from ...config import BY_NAME, SETTINGS, Address, Setting
-from ...dynamic import Source, Synonym, Type, type_of
+from ...settings.dynamic import Source, Synonym, Type, type_of
+from ...settings.table import BY_NAME, SETTINGS, Address, Setting
+from ...topics.names import check_name
+from ...topics.settings import OWN_SETTINGS, TOPIC_SETTINGS, TopicSetting
 from ..call import Call
-from ..codes import NO_THROTTLE, kafka_error
-from ..topics.names import check_name
-from ..topics.settings import OWN_SETTINGS, TOPIC_SETTINGS, TopicSetting
+from ..codec.codes import NO_THROTTLE, kafka_error
 
 TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32  # resource types
 

@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any
 
 from ....actors.errors import ErrorCode
+from ....actors.group.states import State
 from ....actors.messages import Described, DescribedMember, DescribeGroup
-from ....actors.states import State
 from ..call import Call
-from ..codes import NO_THROTTLE
+from ..codec.codes import NO_THROTTLE
+from ..codec.rows import Row, encode_rows, without_column
 from ..gather import Gather
-from ..rows import Row, encode_rows, without_column
 
 OPERATIONS_FROM = 3  # KIP-430: the field behind the members
 OPERATIONS_BYTES = 4

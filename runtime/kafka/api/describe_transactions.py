@@ -7,9 +7,9 @@ from itertools import groupby
 from typing import Any
 
 from ....actors.errors import ErrorCode
-from ....actors.transactions import Transaction, TransactionState
+from ....actors.transactions.rules import Transaction, TransactionState
 from ..call import Call
-from ..codes import NO_THROTTLE, ONE_MILLISECOND, kafka_error
+from ..codec.codes import NO_THROTTLE, ONE_MILLISECOND, kafka_error
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NO_START = (-1).to_bytes(8, "big", signed=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ....actors.transaction_messages import EndTransaction, ProducerGiven
+from ....actors.transactions.messages import EndTransaction, ProducerGiven
 from ..call import Call
-from ..codes import NO_THROTTLE, producer_error
+from ..codec.codes import NO_THROTTLE, producer_error
 
 FENCED_FROM = 2
 NEXT_EPOCH_FROM = 5

@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ....actors.errors import CoordinatorError, ErrorCode
-from ...log.batch import offsets_of, read_size
+from ...log.format.batch import offsets_of, read_size
+from ...topics.partition_log import PartitionLog
+from ...topics.topic import GONE
 from ..call import Call
-from ..codes import NO_THROTTLE, kafka_error
-from ..topics.partition_log import PartitionLog
-from ..topics.topic import GONE
+from ..codec.codes import NO_THROTTLE, kafka_error
 from .list_offsets import NO_EPOCH, READ_COMMITTED, epoch_error
 
 MAX_BYTES = 57_671_680  # Kafka's fetch.max.bytes: what one answer carries at most, whatever is asked

@@ -6,7 +6,7 @@ from typing import Any
 
 from ....actors.errors import ErrorCode
 from ..call import Call
-from ..codes import NO_THROTTLE
+from ..codec.codes import NO_THROTTLE
 
 GROUP, TRANSACTION = 0, 1  # key types of KIP-98
 SHARE = 2  # KIP-932: known, and not served

@@ -7,8 +7,8 @@ from functools import cache
 from ....actors.errors import ErrorCode
 from ....actors.messages import Heartbeat
 from ..call import Call
-from ..codes import NO_THROTTLE
-from ..schemas import Schema
+from ..codec.codes import NO_THROTTLE
+from ..codec.schemas import Schema
 
 INSTANCE_ID_FROM = 3  # KIP-345
 

@@ -16,12 +16,12 @@ from typing import Any
 
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.messages import SettingsChanged
-from ...config import Setting
-from ...dynamic import BadValue, Table, find_dynamic, parse
-from ...logs import get_logger
+from ...common.logs import get_logger
+from ...settings.dynamic import BadValue, Table, find_dynamic, parse
+from ...settings.table import Setting
+from ...topics.settings import NAMES as TOPIC_NAMES
 from ..call import Call
-from ..codes import NO_THROTTLE, kafka_error
-from ..topics.settings import NAMES as TOPIC_NAMES
+from ..codec.codes import NO_THROTTLE, kafka_error
 from .describe_configs import BROKER, BROKER_LOGGER, GROUP, TOPIC
 
 log = get_logger("callboard.runtime")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ....actors.errors import CoordinatorError, ErrorCode
-from ....actors.transaction_messages import InitProducerId, ProducerGiven
+from ....actors.transactions.messages import InitProducerId, ProducerGiven
 from ..call import Call
-from ..codes import NO_THROTTLE, milliseconds, producer_error
+from ..codec.codes import NO_THROTTLE, milliseconds, producer_error
 
 NO_PRODUCER = -1
 FENCED_FROM = 4

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from ....actors.messages import Joined, JoinedMember, JoinGroup, Protocol
 from ..call import Call
-from ..codes import NO_THROTTLE, milliseconds
-from ..rows import Row, encode_rows, without_column
+from ..codec.codes import NO_THROTTLE, milliseconds
+from ..codec.rows import Row, encode_rows, without_column
 
 MEMBER_ID_REQUIRED_FROM = 4  # KIP-394
 INSTANCE_ID_FROM = 5  # KIP-345

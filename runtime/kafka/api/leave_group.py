@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....actors.errors import ErrorCode
 from ....actors.messages import LeaveGroup, Leaving, Left
 from ..call import Call
-from ..codes import NO_THROTTLE
+from ..codec.codes import NO_THROTTLE
 
 BATCH_FROM = 3
 

@@ -7,7 +7,7 @@ from typing import Any
 from ....actors.errors import ErrorCode
 from ....actors.messages import ListedGroup, ListGroups
 from ..call import Call
-from ..codes import NO_THROTTLE
+from ..codec.codes import NO_THROTTLE
 
 
 def handle(call: Call) -> None:

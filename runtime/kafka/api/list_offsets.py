@@ -11,10 +11,10 @@ from collections import Counter
 from typing import Any
 
 from ....actors.errors import ErrorCode
-from ...log.batch import LEADER_EPOCH
+from ...log.format.batch import LEADER_EPOCH
+from ...topics.partition_log import Located, PartitionLog
 from ..call import Call
-from ..codes import NO_THROTTLE, kafka_error
-from ..topics.partition_log import Located, PartitionLog
+from ..codec.codes import NO_THROTTLE, kafka_error
 
 LATEST = -1
 EARLIEST = -2

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from ....actors.errors import ErrorCode
-from ....actors.transactions import Transaction, TransactionState
+from ....actors.transactions.rules import Transaction, TransactionState
 from ..call import Call
-from ..codes import NO_THROTTLE, kafka_error
+from ..codec.codes import NO_THROTTLE, kafka_error
 from .describe_transactions import name_of
 
 STATES = {name_of(state): state for state in TransactionState}

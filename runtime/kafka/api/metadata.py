@@ -11,11 +11,11 @@ from typing import Any
 from uuid import UUID
 
 from ....actors.errors import CoordinatorError, ErrorCode
-from ...log.batch import LEADER_EPOCH
+from ...log.format.batch import LEADER_EPOCH
+from ...topics.names import check_name, is_internal
+from ...topics.topic import Topic
 from ..call import Call
-from ..codes import NO_THROTTLE, kafka_error
-from ..topics.names import check_name, is_internal
-from ..topics.topic import Topic
+from ..codec.codes import NO_THROTTLE, kafka_error
 
 ALL_CLUSTER_OPERATIONS = 8096  # bits of what one may do to a cluster or a topic; nothing is forbidden here
 ALL_TOPIC_OPERATIONS = 3576

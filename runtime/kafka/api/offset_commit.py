@@ -13,9 +13,9 @@ from uuid import UUID
 from ....actors.errors import ErrorCode
 from ....actors.messages import Commit, Committed, OffsetCommit
 from ..call import Call
-from ..codes import NO_THROTTLE, milliseconds
+from ..codec.codes import NO_THROTTLE, milliseconds
+from ..codec.schemas import Schema
 from ..places import NO_PARTITION, Answered, apart, counts_if_twice, together
-from ..schemas import Schema
 
 RETENTION_UNTIL = 4
 LEADER_EPOCH_FROM = 6  # KIP-320

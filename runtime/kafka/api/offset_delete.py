@@ -8,7 +8,7 @@ from functools import partial
 from ....actors.errors import ErrorCode
 from ....actors.messages import OffsetDelete, OffsetsDeleted
 from ..call import Call
-from ..codes import NO_THROTTLE
+from ..codec.codes import NO_THROTTLE
 from ..places import Answered
 
 Places = dict[str, list[Answered]]

@@ -7,7 +7,7 @@ from typing import Any
 from ....actors.errors import ErrorCode
 from ....actors.messages import Fetched, FetchedOffset, OffsetFetch
 from ..call import Call
-from ..codes import NO_THROTTLE
+from ..codec.codes import NO_THROTTLE
 from ..gather import Gather
 
 GROUPS_FROM = 8

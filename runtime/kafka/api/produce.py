@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from ....actors.errors import CoordinatorError, ErrorCode
-from ....actors.transaction_messages import AddPartitions
-from ....actors.transactions import NEW_PROTOCOL
+from ....actors.transactions.messages import AddPartitions
+from ....actors.transactions.rules import NEW_PROTOCOL
+from ...topics.batch import transaction_of
+from ...topics.topic import Topic
 from ..call import Call
-from ..codes import NO_THROTTLE, kafka_error
-from ..topics.batch import transaction_of
-from ..topics.topic import Topic
+from ..codec.codes import NO_THROTTLE, kafka_error
 
 NO_ANSWER = 0
 ACKS = (-1, NO_ANSWER, 1)

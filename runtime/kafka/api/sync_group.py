@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....actors.errors import ErrorCode
 from ....actors.messages import Synced, SyncGroup
 from ..call import Call
-from ..codes import NO_THROTTLE
+from ..codec.codes import NO_THROTTLE
 
 PROTOCOL_REQUIRED_FROM = 5  # KIP-559
 

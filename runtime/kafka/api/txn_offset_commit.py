@@ -7,7 +7,7 @@ from functools import partial
 from ....actors.errors import ErrorCode
 from ....actors.messages import Commit, Committed, TxnOffsetCommit
 from ..call import Call
-from ..codes import NO_THROTTLE
+from ..codec.codes import NO_THROTTLE
 from ..places import NO_PARTITION, apart, counts_if_twice, together
 
 LEADER_EPOCH_FROM = 2

@@ -13,16 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from ..disk import Disk
-from ..manifest import (
-    FOLDER,
-    Manifest,
-    generations,
-    manifest_folder,
-    manifest_name,
-    read_manifest,
-    segments_folder,
-)
+from ...disk.disk import Disk
+from ..manifest import FOLDER, Manifest, generations, manifest_folder, manifest_name, read_manifest, segments_folder
 from .publish import GRACE_MS, locked, publish
 from .swap import random_id
 

@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from ...json_files import parse_json
-from ..checksum import refuse_wrong, with_checksum
-from ..disk import Disk, read_file, replace_file
+from ...common.json_files import parse_json
+from ...disk.checksum import refuse_wrong, with_checksum
+from ...disk.disk import Disk, read_file, replace_file
 from ..manifest import FOLDER, ManifestError
 from ..partition import TOPIC
 from .publish import locked

@@ -13,11 +13,11 @@ from multiprocessing import parent_process
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from ...clock import wall_clock_ms
-from ..disk import Disk
-from ..errors import DamagedBatch, UnsupportedCompression
+from ...disk.disk import Disk
+from ...disk.modes import disk_like
+from ...engine.clock import wall_clock_ms
+from ..format.errors import DamagedBatch, UnsupportedCompression
 from ..manifest import ManifestError
-from ..modes import disk_like
 from .garbage import tidy
 from .history import taken_to
 from .kernel import Progress

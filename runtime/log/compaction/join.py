@@ -12,11 +12,11 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
-from ..batch import CONTROL_BIT, HEADER_BYTES, PREFIX_BYTES, TRANSACTIONAL_BIT
-from ..crc import crc32c
-from ..disk import Disk, read_at, write_all
+from ...disk.crc import crc32c
+from ...disk.disk import Disk, read_at, write_all
+from ..format.batch import CONTROL_BIT, HEADER_BYTES, PREFIX_BYTES, TRANSACTIONAL_BIT
 from ..manifest import Compacted
-from ..spans import read_headers, read_spans
+from ..reading.spans import read_headers, read_spans
 from .kernel import Rules, Spilled
 from .rewrite import DELETE_HORIZON_BIT, emptied, with_horizon
 

@@ -13,13 +13,13 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
-from ..batch import CODEC_BITS, CONTROL_BIT, PREFIX_BYTES, offsets_of, read_batch
-from ..codecs import inflate_buffer
-from ..disk import Disk, file_size, read_at, write_all
-from ..errors import DamagedBatch
+from ...disk.disk import Disk, file_size, read_at, write_all
+from ..format.batch import CODEC_BITS, CONTROL_BIT, PREFIX_BYTES, offsets_of, read_batch
+from ..format.codecs import inflate_buffer
+from ..format.errors import DamagedBatch
 from ..manifest import LogFile
-from ..segment import CHUNK_BYTES, scan
-from ..spans import Spans, read_spans, whole_batches
+from ..reading.segment import CHUNK_BYTES, scan
+from ..reading.spans import Spans, read_spans, whole_batches
 from .rewrite import DELETE_HORIZON_BIT, emptied, filtered, with_horizon
 from .survivors import Memory, Survivors, as_lists, select
 

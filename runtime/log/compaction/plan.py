@@ -10,10 +10,10 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
-from ..disk import Disk, file_size
+from ...disk.disk import Disk, file_size
+from ..format.transaction_records import ABORT, COMMIT
 from ..manifest import LogFile, Manifest, log_files
-from ..segment import scan
-from ..transaction_records import ABORT, COMMIT
+from ..reading.segment import scan
 from .history import taken_to
 
 MIN_CLEANABLE_DIRTY_RATIO = 0.5

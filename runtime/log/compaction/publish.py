@@ -17,17 +17,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..disk import Disk, read_file, replace_file
-from ..manifest import (
-    FOLDER,
-    Manifest,
-    generations,
-    manifest_folder,
-    read_manifest,
-    segments_folder,
-    side_name,
-)
-from ..segment import segment_base, segment_name
+from ...disk.disk import Disk, read_file, replace_file
+from ..manifest import FOLDER, Manifest, generations, manifest_folder, read_manifest, segments_folder, side_name
+from ..reading.segment import segment_base, segment_name
 
 GRACE_MS = 60 * 60 * 1000
 """Longer than anybody reads a partition; Spark's tasks may open a file long after the listing."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from struct import Struct
 
-from ..batch import CODEC_BITS, CRC_FROM, HEADER_BYTES, LEADER_EPOCH, LOG_APPEND_TIME_BIT, MAGIC, PREFIX_BYTES
-from ..crc import crc32c
-from ..varint import decode_signed, encode_length, encode_signed
+from ...disk.crc import crc32c
+from ..format.batch import CODEC_BITS, CRC_FROM, HEADER_BYTES, LEADER_EPOCH, LOG_APPEND_TIME_BIT, MAGIC, PREFIX_BYTES
+from ..format.varint import decode_signed, encode_length, encode_signed
 
 DELETE_HORIZON_BIT = 0x40
 """Of the attributes: the base timestamp says from when on tombstones and markers of this batch may go (KIP-534)."""

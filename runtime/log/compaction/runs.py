@@ -20,7 +20,7 @@ from itertools import islice
 from pathlib import Path
 from struct import Struct
 
-from ..disk import Disk, read_at, write_all
+from ...disk.disk import Disk, read_at, write_all
 
 HASH_BYTES = 16
 BLOCK = 256  # hashes: 4 KiB, a page, is what a look-up reads

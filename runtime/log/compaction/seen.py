@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..spans import Column, Spans
+from ..reading.spans import Column, Spans
 from .runs import Runs
 
 if TYPE_CHECKING:
-    from ..known_keys import KnownKeys
+    from ..reading.known_keys import KnownKeys
 
 KEYS_BYTES_MAX = 128 * 1024 * 1024
 """Kafka's ``log.cleaner.dedupe.buffer.size``. It holds some 700,000 of our keys, where Kafka, which keeps hashes alone,
@@ -46,7 +46,7 @@ class SeenKeys:
         if not self._has_asked:
             return list(range(len(spans)))
         if self._known is None:
-            from ..known_keys import KnownKeys  # which needs numpy
+            from ..reading.known_keys import KnownKeys  # which needs numpy
 
             self._known = KnownKeys()
         return self._known.unknown(data, spans.key_at, spans.key_size)

@@ -15,11 +15,11 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-from ...clock import wall_clock_ms
-from ..disk import Disk
+from ...disk.disk import Disk
+from ...engine.clock import wall_clock_ms
 from ..manifest import Compacted, Manifest, manifest_folder, put_if_absent, segments_folder
-from ..missing import refuse_missing
-from ..segment import CHUNK_BYTES
+from ..reading.segment import CHUNK_BYTES
+from ..recovery.missing import refuse_missing
 from .history import taken_to
 from .join import Joiner, groups
 from .kernel import Progress, Rules, Spill, clean_files

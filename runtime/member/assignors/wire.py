@@ -13,7 +13,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-from ....actors.subscription import read_beginning
+from ....actors.group.subscription import read_beginning
 from ...client.assignment import read_places
 from .base import NO_GENERATION, Partition
 

@@ -1,0 +1,1 @@
+"""One group: its rules, its offsets, and the actor that serialises its requests."""

@@ -1,0 +1,1 @@
+"""The timer actor and its timing wheel. Nothing of Kafka."""

@@ -1,0 +1,1 @@
+"""Transactional ids: their rules, and the actor that owns them."""

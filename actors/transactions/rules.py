@@ -1,0 +1,326 @@
+"""One transactional id: its producer, its transaction, and the rules between them. Pure.
+
+A decision is an error code, or a ``Step``: the record that has to be durable before anything changes. While a step is
+on its way to the log everything else is answered CONCURRENT_TRANSACTIONS, and clients come again.
+
+====================  ==================================================================================================
+Empty                 a producer has been given its id; the first partition -> Ongoing
+Ongoing               EndTxn -> PrepareCommit or PrepareAbort; a new producer or the timeout -> PrepareAbort
+PrepareCommit         the decision is made: markers go to all partitions; all written -> CompleteCommit
+PrepareAbort          the same -> CompleteAbort
+CompleteCommit        as Empty; says how the last one ended, for whoever asks again
+CompleteAbort
+PrepareEpochFence     Kafka's name for the moment in which an abort by the coordinator is decided; never in the log
+Dead                  nobody has used the id for a long time; never in the log, there it is a tombstone
+====================  ==================================================================================================
+
+There are two protocols, which a client may mix. In the older one the epoch rises with each InitProducerId; in the newer
+one (KIP-890, "transaction version 2": EndTxn v5) with each end of a transaction too, so that nothing that belongs to a
+transaction can reach the next. The coordinator's own aborts follow the newer one, as Kafka's do.
+
+Source: Kafka's TransactionCoordinator and TransactionMetadata (4.3); KIP-98, KIP-360, KIP-890.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from ..errors import ErrorCode, IllegalTransition
+from ..records import TransactionValue
+from .messages import EndTransaction, InitProducerId, Partitions
+
+NewId = Callable[[], int]
+"""Gives a producer id that was never given before; CoordinatorError when there is none to be had."""
+
+NO_PRODUCER_ID = -1
+NO_EPOCH = -1
+EPOCH_MAX = 2**15 - 1
+NEW_PROTOCOL = 2
+"""Of ``TransactionValue.client_version``; the older protocol is 0."""
+
+
+class TransactionState(IntEnum):
+    """The value is that in the log."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+
+EMPTY, ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
+PREPARE_COMMIT, PREPARE_ABORT = TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT
+COMPLETE_COMMIT, COMPLETE_ABORT = TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT
+DEAD, PREPARE_EPOCH_FENCE = TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE
+
+AT_REST = frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT})
+PREPARED = frozenset({PREPARE_COMMIT, PREPARE_ABORT})
+
+CAME_FROM: Mapping[TransactionState, frozenset[TransactionState]] = {
+    EMPTY: AT_REST,
+    ONGOING: AT_REST | {ONGOING},
+    PREPARE_COMMIT: frozenset({ONGOING}),
+    PREPARE_ABORT: AT_REST | {ONGOING, PREPARE_EPOCH_FENCE},
+    COMPLETE_COMMIT: frozenset({PREPARE_COMMIT}),
+    COMPLETE_ABORT: frozenset({PREPARE_ABORT}),
+    DEAD: AT_REST,
+    PREPARE_EPOCH_FENCE: frozenset({ONGOING}),
+}
+
+COMMIT, ABORT = True, False
+FIRST, AGAIN = False, True
+
+NONE, INVALID = ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE
+CONCURRENT, FENCED = ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.PRODUCER_FENCED
+GO = None
+"""The transaction ends now."""
+
+OLD_ENDS: Mapping[TransactionState, Mapping[bool, ErrorCode | None]] = {
+    EMPTY: {COMMIT: INVALID, ABORT: INVALID},
+    ONGOING: {COMMIT: GO, ABORT: GO},
+    PREPARE_COMMIT: {COMMIT: CONCURRENT, ABORT: INVALID},
+    PREPARE_ABORT: {COMMIT: INVALID, ABORT: CONCURRENT},
+    COMPLETE_COMMIT: {COMMIT: NONE, ABORT: INVALID},
+    COMPLETE_ABORT: {COMMIT: INVALID, ABORT: NONE},
+}
+"""What an EndTxn gets in the older protocol, from the right producer in the right epoch."""
+
+COLUMNS = ((COMMIT, FIRST), (ABORT, FIRST), (COMMIT, AGAIN), (ABORT, AGAIN))
+
+NEW_ENDS: Mapping[TransactionState, Mapping[tuple[bool, bool], ErrorCode | None]] = {
+    state: dict(zip(COLUMNS, row, strict=True))
+    for state, row in {
+        EMPTY: (INVALID, GO, FENCED, FENCED),
+        ONGOING: (GO, GO, FENCED, FENCED),
+        PREPARE_COMMIT: (FENCED, FENCED, CONCURRENT, INVALID),
+        PREPARE_ABORT: (FENCED, FENCED, INVALID, CONCURRENT),
+        COMPLETE_COMMIT: (INVALID, GO, NONE, INVALID),
+        COMPLETE_ABORT: (INVALID, GO, INVALID, NONE),
+    }.items()
+}
+"""The same in the newer one, where AGAIN is an EndTxn with the epoch before: the answer to the first was lost."""
+
+
+class Step(NamedTuple):
+    """What was decided; it takes effect when a record of ``value`` is durable."""
+
+    value: TransactionValue
+    last_epoch: int
+
+    @property
+    def state(self) -> TransactionState:
+        return TransactionState(self.value.state)
+
+
+Decision = ErrorCode | Step
+
+
+class Transaction:
+    """A transactional id. ``last_epoch`` is the producer's epoch before the newest; a restart forgets it, as Kafka."""
+
+    __slots__ = (
+        "attempts",
+        "commits_underway",
+        "last_epoch",
+        "markers_failed",
+        "markers_missing",
+        "step",
+        "transactional_id",
+        "value",
+    )
+
+    def __init__(self, transactional_id: str, value: TransactionValue) -> None:
+        self.transactional_id = transactional_id
+        self.value = value
+        self.last_epoch = NO_EPOCH
+        self.step: Step | None = None  # on its way to the log
+        self.commits_underway = 0  # of offsets, at their groups
+        self.markers_missing = 0
+        self.markers_failed: dict[int, ErrorCode] = {}  # partitions of the log whose marker could not be written
+        self.attempts = 0  # to complete it, all in vain
+
+    @property
+    def state(self) -> TransactionState:
+        return TransactionState(self.value.state)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """No epoch is left but the one that fences this producer."""
+        return self.value.producer_epoch >= EPOCH_MAX - 1
+
+    def applied(self) -> None:
+        """The step is durable."""
+        assert self.step is not None
+        self.value, self.last_epoch = self.step
+        self.step = None
+
+    def due_ms(self) -> int | None:
+        """The wall-clock time after which the transaction is aborted; None when there is none that could be."""
+        return self.value.start_timestamp_ms + self.value.timeout_ms if self.state is ONGOING else None
+
+    def is_old(self, now_ms: int, expiration_ms: int) -> bool:
+        return (
+            self.step is None
+            and self.state in AT_REST
+            and self.value.last_update_timestamp_ms <= now_ms - expiration_ms
+        )
+
+    # Decisions -------------------------------------------------------------------------------------------------------
+
+    def init(self, request: InitProducerId, now_ms: int, new_id: NewId) -> Decision:
+        """Give a producer its epoch. A step to PrepareAbort is to be answered CONCURRENT_TRANSACTIONS.
+
+        ``new_id`` is used if the id has no epochs left. A request with id and epoch is a producer's that goes on after
+        an error (KIP-360): it is given the next epoch unless another one has come meanwhile.
+        """
+        is_known = request.producer_id != NO_PRODUCER_ID
+        if self.step is not None:
+            return CONCURRENT
+        if is_known and not self._may_go_on(request):
+            return FENCED
+        if self.state in PREPARED:
+            return CONCURRENT
+        if self.state is ONGOING:
+            return self.abort(now_ms, new_id)
+        return self._next_epoch(request, now_ms, new_id, is_known)
+
+    def _may_go_on(self, request: InitProducerId) -> bool:
+        value = self.value
+        retries_rotation = request.producer_id == value.previous_producer_id and request.producer_epoch >= EPOCH_MAX - 1
+        return value.producer_epoch == NO_EPOCH or request.producer_id == value.producer_id or retries_rotation
+
+    def _next_epoch(self, request: InitProducerId, now_ms: int, new_id: NewId, is_known: bool) -> Decision:
+        producer_id, epoch = self.value.producer_id, self.value.producer_epoch
+        is_current = epoch == NO_EPOCH or request.producer_epoch == epoch
+        last_epoch = epoch if is_known else NO_EPOCH
+        if self.is_exhausted and (is_current or not is_known):
+            producer_id, epoch = new_id(), 0
+        elif is_current or not is_known:
+            epoch += 1
+        elif request.producer_epoch == self.last_epoch:
+            last_epoch = self.last_epoch  # the answer was lost: the same again
+        else:
+            return FENCED
+        return self._move(
+            EMPTY,
+            last_epoch,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            timeout_ms=request.timeout_ms,
+            partitions=frozenset(),
+            start_timestamp_ms=-1,
+            last_update_timestamp_ms=now_ms,
+        )
+
+    def add(self, producer_id: int, epoch: int, partitions: Partitions, now_ms: int, client_version: int) -> Decision:
+        """Make partitions part of the transaction, which begins with the first. NONE: they are already."""
+        if self.step is not None:
+            return CONCURRENT
+        error = self._check_producer(producer_id, epoch)
+        if error is not NONE:
+            return error
+        is_open = self.state is ONGOING
+        if is_open and partitions <= self.value.partitions:
+            return NONE
+        return self._move(
+            ONGOING,
+            self.last_epoch,
+            partitions=self.value.partitions | partitions,
+            start_timestamp_ms=self.value.start_timestamp_ms if is_open else now_ms,
+            last_update_timestamp_ms=now_ms,
+            client_version=client_version,
+        )
+
+    def verify(self, producer_id: int, epoch: int, partition: tuple[str, int]) -> ErrorCode:
+        """Whether a partition is part of the transaction."""
+        error = self._check_producer(producer_id, epoch)
+        if error is NONE and partition not in self.value.partitions:
+            return ErrorCode.TRANSACTION_ABORTABLE
+        return error
+
+    def _check_producer(self, producer_id: int, epoch: int) -> ErrorCode:
+        if producer_id != self.value.producer_id:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        if epoch != self.value.producer_epoch or epoch == NO_EPOCH:
+            return FENCED
+        return CONCURRENT if self.state in PREPARED else NONE
+
+    def end(self, request: EndTransaction, now_ms: int, new_id: NewId) -> Decision:
+        """NONE: it has ended already, as asked for. ``new_id`` is used if the id has no epochs left."""
+        answer = self._new_end(request) if request.raises_epoch else self._old_end(request)
+        if answer is not GO:
+            return answer
+        state = PREPARE_COMMIT if request.committed else PREPARE_ABORT
+        if request.raises_epoch:
+            return self._prepare(state, now_ms, new_id)
+        return self._move(
+            state, self.last_epoch, next_producer_id=NO_PRODUCER_ID, last_update_timestamp_ms=now_ms, client_version=0
+        )
+
+    def _old_end(self, request: EndTransaction) -> ErrorCode | None:
+        if request.producer_id != self.value.producer_id:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        if request.producer_epoch != self.value.producer_epoch or request.producer_epoch == NO_EPOCH:
+            return FENCED
+        return CONCURRENT if self.step is not None else OLD_ENDS[self.state][request.committed]
+
+    def _new_end(self, request: EndTransaction) -> ErrorCode | None:
+        if self.step is not None:
+            return CONCURRENT
+        value, epoch = self.value, request.producer_epoch
+        had_another_id = (
+            request.producer_id == value.previous_producer_id and epoch == EPOCH_MAX - 1 and value.producer_epoch == 0
+        )
+        if request.producer_id != value.producer_id and not had_another_id:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        is_again = value.producer_epoch == epoch + 1 or (had_another_id and self.state in AT_REST)
+        if (not is_again and epoch != value.producer_epoch) or epoch == NO_EPOCH:
+            return FENCED
+        return NEW_ENDS[self.state][request.committed, is_again]
+
+    def abort(self, now_ms: int, new_id: NewId) -> Step:
+        """The coordinator ends an open transaction itself: its producer is dead, or has a successor."""
+        return self._prepare(PREPARE_ABORT, now_ms, new_id)
+
+    def _prepare(self, state: TransactionState, now_ms: int, new_id: NewId) -> Step:
+        value = self.value
+        return self._move(
+            state,
+            value.producer_epoch,
+            producer_epoch=min(value.producer_epoch + 1, EPOCH_MAX),
+            next_producer_id=new_id() if self.is_exhausted else NO_PRODUCER_ID,
+            start_timestamp_ms=value.start_timestamp_ms if self.state is ONGOING else now_ms,
+            last_update_timestamp_ms=now_ms,
+            client_version=NEW_PROTOCOL,
+        )
+
+    def complete(self, now_ms: int) -> Step:
+        """To be done when all markers are durable."""
+        value = self.value
+        changes: dict[str, int] = {}
+        if value.client_version >= NEW_PROTOCOL and value.next_producer_id != NO_PRODUCER_ID:
+            changes = {"producer_id": value.next_producer_id, "producer_epoch": 0}
+        return self._move(
+            COMPLETE_COMMIT if self.state is PREPARE_COMMIT else COMPLETE_ABORT,
+            self.last_epoch,
+            next_producer_id=NO_PRODUCER_ID,
+            partitions=frozenset(),
+            last_update_timestamp_ms=now_ms,
+            **changes,
+        )
+
+    def die(self) -> Step:
+        """To be forgotten."""
+        return self._move(DEAD, NO_EPOCH)
+
+    def _move(self, state: TransactionState, last_epoch: int, **changes: object) -> Step:
+        if self.state not in CAME_FROM[state]:
+            raise IllegalTransition(f"{self.transactional_id!r}: from {self.state.name} to {state.name}")
+        changed = self.value._replace(state=int(state), previous_producer_id=self.value.producer_id, **changes)  # type: ignore[arg-type]
+        return Step(changed, last_epoch)

@@ -1,0 +1,346 @@
+"""``callboard compact``: the offsets log keeps the newest record of each key, beside a running server or without one.
+
+Exit codes: 0 done; 1 a disk failed; 2 the command line or the folder makes no sense, and nothing was done; 3 something
+in a partition is damaged, which was named and left as it was. After 1 and 3 the other partitions are done.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..common.errors import StartError
+from ..common.printing import print_error, print_json, print_lines
+from ..disk.disk import Disk, file_size, read_file
+from ..engine.clock import wall_clock_ms
+from ..log.compaction.job import Job, Report, end_with_parent, is_due, run
+from ..log.compaction.plan import MIN_CLEANABLE_DIRTY_RATIO, make_plan
+from ..log.compaction.publish import GRACE_MS
+from ..log.compaction.seen import KEYS_BYTES_MAX
+from ..log.compaction.swap import DELETE_RETENTION_MS, SEGMENT_BYTES, Settings
+from ..log.folder import FORMAT, INFO_NAME, parse_info
+from ..log.manifest import log_files
+from ..log.partition import TOPIC, TRANSACTIONS_TOPIC
+from .groups.show import Column, Table, counted, grouped, print_table
+from .main import make_app
+
+FAILED_EXIT_CODE = 1
+DAMAGED_EXIT_CODE = 3
+ENDED_EXIT_CODE = 0  # with the server: a run may be left anywhere
+PARTITIONS_MAX = 10_000
+MS_PER_MINUTE = 60_000
+MEMORY_MIN = 1 << 20  # Kafka's least for one cleaner thread
+SPARK_MODULE = "callboard.spark.compaction"
+"""By its name, since the runtime knows no Spark: ``compactor(master)`` there is a ``Runner``."""
+
+_FOLDER = re.compile(rf"({re.escape(TOPIC)}|{re.escape(TRANSACTIONS_TOPIC)})-([0-9]{{1,5}})")
+_EVERY = re.compile(r"([1-9][0-9]{0,5})([smhd])")
+_SIZE = re.compile(r"([1-9][0-9]{0,18})([KMG]?)")
+_BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_RANGE = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
+_PLANNED = (
+    Column("partition", "partition"),
+    Column("generation", "generation", True),
+    Column("clean_bytes", "compacted bytes", True),
+    Column("dirty_bytes", "closed bytes", True),
+    Column("open_bytes", "open bytes", True),
+    Column("dirty_ratio", "ratio"),
+    Column("is_due", "to do"),
+)
+
+Advance = Callable[[int], None]
+
+Runner = Callable[[Sequence[Job], Mapping[Path, int], Advance], Iterator[Report]]
+"""Runs jobs, the largest first, of which so many bytes will be read; reports come as they are done."""
+
+app = make_app()
+
+
+@app.command("compact")
+def compact(
+    data: Annotated[Path, typer.Option(metavar="DIR", help="The data folder of a server, running or not.")],
+    partitions: Annotated[
+        str | None,
+        typer.Option(metavar="N,A-B,...", help=f"Only these; {TRANSACTIONS_TOPIC}-N by its name.  [default: all]"),
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, max=1024, help="How many at once.  [default: one a processor]")
+    ] = None,
+    spark: Annotated[bool, typer.Option("--spark", help="Run it on Spark, a task for each partition.")] = False,
+    master: Annotated[
+        str | None, typer.Option(metavar="URL", help="With --spark: which.  [default: spark-submit's, or this machine]")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Run once and end.  [default]")] = False,
+    every: Annotated[str | None, typer.Option(metavar="10m", help="Run again and again, so far apart.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Compact also what is below the ratio.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    min_cleanable_ratio: Annotated[
+        float, typer.Option(min=0, max=1, help="Compact where more than this part of the bytes never was compacted.")
+    ] = MIN_CLEANABLE_DIRTY_RATIO,
+    delete_retention_ms: Annotated[int, typer.Option(min=0, help="How long a tombstone stays.")] = DELETE_RETENTION_MS,
+    segment_bytes: Annotated[int, typer.Option(min=1, help="Size of the files that are made.")] = SEGMENT_BYTES,
+    grace_minutes: Annotated[
+        float, typer.Option(min=0, help="Keep old files so long, for whoever is reading them.")
+    ] = GRACE_MS / MS_PER_MINUTE,
+    memory: Annotated[
+        str,
+        typer.Option(
+            metavar="512M", help="For keys: of all processes, or of each task of Spark. More keys are kept on disk."
+        ),
+    ] = f"{KEYS_BYTES_MAX >> 20}M",
+    nice: Annotated[int, typer.Option(min=0, max=19, help="Give way to other programs by so much.")] = 0,
+    end_with_stdin: Annotated[bool, typer.Option("--end-with-stdin", hidden=True)] = False,
+) -> None:
+    """Keep the newest record of each key of the offsets log, as Kafka's log cleaner does.
+
+    The server may go on writing, and several of these may run at once. Only closed segments are compacted.
+    """
+    if end_with_stdin:
+        threading.Thread(target=_end_with_stdin, daemon=True).start()
+    os.nice(nice)
+    every_s = parse_every(every, once)
+    memory_bytes = parse_memory(memory)
+    ratio = -1.0 if force else min_cleanable_ratio
+    grace_ms = round(grace_minutes * MS_PER_MINUTE)
+
+    def jobs() -> list[Job]:
+        owner = f"callboard compact, process {os.getpid()}"
+        settings = Settings(
+            wall_clock_ms(), owner, ratio, delete_retention_ms, segment_bytes, keys_bytes_max=memory_bytes
+        )
+        return [Job(folder, settings, grace_ms) for folder in choose(data, partitions)]
+
+    if dry_run:
+        _show_plans(jobs(), as_json)
+        return
+    jobs()  # what makes no sense is refused before Spark starts
+    runner = _runner(processes, spark, master)
+    raise typer.Exit(repeat(lambda: _run(jobs(), runner, as_json), every_s))
+
+
+def parse_every(text: str | None, once: bool) -> int | None:
+    """Seconds of ``10m``; None for once. StartError."""
+    if text is None:
+        return None
+    match = _EVERY.fullmatch(text.strip())
+    if not match or once:
+        other = " without --once" if match else ""
+        raise StartError(f"bad --every '{text}': expected a number and s, m, h or d, as in 10m{other}")
+    return int(match[1]) * _SECONDS[match[2]]
+
+
+def parse_memory(text: str) -> int:
+    """Bytes of ``512M``. StartError."""
+    match = _SIZE.fullmatch(text.strip().upper())
+    size = int(match[1]) * _BYTES[match[2]] if match else 0
+    if size < MEMORY_MIN:
+        raise StartError(f"bad --memory '{text}': expected bytes, or a number and K, M or G, as in 512M; at least 1M")
+    return size
+
+
+def repeat(
+    work: Callable[[], int],
+    every_s: float | None,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> int:
+    """Work, then again when so many seconds have passed since it began, for ever; once if there are none."""
+    while True:
+        began = clock()
+        code = work()
+        if every_s is None:
+            return code
+        sys.stdout.flush()
+        sleep(max(0.0, began + every_s - clock()))
+
+
+def _runner(processes: int | None, spark: bool, master: str | None) -> Runner:
+    if not spark:
+        if master is not None:
+            raise StartError(f"bad --master '{master}': it says where Spark runs, and --spark was not given")
+        return partial(_on_this_machine, processes or os.cpu_count() or 1)
+    if processes is not None:
+        raise StartError(f"bad --processes {processes}: with --spark it is --master that says how many, as in local[2]")
+    try:
+        runner: Runner = import_module(SPARK_MODULE).compactor(master)
+    except ModuleNotFoundError as error:
+        raise StartError(str(error)) from None
+    return runner
+
+
+def choose(data: Path, partitions: str | None) -> list[Path]:
+    """The folders of the partitions that are asked for. StartError for a folder or a list that makes no sense."""
+    if not data.is_dir():
+        raise StartError(f"{data}: found no folder, expected the data folder of a server; check the path")
+    info = data / INFO_NAME
+    if not info.exists():
+        raise StartError(
+            f"{data}: found no {INFO_NAME}, expected the data folder of a server of ours; Kafka compacts its own"
+        )
+    if parse_info(info, read_file(Disk(), info)).format < FORMAT:
+        raise StartError(f"{info}: found an older format than {FORMAT}; start a server of this version on it once")
+    found = {path.name: path for path in sorted(data.iterdir(), key=_place) if _FOLDER.fullmatch(path.name)}
+    if partitions is None:
+        return list(found.values())
+    wanted = parse_partitions(partitions)
+    missing = [name for name in wanted if name not in found]
+    if missing:
+        kept = f"{counted(len(found), 'partition')} with records"
+        raise StartError(f"{data}: found no {missing[0]}, which --partitions asks for; it has {kept}")
+    return [found[name] for name in wanted]
+
+
+def parse_partitions(text: str) -> list[str]:
+    """Folder names of ``0,3-5,__transaction_state-7``. StartError."""
+    names: dict[str, None] = {}
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part.strip())
+        if match:
+            first, last = int(match[1]), int(match[2] or match[1])
+            if not first <= last <= PARTITIONS_MAX:
+                raise StartError(f"bad --partitions '{part}': expected A-B with A up to B, at most {PARTITIONS_MAX}")
+            names.update((f"{TOPIC}-{number}", None) for number in range(first, last + 1))
+        elif _FOLDER.fullmatch(part.strip()):
+            names[part.strip()] = None
+        else:
+            raise StartError(f"bad --partitions '{part}': expected numbers, A-B or {TRANSACTIONS_TOPIC}-N, as in 0,3-5")
+    return list(names)
+
+
+def _place(path: Path) -> tuple[str, int]:
+    name, _, number = path.name.rpartition("-")
+    return name, int(number) if number.isdecimal() else -1
+
+
+def _show_plans(jobs: Sequence[Job], as_json: bool) -> None:
+    disk = Disk()
+    rows: list[tuple[str | int | None, ...]] = []
+    for job in jobs:
+        plan = make_plan(disk, job.folder)
+        due = "yes" if is_due(disk, job, plan) else "no"
+        ratio = f"{plan.dirty_ratio:.3f}"
+        name, generation = job.folder.name, plan.manifest.generation
+        sizes = plan.clean_bytes, plan.dirty_bytes, _open_bytes(disk, job)
+        rows.append((name, generation, *sizes, ratio, due))
+    table = Table(_PLANNED, rows)
+    if as_json:
+        print_json(table.as_json())
+    else:
+        print_table(table)
+
+
+def _open_bytes(disk: Disk, job: Job) -> int:
+    """What is still written to and therefore stays as it is."""
+    return sum(file_size(disk, file.path) for file in log_files(disk, job.folder).files if not file.is_closed)
+
+
+def _run(jobs: Sequence[Job], runner: Runner, as_json: bool) -> int:
+    began = time.perf_counter()
+    sizes = {job.folder: _size(job) for job in jobs}
+    jobs = sorted(jobs, key=lambda job: -sizes[job.folder])  # the largest first, so that none is left for the end
+    with _progress(sum(sizes.values()), as_json) as advance:
+        reports = list(runner(jobs, sizes, advance))
+    seconds = time.perf_counter() - began
+    reports.sort(key=lambda report: _place(Path(report.partition)))
+    if as_json:
+        print_json({"seconds": round(seconds, 3), "partitions": [report._asdict() for report in reports]})
+    else:
+        print_lines(in_words(reports, seconds))
+    for report in reports:
+        if report.reason:
+            print_error(f"{report.reason}")
+    statuses = {report.status for report in reports}
+    return DAMAGED_EXIT_CODE if "damaged" in statuses else FAILED_EXIT_CODE if "failed" in statuses else 0
+
+
+def _size(job: Job) -> int:
+    """The bytes that will be read; 0 when that cannot be said, for then the run says why."""
+    try:
+        plan = make_plan(Disk(), job.folder)
+    except (StartError, OSError):
+        return 0
+    return plan.clean_bytes + plan.dirty_bytes if plan.is_due(job.settings.now_ms, job.settings.min_ratio) else 0
+
+
+def _on_this_machine(
+    processes: int, jobs: Sequence[Job], sizes: Mapping[Path, int], advance: Advance
+) -> Iterator[Report]:
+    processes = min(processes, sum(size > 0 for size in sizes.values()))
+    if processes <= 1:
+        return (run(job, progress=advance) for job in jobs)
+    return _elsewhere([_with_a_share(job, processes) for job in jobs], processes, sizes, advance)
+
+
+def _with_a_share(job: Job, processes: int) -> Job:
+    """As Kafka's cleaner threads share one buffer."""
+    settings = job.settings
+    return job._replace(settings=settings._replace(keys_bytes_max=settings.keys_bytes_max // processes))
+
+
+def _elsewhere(jobs: Sequence[Job], processes: int, sizes: Mapping[Path, int], advance: Advance) -> Iterator[Report]:
+    from concurrent.futures import ProcessPoolExecutor, as_completed
+    from multiprocessing import get_context
+
+    with ProcessPoolExecutor(processes, get_context("spawn"), initializer=end_with_parent) as pool:
+        futures = {pool.submit(run, job): job for job in jobs}
+        for future in as_completed(futures):
+            advance(sizes[futures[future].folder])
+            yield future.result()
+
+
+@contextmanager
+def _progress(total: int, as_json: bool) -> Iterator[Advance]:
+    """A bar of bytes on a terminal, nothing anywhere else."""
+    if as_json or not sys.stderr.isatty():
+        yield lambda size: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("compacting"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("compacting", total=total)
+        yield lambda size: progress.advance(task, size)
+
+
+def in_words(reports: Sequence[Report], seconds: float) -> str:
+    """What was done, in a line or two."""
+    done = [report for report in reports if report.status == "compacted"]
+    idle = sum(report.status == "nothing" for report in reports)
+    before, after = sum(report.bytes_before for report in done), sum(report.bytes_after for report in done)
+    waiting = sum(report.status == "waiting" for report in reports)
+    others = f"{idle} had nothing to do" + (f", {waiting} waiting" if waiting else "")
+    lines = [f"{counted(len(done), 'partition')} compacted, {others}, in {seconds:.1f} s"]
+    if before:
+        records = [sum(numbers) for numbers in zip(*(report[2:4] for report in done), strict=True)]
+        lines.append(
+            f"records {grouped(records[0])} -> {grouped(records[1])}, bytes {grouped(before)} -> {grouped(after)}"
+            f" ({100 * after / before:.1f} %)"
+        )
+    removed = sum(report.files_removed for report in reports)
+    return "\n".join([*lines, *([f"{counted(removed, 'old file')} removed"] if removed else [])])
+
+
+def _end_with_stdin() -> None:
+    """Who started this holds the other end of the pipe; when it is gone, so are we, in the middle of whatever it is."""
+    while os.read(0, 1):  # not through sys.stdin: its lock, held here, would be missed at the end of the program
+        pass
+    os._exit(ENDED_EXIT_CODE)
+
+
+def main(argv: Sequence[str]) -> int:
+    app(list(argv), prog_name="callboard compact")
+    return 0

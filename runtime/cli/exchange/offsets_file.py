@@ -1,0 +1,68 @@
+"""Offsets that were read and are to be written, by group: in a temporary file, since there may be very many.
+
+Memory holds the names of groups, and the offsets of one group at a time.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+
+from ...client.cluster import Offset, Place
+
+_CACHE_KIB = 16 * 1024
+_SCHEMA = """
+CREATE TABLE offsets (
+    owner BLOB, topic TEXT, part INTEGER, line INTEGER, value INTEGER, epoch INTEGER, metadata BLOB,
+    PRIMARY KEY (owner, topic, part)
+) WITHOUT ROWID
+"""
+
+
+class WantedOffsets(Mapping[str, Mapping[Place, Offset]]):
+    """By group, then by topic and partition. OSError when there is no room for the temporary file."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, None] = {}
+        self._database = sqlite3.connect("", isolation_level=None)  # a file without a name
+        weakref.finalize(self, self._database.close)
+        for pragma in ("journal_mode = OFF", "synchronous = OFF", f"cache_size = -{_CACHE_KIB}"):
+            self._database.execute(f"PRAGMA {pragma}")
+        self._database.execute(_SCHEMA)
+
+    def add(self, group: str, place: Place, offset: Offset, line: int) -> int | None:
+        """Keep what a line says; the line that said it before, if one did, and then nothing is kept."""
+        key = group.encode(), *place
+        values = line, offset.offset, offset.leader_epoch, offset.metadata.encode()
+        try:
+            self._database.execute("INSERT INTO offsets VALUES (?, ?, ?, ?, ?, ?, ?)", (*key, *values))
+        except sqlite3.IntegrityError:
+            query = "SELECT line FROM offsets WHERE owner = ? AND topic = ? AND part = ?"
+            [(before,)] = self._database.execute(query, key)
+            return int(before)
+        except sqlite3.OperationalError as error:
+            raise OSError(f"a temporary file for the offsets: {error}") from error
+        self._groups[group] = None
+        return None
+
+    def only(self, groups: Iterable[str]) -> WantedOffsets:
+        """The same without the other groups; this one is not to be used any more."""
+        self._groups = dict.fromkeys(groups)
+        return self
+
+    def __getitem__(self, group: str) -> Mapping[Place, Offset]:
+        if group not in self._groups:
+            raise KeyError(group)
+        query = "SELECT topic, part, value, epoch, metadata FROM offsets WHERE owner = ? ORDER BY line"
+        rows = self._database.execute(query, (group.encode(),))
+        return {(topic, part): Offset(value, epoch, metadata.decode()) for topic, part, value, epoch, metadata in rows}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._groups)
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def __contains__(self, group: object) -> bool:
+        return group in self._groups

@@ -1,0 +1,212 @@
+"""Records for people, a line each, and for programs, a JSON object each. Nothing is gathered: a log may be large.
+
+A JSON object has ``log`` (offsets or transactions), ``log_partition``, ``log_offset``, ``timestamp_ms``, ``time``,
+``kind`` and ``tombstone``, then the fields of its kind under the names of Kafka's schemas. What members send each other
+is given as topics or partitions where it can be read, and as base64 where not.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from ....actors.group.subscription import CONSUMER, subscribed_topics
+from ....actors.records import (
+    GroupRecord,
+    GroupValue,
+    MarkerRecord,
+    MemberValue,
+    OffsetRecord,
+    PendingOffsetRecord,
+    Record,
+    TransactionRecord,
+    UnknownRecord,
+)
+from ....actors.transactions.rules import TransactionState
+from ...client.assignment import read_assignment
+from ...log.partition import TOPIC
+from .walk import Found
+
+KINDS: Mapping[type, str] = {
+    OffsetRecord: "offset",
+    PendingOffsetRecord: "pending offset",
+    GroupRecord: "group",
+    MarkerRecord: "marker",
+    TransactionRecord: "transaction",
+    UnknownRecord: "unknown",
+}
+HEADER = ("time", "log", "partition", "offset", "kind", "what")
+
+
+def group_of(record: Record | None) -> str | None:
+    """The group that a record is about; None if it is about none."""
+    if isinstance(record, OffsetRecord | PendingOffsetRecord | GroupRecord):
+        return record.group_id
+    return None
+
+
+def as_json(found: Found) -> dict[str, Any]:
+    """One object for a line of JSON."""
+    record = found.record
+    where = {
+        "log": "offsets" if found.partition.topic == TOPIC else "transactions",
+        "log_partition": found.partition.number,
+        "log_offset": found.offset,
+        "timestamp_ms": found.timestamp_ms,
+        "time": when(found.timestamp_ms),
+    }
+    if record is None:
+        return {**where, "kind": "control", "tombstone": False}
+    is_tombstone = not isinstance(record, MarkerRecord) and record.value is None
+    return {**where, "kind": KINDS[type(record)], "tombstone": is_tombstone, **_FIELDS[type(record)](record)}
+
+
+def as_line(found: Found) -> str:
+    """One line of text, in columns."""
+    record = found.record
+    kind = "control" if record is None else KINDS[type(record)]
+    what = "" if record is None else _IN_WORDS[type(record)](record)
+    log = "offsets" if found.partition.topic == TOPIC else "transactions"
+    return in_columns(when(found.timestamp_ms) or "-", log, found.partition.number, found.offset, kind, what)
+
+
+def in_columns(moment: str, log: str, partition: int | str, offset: int | str, kind: str, what: str) -> str:
+    return f"{moment:24}  {log:12}  {partition:>9}  {offset:>12}  {kind:14}  {what}".rstrip()
+
+
+def when(timestamp_ms: int) -> str | None:
+    """A time in UTC, to the millisecond; None for one that no calendar has."""
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms // 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+    return None if timestamp_ms < 0 else f"{moment:%Y-%m-%dT%H:%M:%S}.{timestamp_ms % 1000:03}Z"
+
+
+# Fields --------------------------------------------------------------------------------------------------------------
+
+
+def _offset_fields(record: OffsetRecord | PendingOffsetRecord) -> dict[str, Any]:
+    fields: dict[str, Any] = {"group": record.group_id, "topic": record.topic, "partition": record.partition}
+    if record.value is not None:
+        fields |= record.value._asdict()
+    if isinstance(record, PendingOffsetRecord):
+        fields |= {"producer_id": record.producer_id, "producer_epoch": record.producer_epoch}
+    return fields
+
+
+def _group_fields(record: GroupRecord) -> dict[str, Any]:
+    value = record.value
+    if value is None:
+        return {"group": record.group_id}
+    members = [_member_fields(member, value) for member in value.members]
+    return {"group": record.group_id, **value._asdict(), "members": members}
+
+
+def _member_fields(member: MemberValue, group: GroupValue) -> dict[str, Any]:
+    fields = member._asdict()
+    assigned = topics = None
+    if group.protocol_type == CONSUMER:
+        topics, assigned = subscribed_topics([member.subscription]), read_assignment(member.assignment)
+    fields["subscription"] = _base64(member.subscription) if topics is None else sorted(topics)
+    fields["assignment"] = (
+        _base64(member.assignment) if assigned is None else [f"{topic}-{number}" for topic, number in assigned]
+    )
+    return fields
+
+
+def _marker_fields(record: MarkerRecord) -> dict[str, Any]:
+    return record._asdict()
+
+
+def _transaction_fields(record: TransactionRecord) -> dict[str, Any]:
+    value = record.value
+    if value is None:
+        return {"transactional_id": record.transactional_id}
+    places = [f"{topic}-{number}" for topic, number in sorted(value.partitions)]
+    state = {"state": _state(value.state), "partitions": places}
+    return {"transactional_id": record.transactional_id, **value._asdict(), **state}
+
+
+def _unknown_fields(record: UnknownRecord) -> dict[str, Any]:
+    value = None if record.value is None else _base64(record.value)
+    return {"key_type": record.key_type, "key": _base64(record.key), "value": value}
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _state(number: int) -> str | int:
+    try:
+        return TransactionState(number).name
+    except ValueError:
+        return number
+
+
+_FIELDS: Mapping[type, Callable[[Any], dict[str, Any]]] = {
+    OffsetRecord: _offset_fields,
+    PendingOffsetRecord: _offset_fields,
+    GroupRecord: _group_fields,
+    MarkerRecord: _marker_fields,
+    TransactionRecord: _transaction_fields,
+    UnknownRecord: _unknown_fields,
+}
+
+
+# In words ------------------------------------------------------------------------------------------------------------
+
+
+def _offset_words(record: OffsetRecord | PendingOffsetRecord) -> str:
+    key, value = f"{record.group_id} {record.topic}-{record.partition}", record.value
+    if value is None:
+        return f"{key} deleted"
+    words = f"{key} = {value.offset}"
+    if value.metadata:
+        words += f" {value.metadata!r}"
+    if isinstance(record, PendingOffsetRecord):
+        words += f" (producer {record.producer_id}, epoch {record.producer_epoch})"
+    return words
+
+
+def _group_words(record: GroupRecord) -> str:
+    value = record.value
+    if value is None:
+        return f"{record.group_id} deleted"
+    members = ", ".join(f"{member.member_id} {_assigned_words(member, value)}".rstrip() for member in value.members)
+    generation = f"{record.group_id} generation {value.generation}"
+    return f"{generation} {value.protocol_type or '-'}/{value.protocol or '-'}: {members or 'nobody'}"
+
+
+def _assigned_words(member: MemberValue, group: GroupValue) -> str:
+    assigned = _member_fields(member, group)["assignment"]
+    return f"[{' '.join(assigned)}]" if isinstance(assigned, list) else ""
+
+
+def _marker_words(record: MarkerRecord) -> str:
+    return f"producer {record.producer_id}, epoch {record.producer_epoch}: {'commit' if record.committed else 'abort'}"
+
+
+def _transaction_words(record: TransactionRecord) -> str:
+    value = record.value
+    if value is None:
+        return f"{record.transactional_id} deleted"
+    places = " ".join(f"{topic}-{number}" for topic, number in sorted(value.partitions))
+    producer = f"producer {value.producer_id}, epoch {value.producer_epoch}"
+    return f"{record.transactional_id} {_state(value.state)} ({producer}) {places}".rstrip()
+
+
+def _unknown_words(record: UnknownRecord) -> str:
+    return f"key type {record.key_type}, {len(record.key)} + {len(record.value or b'')} bytes"
+
+
+_IN_WORDS: Mapping[type, Callable[[Any], str]] = {
+    OffsetRecord: _offset_words,
+    PendingOffsetRecord: _offset_words,
+    GroupRecord: _group_words,
+    MarkerRecord: _marker_words,
+    TransactionRecord: _transaction_words,
+    UnknownRecord: _unknown_words,
+}

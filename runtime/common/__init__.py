@@ -1,0 +1,1 @@
+"""What all packages share: errors, log lines, text for people."""

@@ -1,0 +1,1 @@
+"""Files: the real disk, one in memory that fails on demand, threads for blocking work."""

@@ -1,0 +1,1 @@
+"""What runs actors: an event loop, threads, or a simulation. Nothing of Kafka."""

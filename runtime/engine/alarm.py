@@ -1,0 +1,124 @@
+"""The TimerActor's one wake-up: on an event loop, or on a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+from asyncio import AbstractEventLoop, TimerHandle
+from contextlib import suppress
+
+import pykka
+
+from ...actors.base import ActorRef
+from ...actors.engine_ports import Clock
+from ...actors.timer.messages import Wake
+from .clock import PULSE_MS, SystemClock
+
+
+class Alarm:
+    """``actors.engine_ports.Alarm``. Its actor is set once, after both are made."""
+
+    actor: ActorRef
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._watched = clock if isinstance(clock, SystemClock) else None
+        self._is_set = False
+
+    def _note(self, is_set: bool) -> None:
+        """The clock should know whether somebody looks at it."""
+        if is_set is not self._is_set:
+            self._is_set = is_set
+            if self._watched is not None:
+                (self._watched.watch if is_set else self._watched.unwatch)()
+
+    def set(self, due_ms: int) -> None:
+        raise NotImplementedError
+
+    def clear(self) -> None:
+        raise NotImplementedError
+
+    def ring(self) -> None:
+        with suppress(pykka.ActorDeadError):  # it has stopped meanwhile
+            self.actor.tell(Wake())
+
+
+class LoopAlarm(Alarm):
+    """On an asyncio loop."""
+
+    def __init__(self, loop: AbstractEventLoop, clock: Clock) -> None:
+        super().__init__(clock)
+        self._loop = loop
+        self._due_ms = 0
+        self._handle: TimerHandle | None = None
+
+    def set(self, due_ms: int) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        self._note(True)
+        self._due_ms = due_ms
+        self._wait(due_ms - self._clock.monotonic_ms())
+
+    def clear(self) -> None:
+        self._note(False)
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _wait(self, left_ms: int) -> None:
+        """In pulses, so that the clock can tell a stall from a long wait."""
+        self._handle = self._loop.call_later(min(max(left_ms, 0), PULSE_MS) / 1000, self._look)
+
+    def _look(self) -> None:
+        left_ms = self._due_ms - self._clock.monotonic_ms()
+        if left_ms > 0:
+            self._wait(left_ms)
+        else:
+            self._handle = None
+            self._note(False)
+            self.ring()
+
+
+class ThreadAlarm(Alarm):
+    """For systems without a loop: a thread that sleeps until the alarm is due, until ``close``."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self._changed = threading.Condition()
+        self._due_ms: int | None = None
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._watch, name="callboard-alarm", daemon=True)
+        self._thread.start()
+
+    def set(self, due_ms: int) -> None:
+        with self._changed:
+            self._due_ms = due_ms
+            self._note(True)
+            self._changed.notify()
+
+    def clear(self) -> None:
+        with self._changed:
+            self._due_ms = None
+            self._note(False)
+            self._changed.notify()
+
+    def close(self) -> None:
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while self._wait():
+            self.ring()
+
+    def _wait(self) -> bool:
+        """Until the alarm is due. False when it is closed."""
+        with self._changed:
+            while not self._is_closed:
+                left_ms = None if self._due_ms is None else self._due_ms - self._clock.monotonic_ms()
+                if left_ms is not None and left_ms <= 0:
+                    self._due_ms = None
+                    self._note(False)
+                    return True
+                self._changed.wait(None if left_ms is None else min(left_ms, PULSE_MS) / 1000)
+        return False

@@ -1,0 +1,1 @@
+"""Bytes of the Kafka protocol: frames, schemas, checks."""

@@ -1,0 +1,1 @@
+"""From the log to the groups: reads partitions at start, in this process or beside it."""

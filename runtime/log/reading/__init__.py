@@ -1,0 +1,1 @@
+"""Reads segments: forwards past damage, backwards from the newest record."""

@@ -1,0 +1,298 @@
+"""Where everything lies in a buffer of whole batches, as columns: one number a record, nothing decoded, nothing copied.
+
+Loading and compaction look at every record of a log and keep few, so they ask for places first and for bytes where they
+need them. A buffer is a chunk of 8 MiB or so: its columns stay in the processor's caches, and memory is bounded.
+
+With numpy the columns are arrays of int64 (``spans_fast``), without it lists of int, with the same numbers. What only
+some readers need (offsets, timestamps, values) is worked out when it is first asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, cached_property, partial
+from importlib.util import find_spec
+from struct import Struct
+from typing import Any, NamedTuple
+
+from ...disk.crc import crc32c
+from ..format.batch import (
+    CODEC_BITS,
+    CODECS,
+    CRC_FROM,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_BIT,
+    LOG_OFFSET_MAX,
+    MAGIC,
+    PREFIX_BYTES,
+    read_batch,
+)
+from ..format.errors import UnsupportedCompression
+from ..format.varint import decode_signed
+
+Column = Any
+"""One number for each record or batch: a list of int, or numpy's array of int64."""
+
+Columns = tuple[list[int], list[int], list[int], list[int], list[int]]
+
+_HEADER = Struct(">qiibIhiqqqhii")
+
+
+class Headers(NamedTuple):
+    """What the batches say of themselves, a column each; ``at`` and ``end`` are places in the buffer."""
+
+    at: Column
+    end: Column
+    base_offset: Column
+    last_offset: Column
+    attributes: Column  # see the bits in ``batch``
+    base_timestamp_ms: Column
+    max_timestamp_ms: Column
+    producer_id: Column
+    producer_epoch: Column
+    record_count: Column
+
+
+class Rest(NamedTuple):
+    """The columns that are worked out later."""
+
+    offset: Column
+    timestamp_ms: Column
+    value_at: Column
+    value_size: Column
+
+
+class Spans:
+    """The columns of all records of a buffer, in its order.
+
+    ``start`` and ``end``: a record with its length before it. ``key_at`` and ``value_at``: where their bytes begin;
+    ``key_size`` and ``value_size``: how many there are, -1 for null. ``batch``: the index of its batch in ``headers``.
+    """
+
+    def __init__(
+        self,
+        headers: Headers,
+        start: Column,
+        end: Column,
+        key_at: Column,
+        key_size: Column,
+        batch: Column,
+        rest: Callable[[], Rest],
+    ) -> None:
+        self.headers = headers
+        self.start = start
+        self.end = end
+        self.key_at = key_at
+        self.key_size = key_size
+        self.batch = batch
+        self._work_out = rest
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @cached_property
+    def key_end(self) -> Column:
+        """Where the value's length stands."""
+        if isinstance(self.key_at, list):
+            return [at + size if size > 0 else at for at, size in zip(self.key_at, self.key_size, strict=True)]
+        return self.key_at + self.key_size.clip(0)
+
+    @property
+    def offset(self) -> Column:
+        return self.rest.offset
+
+    @property
+    def timestamp_ms(self) -> Column:
+        """As ``Batch.records`` has it: of the record, or of its batch when that says when it was appended."""
+        return self.rest.timestamp_ms
+
+    @property
+    def value_at(self) -> Column:
+        return self.rest.value_at
+
+    @property
+    def value_size(self) -> Column:
+        return self.rest.value_size
+
+    @cached_property
+    def rest(self) -> Rest:
+        return self._work_out()
+
+
+def as_list(column: Column) -> list[int]:
+    """A column for plain loops, which are slow with numpy's numbers."""
+    return column if isinstance(column, list) else list(column.tolist())
+
+
+@cache
+def has_numpy() -> bool:
+    return find_spec("numpy") is not None
+
+
+def read_spans(
+    data: bytes, starts: Sequence[int], *, fast: bool | None = None, source: str = "buffer", position: int = 0
+) -> Spans:
+    """The columns of the batches that begin at ``starts``, all of them whole, checked and in order.
+
+    ``fast``: with numpy or without; None takes it where it is installed. ``source`` and ``position``, where the buffer
+    comes from, are for errors: UnsupportedCompression for a compressed batch, DamagedBatch where the records do not fit
+    their batch though its checksum is right.
+    """
+    if has_numpy() if fast is None else fast:
+        from .spans_fast import read_fast
+
+        found = read_fast(data, starts)
+        if found is not None:
+            return found  # else something is unusual
+    headers = read_headers(data, starts)
+    _refuse_compressed(headers, source, position)
+    try:
+        columns = _read_plain(data, headers)
+    except (IndexError, ValueError):
+        return _read_carefully(data, headers, source, position)
+    return Spans(headers, *columns, partial(_plain_rest, data, headers, columns, source, position))
+
+
+def whole_batches(data: bytes | memoryview) -> tuple[list[int], int]:
+    """Where the batches of a buffer begin, up to the first that is cut off or does not check out; where that begins."""
+    view = memoryview(data)
+    at, all_bytes = 0, len(view)
+    starts: list[int] = []
+    while at + HEADER_BYTES <= all_bytes:
+        base_offset, length, _, magic, crc, _, last_delta, *_, count = _HEADER.unpack_from(view, at)
+        end = at + PREFIX_BYTES + length
+        if magic != MAGIC or not 0 <= base_offset <= LOG_OFFSET_MAX - last_delta or last_delta < 0 or count < 0:
+            break
+        if not at + HEADER_BYTES <= end <= all_bytes or crc32c(view[at + CRC_FROM : end]) != crc:
+            break
+        starts.append(at)
+        at = end
+    return starts, at
+
+
+def read_headers(data: bytes | memoryview, starts: Sequence[int]) -> Headers:
+    """The batches' own columns, as lists."""
+    rows = [_header(at, *_HEADER.unpack_from(data, at)) for at in starts]
+    return Headers(*map(list, zip(*rows, strict=True))) if rows else Headers(*([] for _ in Headers._fields))
+
+
+def _header(at: int, base: int, length: int, *fields: int) -> tuple[int, ...]:
+    _epoch, _magic, _crc, attributes, last_delta, base_ms, max_ms, producer, epoch, _sequence, count = fields
+    end = at + PREFIX_BYTES + length
+    return at, end, base, base + last_delta, attributes, base_ms, max_ms, producer, epoch, count
+
+
+def _refuse_compressed(headers: Headers, source: str, position: int) -> None:
+    for at, attributes in zip(headers.at, headers.attributes, strict=True):
+        if attributes & CODEC_BITS:
+            raise UnsupportedCompression(CODECS[attributes & CODEC_BITS], position + at, source)
+
+
+# Without numpy -------------------------------------------------------------------------------------------------------
+
+
+def _read_plain(data: bytes, headers: Headers) -> Columns:
+    """The hottest loop of loading without numpy. IndexError or ValueError where something is unusual."""
+    start: list[int] = []
+    end: list[int] = []
+    key_at: list[int] = []
+    key_size: list[int] = []
+    add_start, add_end, add_key_at, add_key_size = start.append, end.append, key_at.append, key_size.append
+    for batch_at, batch_end, count in zip(headers.at, headers.end, headers.record_count, strict=True):
+        at = batch_at + HEADER_BYTES
+        for _ in range(count):
+            add_start(at)
+            low = data[at]
+            if low < 0x80:
+                at += 1
+                length = low
+            elif (high := data[at + 1]) < 0x80:
+                at += 2
+                length = low & 0x7F | high << 7
+            else:
+                signed, at = decode_signed(data, at)
+                length = signed * 2
+            stop = at + (length >> 1)
+            add_end(stop)
+            at += 1
+            while data[at] >= 0x80:  # the timestamp's delta
+                at += 1
+            at += 1
+            while data[at] >= 0x80:  # the offset's delta
+                at += 1
+            at += 1
+            low = data[at]
+            if low < 0x80:
+                at += 1
+                size = low >> 1 if not low & 1 else -1
+                odd = low & 1 and low != 1
+            else:
+                size, at = decode_signed(data, at)
+                odd = size < -1
+            if odd or length & 1 or at + size >= stop or stop > batch_end:
+                raise ValueError("unusual")
+            add_key_at(at)
+            add_key_size(size)
+            at = stop
+    batch = [index for index, count in enumerate(headers.record_count) for _ in range(count)]
+    return start, end, key_at, key_size, batch
+
+
+def _plain_rest(data: bytes, headers: Headers, columns: Columns, source: str, position: int) -> Rest:
+    try:
+        return _rest_of(data, headers, columns)
+    except ValueError:
+        return _read_carefully(data, headers, source, position).rest
+
+
+def _rest_of(data: bytes, headers: Headers, columns: Columns) -> Rest:
+    """ValueError where a value does not fit its record."""
+    base_offset, base_ms, max_ms = headers.base_offset, headers.base_timestamp_ms, headers.max_timestamp_ms
+    appended = [attributes & LOG_APPEND_TIME_BIT for attributes in headers.attributes]
+    rest = Rest([], [], [], [])
+    for start, end, key_at, key_size, batch in zip(*columns, strict=True):
+        _length, at = decode_signed(data, start)
+        timestamp_delta_ms, at = decode_signed(data, at + 1)
+        rest.offset.append(base_offset[batch] + decode_signed(data, at)[0])
+        rest.timestamp_ms.append(max_ms[batch] if appended[batch] else base_ms[batch] + timestamp_delta_ms)
+        value_size, value_at = decode_signed(data, key_at + key_size if key_size > 0 else key_at)
+        if value_size < -1 or value_at + value_size > end:
+            raise ValueError("unusual")
+        rest.value_at.append(value_at)
+        rest.value_size.append(value_size)
+    return rest
+
+
+# Carefully -----------------------------------------------------------------------------------------------------------
+
+
+def _read_carefully(data: bytes, headers: Headers, source: str, position: int) -> Spans:
+    """Field by field, as ``Batch.records`` reads them; DamagedBatch where that finds one."""
+    columns: Columns = [], [], [], [], []
+    rest = Rest([], [], [], [])
+    for index, at in enumerate(headers.at):
+        batch = read_batch(memoryview(data), at, position + at, source)
+        list(batch.records())  # it knows best what is wrong, and how to say so
+        for *places, value_at, value_size in _places(data, at, batch.record_count):
+            for column, place in zip(columns, (*places, index), strict=True):
+                column.append(place)
+            rest.value_at.append(value_at)
+            rest.value_size.append(value_size)
+        for offset, timestamp_ms, _key, _value in batch.records():
+            rest.offset.append(offset)
+            rest.timestamp_ms.append(timestamp_ms)
+    return Spans(headers, *columns, lambda: rest)
+
+
+def _places(data: bytes, batch_at: int, count: int) -> Iterator[tuple[int, int, int, int, int, int]]:
+    """Of records that are known to fit their batch."""
+    end = batch_at + HEADER_BYTES
+    for _ in range(count):
+        start = end
+        length, at = decode_signed(data, start)
+        end = at + length
+        _timestamp, at = decode_signed(data, at + 1)
+        _offset, at = decode_signed(data, at)
+        key_size, key_at = decode_signed(data, at)
+        value_size, value_at = decode_signed(data, key_at + max(key_size, 0))
+        yield start, end, key_at, key_size, value_at, value_size

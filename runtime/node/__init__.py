@@ -1,0 +1,1 @@
+"""One server: puts everything together, starts, stops, and watches it."""

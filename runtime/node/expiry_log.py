@@ -1,0 +1,24 @@
+"""The log line of a retention scan that has deleted offsets: how many, and the setting behind it."""
+
+from __future__ import annotations
+
+from ...actors.group.effects import Expiry
+from ..common.logs import get_logger
+from ..settings.dynamic import DynamicSettings
+
+SETTING = "offsets_retention_minutes"
+
+log = get_logger("callboard.runtime")
+
+
+def log_expiry(configs: DynamicSettings, expired: Expiry) -> None:
+    """``expired``: what one scan has deleted. ``source`` in the line says who gave the setting its value."""
+    log.info(
+        "old offsets were deleted",
+        offsets=expired.offsets,
+        groups=expired.groups,
+        deleted_groups=expired.deleted_groups,
+        setting=SETTING,
+        value=getattr(configs.settings, SETTING),
+        source=configs.origin(SETTING),
+    )

@@ -1,0 +1,1 @@
+"""Settings and options: their table, their parser, changes while the server runs."""

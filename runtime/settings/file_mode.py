@@ -1,0 +1,22 @@
+"""The permissions of new files, as a user writes them."""
+
+from __future__ import annotations
+
+import re
+
+from ..common.errors import StartError
+
+OCTAL = re.compile(r"(0o)?[0-7]{3,5}")
+FILE_MODES = frozenset(0o600 | group << 3 | other for group in (0, 4, 6) for other in (0, 4, 6))
+
+
+def parse_file_mode(value: str | int) -> int:
+    """Read the octal permissions of new files, as in 0640. Raises StartError for those that cannot work."""
+    text = f"{value:04o}" if type(value) is int and value >= 0 else str(value)
+    mode = int(text, 8) if OCTAL.fullmatch(text) else -1
+    if mode not in FILE_MODES:
+        raise StartError(
+            f"bad file mode '{text}': expected octal permissions of files that the owner reads and writes, that nobody"
+            " executes, and that nobody writes without reading them, as in 0600, 0640 or 0660"
+        )
+    return mode

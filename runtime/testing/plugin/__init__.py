@@ -1,0 +1,1 @@
+"""The pytest plugin: a coordinator for tests, its clock, faults and timeline."""

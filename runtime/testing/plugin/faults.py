@@ -1,0 +1,295 @@
+"""Faults of a coordinator that a test asks for: wrong answers, late ones, none, a cut connection, a lost disk.
+
+A fault names a request by Kafka's API and, if it should not strike the first that comes, by group, client, member and
+count. What it does is written once for requests that come by a socket and for those within the process (``Exchange``).
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import threading
+from collections.abc import Callable
+from copy import copy
+from difflib import get_close_matches
+from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack
+
+from ...disk.faulty import Fault as DiskFault
+from ...disk.faulty import FaultyDisk
+from ...embed.lifecycle import End
+from ...kafka.refusing import error_named
+from .facts import Facts, api_names
+
+WAIT_S = 10.0
+ANY = "*"
+"""Every API: with a client id, what becomes of one that the network has cut off."""
+
+R = TypeVar("R")
+Q = TypeVar("Q")
+
+
+class Exchange(Protocol):
+    """A request in progress, and what a fault can do with it. Each method is called at most once."""
+
+    def proceed(self) -> None:
+        """Handle the request."""
+
+    def send_answer(self) -> None:
+        """Send its answer."""
+
+    def refuse(self, code: Any) -> None:
+        """Answer with nothing but this error, a code of kio's."""
+
+    def disconnect(self) -> None:
+        """Close the connection without an answer."""
+
+    def later(self, delay_ms: int, step: Callable[[], None]) -> None:
+        """Call ``step`` after ``delay_ms`` on the coordinator's clock."""
+
+
+class Fault:
+    """One fault that was asked for. ``hits``: how often it has struck."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.hits = 0
+        self._has_hit = threading.Event()
+
+    def __repr__(self) -> str:
+        return f"<{self.what}, {self.hits} {'hit' if self.hits == 1 else 'hits'}>"
+
+    def wait(self, timeout: float = WAIT_S) -> None:
+        """Block until it has struck. TimeoutError after so many seconds. In a coroutine: ``asyncio.to_thread``."""
+        if not self._has_hit.wait(timeout):
+            raise TimeoutError(f"{self.what}: it has not struck within {timeout:g} s")
+
+    def has_struck(self) -> None:
+        self.hits += 1
+        self._has_hit.set()
+
+
+class RequestFault(Fault):
+    """A fault of some requests. ``after``: they are handled, and it strikes the answer."""
+
+    def __init__(self, what: str, match: Match, after: bool) -> None:
+        super().__init__(what)
+        self.after = after
+        self._match = match
+
+    def concerns(self, facts: Facts) -> bool:
+        return self._match.takes(facts)
+
+    def strike(self, exchange: Exchange) -> None:
+        """Do it: in place of handling the request or, if ``after``, of sending its answer."""
+        raise NotImplementedError
+
+
+class Fail(RequestFault):
+    code: Any
+
+    def strike(self, exchange: Exchange) -> None:
+        exchange.refuse(self.code)
+
+
+class Delay(RequestFault):
+    delay_ms: int
+
+    def strike(self, exchange: Exchange) -> None:
+        exchange.later(self.delay_ms, exchange.send_answer if self.after else exchange.proceed)
+
+
+class Drop(RequestFault):
+    def strike(self, exchange: Exchange) -> None:
+        """Nothing ever comes of it."""
+
+
+class Disconnect(RequestFault):
+    def strike(self, exchange: Exchange) -> None:
+        exchange.disconnect()
+
+
+class Which(TypedDict, total=False):
+    """How a fault is narrowed down, see ``Faults``."""
+
+    group: str | None
+    client_id: str | None
+    member: str | None
+    nth: int
+    times: float
+
+
+class Match:
+    """Which requests: the ``nth`` that fits, and ``times - 1`` after it."""
+
+    def __init__(
+        self,
+        api: str,
+        group: str | None = None,
+        client_id: str | None = None,
+        member: str | None = None,
+        nth: int = 1,
+        times: float = 1,
+    ) -> None:
+        if not (isinstance(nth, int) and nth >= 1 and times >= 1):  # nan is no number of times either
+            raise ValueError(f"nth={nth}, times={times}: expected 1 or more; times=math.inf for all that come")
+        self.api = known_api(api)
+        self._wanted = {"group": group, "client_id": client_id, "member": member}
+        self._nth = nth
+        self._skip = nth - 1
+        self._times = times
+
+    def __str__(self) -> str:
+        wanted = [f"{name}={value!r}" for name, value in self._wanted.items() if value is not None]
+        if self._nth > 1:
+            wanted.append(f"nth={self._nth}")
+        return ", ".join((self.api, *wanted))
+
+    def takes(self, facts: Facts) -> bool:
+        """Whether this one is struck; it is counted."""
+        if self._times <= 0 or not self._fits(facts):
+            return False
+        if self._skip:
+            self._skip -= 1
+            return False
+        self._times -= 1
+        return True
+
+    def _fits(self, facts: Facts) -> bool:
+        found = {"group": facts.groups, "client_id": (facts.client_id,), "member": facts.members + facts.instances}
+        return self.api in (ANY, facts.api) and all(
+            value is None or value in found[name] for name, value in self._wanted.items()
+        )
+
+
+def known_api(name: str) -> str:
+    """ValueError, with the list, for what Kafka does not call an API that is served."""
+    if name == ANY or name in api_names():
+        return name
+    near = get_close_matches(str(name), api_names(), 1, 0.5)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise ValueError(f"there is no API {name!r}: {hint}Kafka's names are {', '.join(sorted(api_names()))}")
+
+
+class Faults(Generic[R]):
+    """The faults of one coordinator. They may be asked for on any thread; each strikes once unless ``times`` is given.
+
+    ``api`` is Kafka's name ("SyncGroup"), or "*" for any; ``group``, ``client_id`` and ``member`` (a member or
+    instance id) narrow it down; the first ``nth - 1`` that fit are spared. ValueError for names that Kafka does not
+    know.
+    With ``after=True`` the request is handled, and the fault strikes its answer.
+    """
+
+    def __init__(self, note: Callable[[str, str, tuple[str, ...]], None]) -> None:
+        """``note`` tells the timeline: what, whose request, of which groups."""
+        self._note = note
+        self._planned: list[RequestFault] = []
+        self._all: list[Fault] = []
+        self._disks: list[FaultyDisk] = []  # the one of the node that runs; shared by twins, as the other lists are
+        self._restart: Callable[[End], R]
+
+    def fail(self, api: str, *, error: str, after: bool = False, **which: Unpack[Which]) -> Fault:
+        """The answer is this error of Kafka's, by its name ("REBALANCE_IN_PROGRESS"), and nothing else."""
+        if api == ANY:
+            raise ValueError("fail('*'): expected one API: not every answer has a place for an error")
+        match, code = Match(api, **which), error_named(error)
+        fault = Fail(_said(f"fail {match} with {error}", after), match, after)
+        fault.code = code
+        return self._plan(fault)
+
+    def delay(self, api: str, *, seconds: float, after: bool = False, **which: Unpack[Which]) -> Fault:
+        """It waits for so long, by the coordinator's clock, and everything behind it on its connection too."""
+        if not 0 <= seconds < math.inf:
+            raise ValueError(f"seconds={seconds}: expected 0 or more; `drop` is for ever")
+        match = Match(api, **which)
+        fault = Delay(_said(f"delay {match} by {seconds:g} s", after), match, after)
+        fault.delay_ms = round(seconds * 1000)
+        return self._plan(fault)
+
+    def drop(self, api: str, *, after: bool = False, **which: Unpack[Which]) -> Fault:
+        """It is never answered; nor is anything behind it on its connection, as when packets are lost."""
+        match = Match(api, **which)
+        return self._plan(Drop(_said(f"drop {match}", after), match, after))
+
+    def disconnect(self, api: str, *, after: bool = False, **which: Unpack[Which]) -> Fault:
+        """Its connection is cut instead of an answer."""
+        match = Match(api, **which)
+        return self._plan(Disconnect(_said(f"disconnect {match}", after), match, after))
+
+    def lose_disk_after(self, writes: int) -> Fault:
+        """After so many more writes nothing can be written any more (EIO), until a restart.
+
+        ``clear`` mends the disk too; but a log that has failed by then stays so, as a server's does. ValueError when
+        the coordinator's data is not in memory.
+        """
+        if not (isinstance(writes, int) and writes >= 0):
+            raise ValueError(f"writes={writes!r}: expected a whole number, 0 or more")
+        if not self._disks:
+            raise ValueError("the coordinator's data is in a real folder: expected one in memory (data=None)")
+        fault = Fault(f"lose the disk after {writes} writes")
+        self._all.append(fault)
+        [disk] = self._disks
+        disk.struck = lambda operation, path: self._has_struck(fault, f"{fault.what}: {operation} {path}")
+        disk.fail(DiskFault("write", errno.EIO, skip=writes, times=math.inf))
+        return fault
+
+    def restart(self, *, crash: bool = False, power_loss: bool = False) -> R:
+        """The coordinator ends and another one begins with what it left, at the same port; to be awaited on a loop.
+
+        Without more it stops as ``serve`` does when it is told to. ``crash``: as by ``kill -9``, nobody is answered any
+        more. ``power_loss``: what was not synced may be gone too; ValueError when the data is not in memory. Either
+        way connections are cut, and members that come back within their session keep their places.
+        """
+        return self._restart("power lost" if power_loss else "killed" if crash else "stopped")
+
+    def clear(self) -> None:
+        """Nothing goes wrong from now on; who waits for a delayed answer still gets it."""
+        self._planned.clear()
+        self.mend_disk()
+
+    def all(self) -> tuple[Fault, ...]:
+        """Every one that was asked for, in order."""
+        return tuple(self._all)
+
+    # For the coordinator ---------------------------------------------------------------------------------------------
+
+    def with_restart(self, restart: Callable[[End], Q]) -> Faults[Q]:
+        """The same faults, for whoever restarts in this way."""
+        own: Any = self
+        twin: Faults[Q] = copy(own)
+        twin._restart = restart
+        return twin
+
+    def use(self, disk: object) -> None:
+        """The disk of the node that runs now."""
+        self._disks[:] = [disk] if isinstance(disk, FaultyDisk) else []
+
+    def mend_disk(self) -> None:
+        for disk in self._disks:
+            disk.mend()
+
+    def find(self, facts: Facts) -> RequestFault | None:
+        """The fault that this request meets: the first that takes it. Those behind that one do not count it."""
+        return next((fault for fault in tuple(self._planned) if fault.concerns(facts)), None)
+
+    def strike(self, fault: RequestFault, facts: Facts, exchange: Exchange) -> None:
+        self._has_struck(fault, fault.what, facts.client_id, facts.groups)
+        fault.strike(exchange)
+
+    def note(self, what: str) -> None:
+        """One that the coordinator carries out itself, like a restart."""
+        fault = Fault(what)
+        self._all.append(fault)
+        self._has_struck(fault, what)
+
+    def _plan(self, fault: RequestFault) -> Fault:
+        self._all.append(fault)
+        self._planned.append(fault)
+        return fault
+
+    def _has_struck(self, fault: Fault, what: str, who: str = "", groups: tuple[str, ...] = ()) -> None:
+        fault.has_struck()
+        self._note(what, who, groups)
+
+
+def _said(what: str, after: bool) -> str:
+    return f"{what}, after it was handled" if after else what

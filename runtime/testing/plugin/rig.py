@@ -1,0 +1,66 @@
+"""The environment of a coordinator under test: a clock that a test moves, an interceptor with faults, a timeline.
+
+It outlives the coordinator's nodes: a restart is the next node with the same rig.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from ...node.environment import Environment
+from ...node.node import Node
+from .clock import MovableClock, MovableDispatcher
+from .fault_interceptor import FaultInterceptor
+from .faults import Faults
+from .silence import Presence
+from .timeline import Timeline
+from .watching import Watcher
+
+
+class Rig:
+    """``moving.Moved``. Use: ``environment(...)`` for a node that is to be made, ``attach`` when it has started."""
+
+    def __init__(self) -> None:
+        self.clock = MovableClock()
+        self.presence = Presence()
+        self.timeline = Timeline(self.clock.since_start_ms)
+        self.faults: Faults[Any] = Faults(self._note_fault)
+        self.interceptor = FaultInterceptor(self.clock, self.timeline, self.faults, self.presence)
+        self.node: Node
+        self._watcher: Watcher | None = None
+
+    def environment(self, environment: Environment) -> Environment:
+        """The same, with the clock that moves."""
+        return replace(environment, clock=self.clock, dispatcher=MovableDispatcher)
+
+    def attach(self, node: Node) -> None:
+        """The node that serves from now on. It has just started."""
+        self.node = node
+        node.interceptor = self.interceptor
+        self.faults.use(node.environment.disk)
+        self._watcher = Watcher(node, self.timeline)
+        port = node.advertised_port
+        self.timeline.note("node", f"the coordinator listens on port {port}" if port else "the coordinator begins")
+
+    def detach(self) -> None:
+        """The node is about to end. May be said twice."""
+        if self._watcher is not None:
+            self.timeline.note("node", "the coordinator ends")
+            self._watcher.end()
+            self._watcher = None
+
+    def forget(self) -> None:
+        """It has ended: nobody of its time is here any more, and its disk is as good as new."""
+        self.faults.mend_disk()
+        self.clock.forget_alarms()
+        self.presence.forget()
+
+    def note_move(self, moved_ms: int, silent: Iterable[str]) -> None:
+        names = ", ".join(sorted(silent))
+        moved = f"{moved_ms / 1000:.3f}".rstrip("0").rstrip(".")
+        self.timeline.note("clock", f"moved by {moved} s" + (f", silent: {names}" if names else ""))
+
+    def _note_fault(self, what: str, who: str, groups: tuple[str, ...]) -> None:
+        self.timeline.note("fault", what, ", ".join(groups), who)

@@ -1,0 +1,172 @@
+"""What has happened in a coordinator, in order, with its times: for whoever wants to know why a test has failed."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from ...common.printing import printable
+from ...embed.admin import ORIGIN
+from .facts import Facts
+
+TESTS_OWN = ORIGIN.client_id
+EVENTS_MAX = 10_000
+"""Older ones are forgotten: some megabytes, and more than anybody reads."""
+
+LINES_MAX = 300
+"""Lines of ``text``: the last ones."""
+
+QUIET = frozenset({"ApiVersions", "Fetch", "Heartbeat", "ListOffsets", "Metadata"})
+"""Requests that ``text`` leaves out when nothing is wrong with them: there are many, and they say little."""
+
+QUIET_WITHIN = frozenset({"DescribeGroups", "ListGroups", "OffsetFetch"})
+"""The same of what the test itself reads, by ``coordinator.describe`` and the like: often again and again."""
+
+WIDTH_MAX = 24  # of a column
+
+
+class Event(NamedTuple):
+    """``kind``: request, answer, timer, state, member, offsets, fault, clock, test or node. ``who``: a client's id.
+
+    ``at_ms``: the coordinator's time since it was made. ``number`` is the same for a request and its answer, 0 for the
+    others. ``is_quiet``: of no interest unless one looks for it.
+    """
+
+    at_ms: int
+    kind: str
+    group: str
+    who: str
+    what: str
+    number: int = 0
+    is_quiet: bool = False
+
+
+class Timeline:
+    """Events are added on the coordinator's loop, and may be read on any thread."""
+
+    def __init__(self, now_ms: Callable[[], int], events_max: int = EVENTS_MAX) -> None:
+        self.before: Callable[[], None] = lambda: None  # looks at what has changed until now, and notes it first
+        self._now_ms = now_ms
+        self._events: deque[Event] = deque(maxlen=events_max)
+        self._forgotten = 0
+        self._numbers = 0
+        self._short: dict[str, str] = {}
+
+    # What happens ----------------------------------------------------------------------------------------------------
+
+    def request(self, facts: Facts, details: str) -> int:
+        """A request is here; the number under which its answer belongs to it."""
+        self.before()
+        self._numbers += 1
+        words = [said(facts), *map(self.short, facts.members), *facts.instances, details]
+        self._add(facts, "request", ", ".join(filter(None, words)), self._numbers)
+        return self._numbers
+
+    def answer(self, number: int, facts: Facts, errors: Sequence[str], outcome: str) -> None:
+        """It is answered."""
+        self.before()
+        told = ", ".join(errors) if errors else ", ".join(filter(None, ("NONE", outcome)))
+        self._add(facts, "answer", f"{said(facts)} -> {told}", number, bool(errors))
+
+    def note(self, kind: str, what: str, group: str = "", who: str = "") -> None:
+        """Something else."""
+        self.before()
+        self._keep(Event(self._now_ms(), kind, group, who, what))
+
+    def begins(self, test: str) -> None:
+        """A test that shares the coordinator with others. On any thread."""
+        self._keep(Event(self._now_ms(), "test", "", "", f"{test} begins"))
+
+    def short(self, member_id: str) -> str:
+        """A member's short name, "m1"; ``members`` has the whole ones."""
+        return self._short.setdefault(member_id, f"m{len(self._short) + 1}")
+
+    def _add(self, facts: Facts, kind: str, what: str, number: int, is_wrong: bool = False) -> None:
+        is_quiet = not is_wrong and (facts.api in QUIET or _is_a_look(facts))
+        self._keep(Event(self._now_ms(), kind, ", ".join(facts.groups), facts.client_id, what, number, is_quiet))
+
+    def _keep(self, event: Event) -> None:
+        self._forgotten += len(self._events) == self._events.maxlen
+        self._events.append(event)
+
+    # What has happened -----------------------------------------------------------------------------------------------
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """All that are remembered, oldest first."""
+        return tuple(self._events)
+
+    @property
+    def members(self) -> dict[str, str]:
+        """The whole id behind each short name."""
+        return {short: member_id for member_id, short in dict(self._short).items()}
+
+    def text(self, *, everything: bool = False, lines: int = LINES_MAX) -> str:
+        """A line for each event, a request and its answer in one where nothing came between.
+
+        ``everything``: with heartbeats and fetches that were answered without an error. At most the last ``lines``.
+        """
+        rows = list(_rows(self.events, everything))
+        if lines < 1:
+            raise ValueError(f"lines={lines}: expected 1 or more")
+        dropped = len(rows) - lines
+        body = _aligned([("seconds", "group", "client", "what"), *rows[-lines:]])
+        head = [f"(the first {dropped} lines are left out)"] if dropped > 0 else []
+        legend = [f"{short} is {printable(member_id)}" for short, member_id in self.members.items()]
+        return "\n".join((*head, *body, *legend))
+
+    def json(self) -> str:
+        """All events, for tools: ``{"events": [...], "members": {...}, "forgotten": 0}``."""
+        events = [_plain(event) for event in self.events]
+        return json.dumps({"events": events, "members": self.members, "forgotten": self._forgotten}, indent=1)
+
+
+def _is_a_look(facts: Facts) -> bool:
+    return facts.client_id == TESTS_OWN and facts.version is None and facts.api in QUIET_WITHIN
+
+
+def said(facts: Facts) -> str:
+    return facts.api if facts.version is None else f"{facts.api} v{facts.version}"
+
+
+def _plain(event: Event) -> dict[str, Any]:
+    fields = event._asdict()
+    del fields["is_quiet"]
+    return {"at_s": fields.pop("at_ms") / 1000, **fields}
+
+
+Row = tuple[str, str, str, str]
+
+
+def _rows(events: Sequence[Event], everything: bool) -> Iterator[Row]:
+    wrong = {event.number for event in events if event.kind == "answer" and not event.is_quiet}
+    shown = [event for event in events if everything or not event.is_quiet or event.number in wrong]
+    merged = False
+    for event, behind in zip(shown, [*shown[1:], None], strict=True):
+        if merged:
+            merged = False
+            continue
+        what = event.what
+        if event.kind == "request" and behind is not None and behind.number == event.number:
+            what += behind.what[behind.what.index(" -> ") :]
+            merged = True
+        elif event.kind not in ("request", "answer"):
+            what = f"{event.kind}: {what}"
+        yield f"{event.at_ms / 1000:.3f}", printable(event.group), printable(event.who), printable(what)
+
+
+def _aligned(rows: Sequence[Row]) -> Iterable[str]:
+    cut = [tuple(_cut(cell) for cell in row[:-1]) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cut, strict=True)]
+    for cells, row in zip(cut, rows, strict=True):
+        time, *others = (
+            cell.rjust(width) if index == 0 else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        )
+        yield "  ".join((time, *others, row[-1])).rstrip()
+
+
+def _cut(cell: str) -> str:
+    return cell if len(cell) <= WIDTH_MAX else f"{cell[: WIDTH_MAX - 1]}…"

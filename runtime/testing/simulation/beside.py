@@ -1,0 +1,173 @@
+"""A process beside a simulated coordinator: it shares the disk, and does one operation of it after the other.
+
+What it runs is ordinary code that knows nothing of this, compaction above all. So it has a thread; but only one of that
+thread and the loop's ever runs: the thread waits before each operation until ``step`` lets it go on, and ``step`` waits
+until it has come to the next one. So the seed alone says what happens between two operations.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from ...disk.disk import Disk, Kind
+from ...disk.faulty import FaultyDisk
+
+
+class Killed(BaseException):
+    """The process is gone. No ``Exception``: it tidies nothing up any more."""
+
+
+class Beside:
+    """One such process. ``work`` gets the disk, as the process sees it."""
+
+    def __init__(self, disk: FaultyDisk, work: Callable[[Disk], object]) -> None:
+        self.disk = SteppedDisk(disk, self._wait)
+        self.is_over = False
+        self._work = work
+        self._error: BaseException | None = None
+        self._is_killed = False
+        self._go_on = threading.Semaphore(0)
+        self._has_come = threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._run, name="callboard-beside", daemon=True)
+
+    def step(self) -> bool:
+        """The next operation, and what follows up to the one after it. False when it was the last. Raises its error."""
+        if self._thread.ident is None:
+            self._thread.start()
+        else:
+            self._go_on.release()
+        self._has_come.acquire()
+        if self.is_over:
+            self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return not self.is_over
+
+    def kill(self) -> None:
+        """Nothing of it runs any more, and its files are closed."""
+        self._is_killed = True
+        self.disk.close_all()
+        if self._thread.ident is not None and not self.is_over:
+            self._go_on.release()
+            self._thread.join()
+        self.is_over = True
+
+    def _wait(self) -> None:
+        """In its thread, before an operation."""
+        if not self._is_killed:
+            self._has_come.release()
+            self._go_on.acquire()
+        if self._is_killed:
+            raise Killed
+
+    def _run(self) -> None:
+        try:
+            self._work(self.disk)
+        except Killed:
+            pass
+        except BaseException as error:
+            self._error = error
+        self.is_over = True
+        self._has_come.release()
+
+
+class SteppedDisk(Disk):
+    """The disk of another process: what it changes, and what it looks for, waits for its turn.
+
+    ``inner`` may become another one, when the coordinator's process was killed and this one was not.
+    """
+
+    is_real = False
+    ahead_bytes = FaultyDisk.ahead_bytes
+
+    def __init__(self, inner: FaultyDisk, wait: Callable[[], None]) -> None:
+        self.inner = inner
+        self.fds: set[int] = set()
+        self._wait = wait
+
+    def close_all(self) -> None:
+        """As the system does when a process has ended."""
+        for fd in self.fds:
+            self.inner.close(fd)
+        self.fds.clear()
+
+    def open(self, path: Path, flags: int) -> int:
+        self._wait()
+        fd = self.inner.open(path, flags)
+        self.fds.add(fd)
+        return fd
+
+    def open_folder(self, path: Path) -> int:
+        fd = self.inner.open_folder(path)
+        self.fds.add(fd)
+        return fd
+
+    def set_mode(self, fd: int) -> None:
+        self.inner.set_mode(fd)
+
+    def duplicate(self, fd: int) -> int:
+        copy = self.inner.duplicate(fd)
+        self.fds.add(copy)
+        return copy
+
+    def close(self, fd: int) -> None:
+        if fd in self.fds:  # else the process has been killed
+            self.fds.remove(fd)
+            self.inner.close(fd)
+
+    def size(self, fd: int) -> int:
+        return self.inner.size(fd)
+
+    def read(self, fd: int, size: int, position: int) -> bytes:
+        return self.inner.read(fd, size, position)
+
+    def write(self, fd: int, data: bytes | memoryview, position: int) -> int:
+        self._wait()
+        return self.inner.write(fd, data, position)
+
+    def truncate(self, fd: int, size: int) -> None:
+        self._wait()
+        self.inner.truncate(fd, size)
+
+    def sync(self, fd: int) -> None:
+        self._wait()
+        self.inner.sync(fd)
+
+    def sync_folder(self, path: Path) -> None:
+        self._wait()
+        self.inner.sync_folder(path)
+
+    def make_folder(self, path: Path) -> None:
+        self._wait()
+        self.inner.make_folder(path)
+
+    def names(self, path: Path) -> list[str]:
+        self._wait()
+        return self.inner.names(path)
+
+    def kind(self, path: Path) -> Kind:
+        return self.inner.kind(path)
+
+    def lock(self, fd: int) -> None:
+        self._wait()
+        self.inner.lock(fd)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self._wait()
+        self.inner.rename(source, target)
+
+    def link(self, source: Path, target: Path) -> None:
+        self._wait()
+        self.inner.link(source, target)
+
+    def remove(self, path: Path) -> None:
+        self._wait()
+        self.inner.remove(path)
+
+    def is_named(self, fd: int, path: Path) -> bool:
+        return self.inner.is_named(fd, path)
+
+    def forget(self, fd: int) -> None:
+        self.inner.forget(fd)

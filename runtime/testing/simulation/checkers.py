@@ -1,0 +1,226 @@
+"""What must hold in every simulated run, whatever is done to the coordinator. Checkers listen to all exchanges.
+
+``GenerationChecker``: generations never go back, one generation has one leader and one assignment, and who belongs to
+an older one, has left or was replaced is heard no more. ``AnswerChecker``: every request that arrived is answered once,
+and in time. ``registers.py`` judges commits, ``holders.py`` who works on what.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from math import inf
+from typing import Any
+
+from ....actors.errors import ErrorCode
+from ....actors.group.offsets import GroupData
+from ....actors.messages import (
+    Committed,
+    DeleteGroup,
+    Heartbeat,
+    Joined,
+    JoinGroup,
+    LeaveGroup,
+    OffsetCommit,
+    Synced,
+    SyncGroup,
+)
+from .history import Exchange, Listener
+
+
+class Violation(AssertionError):
+    """Something that must hold in every run does not."""
+
+
+Fail = Callable[[str], None]
+
+ANSWER_S = 30.0
+"""Within this virtual time a request that nobody parks is answered, if only by a refusal."""
+
+NEW_MEMBER_S = 300.0
+"""So long may a new member wait for a group whose others never come (Kafka's limit for it)."""
+
+PARKED = (JoinGroup, SyncGroup)
+
+
+class GroupSeen:
+    """What answers have told of one group. ``synced``: of each generation, what its members were given."""
+
+    def __init__(self) -> None:
+        self.synced: dict[int, dict[str, bytes]] = defaultdict(dict)
+        self.first_synced_at: dict[int, int] = {}
+        self.newest_durable = -1
+        self.offered: dict[int, list[dict[str, bytes]]] = defaultdict(list)
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """The coordinator was restarted: it remembers what is durable, and no more."""
+        self.newest_joined = self.newest_durable
+        self.leaders: dict[int, str] = {}
+        self.gone: dict[str, tuple[float, str]] = {}  # member id -> since when, and why
+        self.owner_of: dict[str, tuple[str, float]] = {}  # instance id -> member id, since when
+        self.offered.clear()  # who syncs after a restart is given what was kept, if anything
+
+
+class GenerationChecker(Listener):
+    """``fail`` is called with a sentence. ``restarted``: the coordinator lives again.
+
+    While it is loading (``is_loading``) any heartbeat is answered with NONE, as by Kafka.
+    """
+
+    def __init__(self, fail: Fail, is_loading: Callable[[], bool] = lambda: False) -> None:
+        self._fail = fail
+        self._is_loading = is_loading
+        self._in_the_dark: set[Exchange] = set()  # heartbeats that came while it loaded
+        self._groups: dict[str, GroupSeen] = defaultdict(GroupSeen)
+        self._asked_joins: dict[Exchange, None] = {}
+
+    def restarted(self) -> None:
+        for group in self._groups.values():
+            group.begin_anew()
+        self._in_the_dark.clear()
+
+    def lost(self, exchange: Exchange) -> None:
+        self._in_the_dark.discard(exchange)
+
+    def forget_newer(self, groups: Mapping[str, GroupData]) -> None:
+        """Power was lost where that may take what was answered: each group is in the generation that was found."""
+        for group_id, group in self._groups.items():
+            found = groups.get(group_id)
+            generation = -1 if found is None or found.value is None else found.value.generation
+            for newer in [one for one in group.synced if one > generation]:
+                group.synced.pop(newer)
+                group.first_synced_at.pop(newer, None)
+            group.newest_durable = min(group.newest_durable, generation)
+
+    def arrived(self, exchange: Exchange) -> None:
+        message = exchange.message
+        if isinstance(message, SyncGroup) and message.assignments:
+            self._groups[message.group_id].offered[message.generation_id].append(dict(message.assignments))
+        elif isinstance(message, Heartbeat) and self._is_loading():
+            self._in_the_dark.add(exchange)
+
+    def answered(self, exchange: Exchange) -> None:
+        message, answer = exchange.message, exchange.answer
+        match message:
+            case Heartbeat() if answer is ErrorCode.NONE:
+                if exchange in self._in_the_dark:
+                    self._in_the_dark.remove(exchange)
+                else:
+                    self._heard(exchange, message)
+            case OffsetCommit() if message.generation_id >= 0:
+                if isinstance(answer, Committed) and ErrorCode.NONE in answer.errors:
+                    self._heard(exchange, message)
+            case JoinGroup() if isinstance(answer, Joined) and answer.error is ErrorCode.NONE:
+                self._joined(exchange, message, answer)
+            case SyncGroup() if isinstance(answer, Synced) and answer.error is ErrorCode.NONE:
+                self._heard(exchange, message)
+                self._synced(exchange, message, answer)
+            case LeaveGroup():
+                self._left(exchange, message)
+            case DeleteGroup() if answer is ErrorCode.NONE:
+                self._groups.pop(message.group_id, None)
+
+    def _joined(self, exchange: Exchange, message: JoinGroup, answer: Joined) -> None:
+        group, generation = self._groups[message.group_id], answer.generation_id
+        if generation < max(group.newest_joined, group.newest_durable):
+            self._wrong(exchange, f"generation {generation} after {max(group.newest_joined, group.newest_durable)}")
+        group.newest_joined = generation
+        leader = group.leaders.setdefault(generation, answer.leader)
+        if leader != answer.leader and message.group_instance_id is None and not self._was_replaced(group, leader):
+            self._wrong(exchange, f"generation {generation} is led by {leader} and by {answer.leader}")
+        if message.group_instance_id is not None:
+            owner = group.owner_of.get(message.group_instance_id)
+            if owner is None or owner[0] != answer.member_id:
+                group.owner_of[message.group_instance_id] = answer.member_id, exchange.answered_at
+            if owner is not None and owner[0] != answer.member_id:
+                group.gone.setdefault(owner[0], (exchange.answered_at, f"{answer.member_id} has taken its instance id"))
+        group.gone.pop(answer.member_id, None)
+
+    def _was_replaced(self, group: GroupSeen, member_id: str) -> bool:
+        return member_id in group.gone
+
+    def _synced(self, exchange: Exchange, message: SyncGroup, answer: Synced) -> None:
+        group, generation = self._groups[message.group_id], message.generation_id
+        if generation < group.newest_durable:
+            self._wrong(exchange, f"generation {generation} is synced after {group.newest_durable}")
+        group.newest_durable = max(group.newest_durable, generation)
+        group.first_synced_at.setdefault(generation, int(exchange.answered_at))
+        given = group.synced[generation].setdefault(message.member_id, answer.assignment)
+        if given != answer.assignment:
+            self._wrong(exchange, f"{answer.assignment!r} in generation {generation}, where it was given {given!r}")
+        offers = group.offered.get(generation, ())
+        is_offered = any(offer.get(message.member_id, b"") == answer.assignment for offer in offers)
+        if offers and message.group_instance_id is None and not is_offered:
+            self._wrong(exchange, f"{answer.assignment!r}, which no leader of generation {generation} gave it")
+
+    def _left(self, exchange: Exchange, message: LeaveGroup) -> None:
+        group = self._groups[message.group_id]
+        for asked, left in zip(message.members, exchange.answer.members, strict=False):
+            if left.error is ErrorCode.NONE and asked.group_instance_id is None:
+                group.gone.setdefault(asked.member_id, (exchange.answered_at, "it has left"))
+
+    def _heard(self, exchange: Exchange, message: Heartbeat | OffsetCommit | SyncGroup) -> None:
+        """A member was told that all is well: then it must belong to the newest generation that anybody has synced."""
+        group, member_id = self._groups[message.group_id], message.member_id
+        since, why = group.gone.get(member_id, (inf, ""))
+        if exchange.arrived_at > since:
+            self._wrong(exchange, f"NONE, but {why}")
+        if message.group_instance_id is not None:
+            owner, since = group.owner_of.get(message.group_instance_id, (member_id, inf))
+            if owner != member_id and exchange.arrived_at > since:
+                self._wrong(exchange, f"NONE, but its instance id belongs to {owner}")
+        newest = group.newest_durable
+        if message.generation_id < newest and exchange.arrived_at > group.first_synced_at.get(newest, inf):
+            self._wrong(exchange, f"NONE in generation {message.generation_id}, but {newest} has begun")
+
+    def _wrong(self, exchange: Exchange, what: str) -> None:
+        self._fail(f"{exchange} was answered {what}")
+
+
+class AnswerChecker(Listener):
+    """Each request that arrived is answered once, or its coordinator dies; ``overdue`` looks, now and then."""
+
+    def __init__(self, fail: Fail, now_s: Callable[[], float]) -> None:
+        self._fail = fail
+        self._now_s = now_s
+        self._waiting: dict[Exchange, float] = {}
+        self._answered: set[Exchange] = set()
+        self._longest: dict[str, float] = defaultdict(float)  # of a group, what its members allow a rebalance
+
+    def arrived(self, exchange: Exchange) -> None:
+        message = exchange.message
+        if isinstance(message, JoinGroup):
+            allowed_s = (message.rebalance_timeout_ms + message.session_timeout_ms) / 1000
+            self._longest[message.group_id] = max(self._longest[message.group_id], allowed_s)
+        self._waiting[exchange] = self._now_s()
+
+    def answered(self, exchange: Exchange) -> None:
+        if self._waiting.pop(exchange, None) is None and exchange in self._answered:
+            self._fail(f"{exchange} was answered twice")
+        self._answered.add(exchange)
+
+    def lost(self, exchange: Exchange) -> None:
+        """Its client knows that there will be no answer, and a second JoinGroup may take the place of a first."""
+        self._waiting.pop(exchange, None)
+
+    def restarted(self) -> None:
+        """What the last life was asked it answers no more."""
+        self._waiting.clear()
+        self._answered.clear()
+
+    def overdue(self) -> Iterator[Exchange]:
+        """What waits for longer than it may."""
+        now_s = self._now_s()
+        return (exchange for exchange, since_s in self._waiting.items() if now_s - since_s > self._limit_s(exchange))
+
+    def look(self) -> None:
+        for exchange in list(self.overdue()):
+            waits_s = self._now_s() - self._waiting[exchange]
+            self._fail(f"{exchange} waits for {waits_s:.1f} s, more than {self._limit_s(exchange):g}")
+        self._answered.clear()
+
+    def _limit_s(self, exchange: Exchange) -> float:
+        message: Any = exchange.message
+        is_parked = isinstance(message, PARKED)
+        return ANSWER_S + (2 * self._longest[message.group_id] + NEW_MEMBER_S if is_parked else 0)

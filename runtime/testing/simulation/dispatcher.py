@@ -1,0 +1,157 @@
+"""What a coordinator runs on in a simulation: its actors, its log's work, its clock; all of it on a virtual loop.
+
+Whatever a real server may do in another order is drawn here by a seed: whose mailbox comes next, one message at a time,
+with the network's and the disk's turns in between; when the log's thread comes to its next call; whether a checkpoint's
+job or a round is first.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from asyncio import TimerHandle
+from collections.abc import Callable
+from contextvars import copy_context
+from math import inf
+from typing import Any
+
+import pykka
+
+from ....actors.base import belong_to
+from ....actors.engine_ports import Clock
+from ...disk.faulty import PowerLoss
+from ...disk.threads import Call, Inline, Work
+from ...engine.alarm import Alarm
+from ...engine.dispatcher import Dispatcher, tell_because
+from ...engine.mailbox import Mailbox
+from .loop import VirtualLoop
+
+DISK_MS = (0.0, 0.1, 1.0, 8.0)
+"""How long a step of the log takes: nothing, an SSD with power-loss protection, an SSD, a hard disk."""
+
+SLOW_DISK_MS = 700.0  # and one that hangs for a moment
+SLOW_DISK_CHANCE = 0.002
+
+
+class SeededDispatcher(Dispatcher):
+    """One message a callback of the loop, of a mailbox that the seed draws.
+
+    ``power_gone`` is called when a disk without power was touched: the process is at its end there.
+    """
+
+    def __init__(self, loop: VirtualLoop, order: random.Random, power_gone: Callable[[], None]) -> None:
+        self.loop = loop
+        super().__init__()
+        self._order = order
+        self._power_gone = power_gone
+        self._ready: list[Mailbox] = []
+        self._is_pumping = False
+        self._tally = self.new_tally()
+        self._context = copy_context()
+        self._context.run(belong_to, self)
+
+    def ready(self, mailbox: Mailbox) -> None:
+        self._ready.append(mailbox)
+        if not self._is_pumping:
+            self._is_pumping = True
+            self.loop.call_soon(self._pump, context=self._context)
+
+    def _pump(self) -> None:
+        """One message; then whatever else is ready on the loop has its turn."""
+        ready = self._ready
+        drawn = int(self._order.random() * len(ready))
+        ready[drawn], ready[-1] = ready[-1], ready[drawn]
+        mailbox = ready.pop()
+        try:
+            again = mailbox.run(1, self._tally)
+        except PowerLoss:
+            self._power_gone()
+            return
+        except BaseException as error:
+            again = self.break_down(mailbox, error)
+        if again:
+            ready.append(mailbox)
+        self._is_pumping = bool(ready)
+        if ready:
+            self.loop.call_soon(self._pump, context=self._context)
+
+    def after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
+        self.loop.call_soon(tell_because, self.cause_now(), ref, message, context=self._context)
+
+    def new_alarm(self, clock: Clock) -> Alarm:
+        return VirtualAlarm(self.loop, clock)
+
+    def new_urn(self) -> str:
+        return uuid.UUID(int=self._order.getrandbits(128), version=4).urn
+
+    def monotonic_ms(self) -> int:
+        return self.loop.now_ms()
+
+    def is_own_thread(self) -> bool:
+        return True
+
+
+class VirtualAlarm(Alarm):
+    """No pulses: on a virtual loop nothing stands still without being told to."""
+
+    def __init__(self, loop: VirtualLoop, clock: Clock) -> None:
+        super().__init__(clock)
+        self._loop = loop
+        self._handle: TimerHandle | None = None
+
+    def set(self, due_ms: int) -> None:
+        self.clear()
+        self._handle = self._loop.call_at(due_ms / 1000, self.ring)
+
+    def clear(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+
+class LoopThreads(Inline):
+    """The log's calls and jobs as callbacks of the loop, some time later, in an order that the seed draws."""
+
+    def __init__(self, loop: VirtualLoop, draw: random.Random, power_gone: Callable[[], None]) -> None:
+        super().__init__(draw.randrange)
+        self._loop = loop
+        self._draw = draw
+        self._power_gone = power_gone
+        self._pace_ms = draw.choice(DISK_MS)
+        self._due: TimerHandle | None = None
+        self._log_work: Work | None = None
+
+    def start(self, work: Work, clock: Callable[[], float]) -> None:
+        super().start(work, clock)
+        self._log_work = work
+
+    def put(self, call: Call) -> None:
+        super().put(call)
+        self._step_later()
+
+    def submit(self, job: Call) -> None:
+        super().submit(job)
+        self._step_later()
+
+    def _step_later(self) -> None:
+        delay_ms = self._pace_ms * self._draw.random()
+        if self._draw.random() < SLOW_DISK_CHANCE:
+            delay_ms += SLOW_DISK_MS
+        self._loop.call_later(delay_ms / 1000, self._step_now)
+
+    def _step_now(self) -> None:
+        try:
+            self.step()
+        except PowerLoss:
+            self._power_gone()
+        else:
+            self._watch()
+
+    def _watch(self) -> None:
+        """The work says when it wants a turn though no call comes."""
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+        work = self._log_work
+        if work is not None and not work.is_closed and work.due < inf:
+            self._due = self._loop.call_at(max(work.due, self._loop.time()), self._step_now)

@@ -1,0 +1,433 @@
+"""The lives of a simulated coordinator: one disk, and on it one process after the other, each with a real ``Node``.
+
+A life ends by ``stop``, by ``crash`` (SIGKILL: what was written is there), or because the power goes, at once or in the
+middle of a write. Nothing of a life that has ended runs any more; the next one finds what the disk has kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from math import inf
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pykka
+
+from ....actors.errors import CoordinatorError, ErrorCode
+from ....actors.group.actor import GroupActor
+from ....actors.group.offsets import GroupData
+from ....actors.messages import SettingsChanged, TopicsDeleted
+from ....actors.transactions.messages import (
+    AddOffsets,
+    AddPartitions,
+    EndTransaction,
+    InitProducerId,
+    VerifyPartitions,
+)
+from ...cli.log.verify import Replay, differences, state_of
+from ...disk.disk import Disk
+from ...disk.faulty import FaultyDisk, PowerLoss
+from ...disk.group_commit import at_once
+from ...engine.reply import Reply
+from ...kafka.services import Origin
+from ...loading.loader import Take, load_at_once
+from ...loading.pieces import Job
+from ...log.compaction.garbage import tidy
+from ...log.compaction.swap import Settings as CompactSettings
+from ...log.compaction.swap import compact
+from ...log.format.errors import DamagedBatch
+from ...log.partition import TOPIC, TRANSACTIONS_TOPIC, folder_name
+from ...member.channel import ChannelLost
+from ...node.environment import Environment
+from ...node.node import Node
+from ...settings.table import Options, Settings, Sync
+from .beside import Beside
+from .dispatcher import LoopThreads, SeededDispatcher
+from .history import History
+from .loop import LoopClock, Process, VirtualLoop
+
+DATA = Path("/data")
+HOST = "/127.0.0.1"
+TRANSACTION_REQUESTS = (InitProducerId, AddPartitions, AddOffsets, VerifyPartitions, EndTransaction)
+COMPACT_CHUNK_BYTES = 4096  # small, so that small logs meet the edges of chunks
+COMPACT_BYTES = 1500  # of the files that compaction makes
+BESIDE_MS = (0.1, 3.0, 50.0)  # between two turns of a process beside the coordinator, at most
+BESIDE_STEPS = 6  # of the disk in one turn, at most
+
+CHECKPOINT_BYTES = (400, 4000, 1 << 26)
+CHECKPOINT_INTERVAL_MS = (300, 4000, 60_000)
+"""How often the log makes a checkpoint, drawn for each life: several times a second, or never in so short a life."""
+
+LOADS_BESIDE_CHANCE = 0.4
+LOAD_PIECE_S = 0.5
+"""How long it takes, at most, until the next piece of the log is loaded, where the coordinator serves meanwhile."""
+
+
+class DrawnIds:
+    """``actors.ports.Random`` from a seed."""
+
+    def __init__(self, draw: random.Random) -> None:
+        self._draw = draw
+
+    def uuid(self) -> str:
+        return str(UUID(int=self._draw.getrandbits(128), version=4))
+
+
+class Life:
+    """One process of the coordinator; what the network calls a ``Server``."""
+
+    def __init__(self, life: int, process: Process, node: Node, power_gone: Callable[[], None]) -> None:
+        self.life = life
+        self.process = process
+        self.node = node
+        self._power_gone = power_gone
+        self._channels = 0
+
+    def post(self, message: Any, client_id: str, place: Any) -> None:
+        if isinstance(message, TRANSACTION_REQUESTS):
+            self.node.transactions.post(message, place)
+            return
+        self._channels += 1
+        try:
+            reply = self.node.ask(message, Origin(client_id, HOST, self._channels))
+        except pykka.ActorDeadError as error:
+            place.set_exception((type(error), error, None))
+        else:
+            reply.on_done(partial(_hand_on, place))
+
+    def ensure_topics(self, partitions: Mapping[str, int]) -> None:
+        """As a request would; its client hears no more than that the coordinator is gone, if it dies of it."""
+        try:
+            for name, count in partitions.items():
+                self._ensure_topic(name, count)
+        except PowerLoss:
+            self._power_gone()
+            raise ChannelLost("the coordinator has died") from None
+
+    def _ensure_topic(self, name: str, count: int) -> None:
+        topics = self.node.topics
+        topic = topics.get(name)
+        if topic is None:
+            topics.create(name, count)
+        elif len(topic.partitions) < count:
+            refusal = at_once(partial(topics.grow, topic, count))
+            if refusal is not None:
+                raise refusal
+
+    def delete_topic(self, name: str) -> bool:
+        """As a request would; whether there was one, and it is gone."""
+        try:
+            topic = self.node.topics.get(name)
+            if topic is None:
+                return False
+            [refusal] = at_once(partial(self.node.topics.delete_many, [topic]))
+            if refusal is not None:
+                raise refusal
+        except PowerLoss:
+            self._power_gone()
+            return False
+        self.node.groups.coordinator.tell(TopicsDeleted(frozenset((name,))))
+        return True
+
+    def set(self, **settings: int | bool) -> bool:
+        """Change settings as an admin does; whether that is certain."""
+        configs = self.node.configs
+        try:
+            failure = at_once(partial(configs.change, lambda broker, others: ({**broker, **settings}, others)))
+            if failure is not None:
+                raise failure
+        except PowerLoss:
+            self._power_gone()
+            return False
+        self.node.groups.coordinator.tell(SettingsChanged())
+        return True
+
+    def partitions(self, topics: Iterable[str]) -> dict[str, int]:
+        found = ((name, self.node.topics.get(name)) for name in topics)
+        return {name: len(topic.partitions) for name, topic in found if topic is not None}
+
+
+def _hand_on(place: Any, reply: Reply) -> None:
+    try:
+        answer = reply.get()
+    except pykka.ActorDeadError as error:
+        told = CoordinatorError(ErrorCode.NOT_COORDINATOR, "the coordinator has stopped")
+        place.set_exception((type(told), told, error.__traceback__))
+    except Exception as error:
+        place.set_exception((type(error), error, error.__traceback__))
+    else:
+        place.set(answer)
+
+
+class Lives:
+    """What a scenario does with its coordinator. ``born`` and ``died`` tell the network."""
+
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        seed: str,
+        settings: Settings,
+        history: History,
+        born: Callable[[Life], None],
+        died: Callable[[], None],
+    ) -> None:
+        self.settings = settings
+        self.sync: Sync = "always"
+        self.loads_beside = True
+        """Whether a life may begin to serve before it has loaded."""
+        self.lost_power_s: float | None = None
+        """When the first power loss was after which no life has begun yet."""
+        self.clock = LoopClock(loop)
+        self._seed = seed
+        self._beside: list[Beside] = []
+        self.new_disk()
+        self.current: Life | None = None
+        self.count = 0
+        self.down = asyncio.Event()
+        self._troubled: FaultyDisk | None = None
+        self._loop = loop
+        self._draw = random.Random(f"{seed}/coordinator")
+        self._history = history
+        self._born, self._died = born, died
+        self.down.set()
+
+    def new_disk(self) -> None:
+        """An empty one; the coordinator is down."""
+        self.disk = FaultyDisk(hash_of(self._seed), wall_ms=self.clock.wall_ms)
+        self.disk.make_folder(DATA)
+        self.disk.sync_folder(DATA.parent)
+        self.lost_power_s = None
+
+    @property
+    def has_troubles(self) -> bool:
+        """Whether the disk was made to fail, or is about to: then a start may be refused, and commits too."""
+        return self._troubled is self.disk or self.disk.capacity_bytes < inf
+
+    def trouble(self) -> None:
+        """The disk, as long as it is this one, is made to fail; the next life has another."""
+        self._troubled = self.disk
+
+    async def start(self) -> bool:
+        """The next life. False when the power goes on the way, or the disk that was made to fail refuses."""
+        self.count += 1
+        process = Process(self._loop, f"coordinator-{self.count}")
+        node = Node(self.settings, Options(data=DATA, sync=self.sync, unsafe_settings=True), self._environment(process))
+        life = Life(self.count, process, node, partial(self._power_gone, process))
+        self.current = life
+        self.down.clear()
+        self._history.tell(f"coordinator-{self.count} starts")
+        starting = process.start(node.start())
+        if not await self._outlived(starting):
+            return False
+        try:
+            starting.result()
+        except (PowerLoss, Exception):
+            if not (self.disk.is_off or self.has_troubles):
+                raise
+            self._end("could not start")
+            return False
+        self._born(life)
+        self._history.tell(f"coordinator-{self.count} serves")
+        return True
+
+    def _environment(self, process: Process) -> Environment:
+        gone = partial(self._power_gone, process)
+        return Environment(
+            disk=self.disk,
+            clock=self.clock,
+            random=DrawnIds(random.Random(self._draw.random())),
+            threads=lambda: LoopThreads(self._loop, random.Random(self._draw.random()), gone),
+            log_clock=self._loop.time,
+            dispatcher=lambda _loop: SeededDispatcher(self._loop, random.Random(self._draw.random()), gone),
+            has_children=False,
+            load=self._load_beside if self._draw.random() < LOADS_BESIDE_CHANCE and self.loads_beside else None,
+            checkpoint_bytes=self._draw.choice(CHECKPOINT_BYTES),
+            checkpoint_interval_ms=self._draw.choice(CHECKPOINT_INTERVAL_MS),
+        )
+
+    async def _load_beside(self, jobs: Sequence[Job], take: Take) -> None:
+        """As processes beside a server do: in any order, and piece by piece, while it serves already."""
+        disk = self.disk
+        for job in self._draw.sample(jobs, len(jobs)):
+            pieces: list[tuple[Job, Any]] = []
+            load_at_once([job], lambda job, piece, to=pieces: to.append((job, piece)), disk)  # type: ignore[misc]
+            for piece in pieces:
+                await asyncio.sleep(LOAD_PIECE_S * self._draw.random())
+                take(*piece)
+
+    def _power_gone(self, process: Process) -> None:
+        """Some operation of the disk has met the end of the power."""
+        if self.current is not None and self.current.process is process:
+            self._end("has lost its power")
+        process.kill()
+
+    async def stop(self) -> None:
+        """As SIGTERM ends it: what was decided is answered and durable."""
+        life = self.current
+        if life is None:
+            return
+        self._history.tell(f"coordinator-{self.count} stops")
+        stopping = life.process.start(life.node.stop())
+        if await self._outlived(stopping):
+            try:
+                stopping.result()
+            except (PowerLoss, Exception):
+                if not (self.disk.is_off or self.has_troubles):
+                    raise
+            self._end("has stopped")
+
+    async def _outlived(self, task: asyncio.Task[None]) -> bool:
+        """Wait for something in a life: whether it was done before the life was over."""
+        end = asyncio.ensure_future(self.down.wait())
+        await asyncio.wait({task, end}, return_when=asyncio.FIRST_COMPLETED)
+        end.cancel()
+        return not self.down.is_set()
+
+    def crash(self) -> None:
+        """As SIGKILL ends it; the system lives, and writes what it was given."""
+        self._end("is killed")
+
+    def power_cut(self) -> None:
+        """Now, between two operations of the disk."""
+        self._end("has lost its power", loses_power=True)
+
+    def _end(self, how: str, loses_power: bool = False) -> None:
+        """The life that there is ends, if there is one; the disk goes on as that leaves it."""
+        loses_power = loses_power or self.disk.is_off
+        life, self.current = self.current, None
+        if life is not None:
+            self._history.tell(f"coordinator-{life.life} {how}")
+            life.process.kill()
+            self._died()
+            self.down.set()
+        elif not loses_power:
+            return
+        self._follow(loses_power)
+
+    def _follow(self, loses_power: bool) -> None:
+        """The disk after the end of a process; one beside lives on, unless its power has gone too."""
+        if loses_power:
+            self.lost_power_s = self._loop.time() if self.lost_power_s is None else self.lost_power_s
+            self.kill_beside()
+            self.disk = self.disk.crash()
+        else:
+            self.disk = self.disk.kill([fd for one in self._beside for fd in one.disk.fds])
+            for one in self._beside:
+                one.disk.inner = self.disk
+
+    # What is looked at from outside ----------------------------------------------------------------------------------
+
+    def compact(self, retention_ms: int = 0, grace_ms: int = 0) -> int:
+        """All partitions, as the cleaner beside a server does; how many had something to compact."""
+        done = 0
+        try:
+            for folder in self._folders():
+                done += self._compact(self.disk, folder, retention_ms, grace_ms)
+        except (PowerLoss, OSError, DamagedBatch) as error:
+            self._compaction_failed(error)
+        return done
+
+    def compact_beside(self, retention_ms: int = 0, grace_ms: int = 0) -> None:
+        """The same by a process beside, step by step; several may be at it. It may outlive the coordinator's."""
+
+        def work(disk: Disk) -> None:
+            for folder in folders:
+                self._compact(disk, folder, retention_ms, grace_ms)
+
+        folders = self._folders()
+        one = Beside(self.disk, work)
+        self._beside.append(one)
+        self._loop.call_soon(self._step, one, self._draw.choice(BESIDE_MS))
+
+    def _compact(self, disk: Disk, folder: Path, retention_ms: int, grace_ms: int) -> bool:
+        now_ms = self.clock.wall_ms()
+
+        def new_id() -> str:
+            return f"{self._draw.getrandbits(32):08x}"
+
+        settings = CompactSettings(
+            now_ms, "simulation", -1, retention_ms, COMPACT_BYTES, chunk_bytes=COMPACT_CHUNK_BYTES
+        )
+        done = compact(disk, folder, settings, self.clock.wall_ms, new_id) is not None
+        tidy(disk, folder, self.clock.wall_ms(), grace_ms, new_id)
+        return done
+
+    def _step(self, one: Beside, pace_ms: float) -> None:
+        """Some operations of a process beside."""
+        try:
+            for _ in range(self._draw.randint(1, BESIDE_STEPS)):
+                if one.is_over or not one.step():
+                    self._beside = [other for other in self._beside if other is not one]
+                    return
+        except (PowerLoss, OSError, DamagedBatch) as error:
+            self._beside = [other for other in self._beside if other is not one]
+            self._compaction_failed(error)
+        else:
+            self._loop.call_later(pace_ms * self._draw.random() / 1000, self._step, one, pace_ms)
+
+    def _compaction_failed(self, error: BaseException) -> None:
+        if isinstance(error, PowerLoss):
+            self._end("has lost its power")
+        elif not self.has_troubles:
+            raise error
+
+    def kill_beside(self) -> None:
+        """All processes beside the coordinator."""
+        for one in self._beside:
+            one.kill()
+        self._beside.clear()
+
+    def _folders(self) -> list[Path]:
+        """Those of partitions that have files."""
+        numbers = self.settings.offsets_topic_num_partitions, self.settings.transaction_state_log_num_partitions
+        folders = [
+            DATA / folder_name(number, topic)
+            for topic, count in zip((TOPIC, TRANSACTIONS_TOPIC), numbers, strict=True)
+            for number in range(count)
+        ]
+        return [folder for folder in folders if self.disk.names(folder)]
+
+    def groups(self) -> dict[str, GroupData]:
+        """What the coordinator holds now of each group of which there is something."""
+        assert self.current is not None, "there is nobody to ask"
+        node = self.current.node
+        found = {name: GroupData.unpack(packed) for name, packed in node.groups.asleep.items()}
+        for name, ref in node.groups.groups.items():
+            actor = ref.actor_inbox.actor
+            if isinstance(actor, GroupActor):
+                found[name] = actor.data
+        return {name: data for name, data in found.items() if not data.is_gone()}
+
+    def live(self) -> dict[str, object]:
+        """The same, and of each transactional id, in a form that can be compared."""
+        assert self.current is not None, "there is nobody to ask"
+        node = self.current.node
+        groups: dict[str, object] = {name: state_of(data) for name, data in self.groups().items()}
+        ids = {name: one.value for name, one in node.transaction_table.items() if one.value is not None}
+        return groups | ids
+
+    def replayed(self) -> dict[str, object]:
+        """What the log says, record by record; only when nothing is on its way."""
+        assert self.current is not None, "there is nobody to ask"
+        log = self.current.node.offsets_log
+        assert log is not None
+        state: dict[str, object] = {}
+        for number in (*log.partitions_with_data(), *log.transactions_with_data()):
+            replay = Replay()
+            for _, _, record in log.read(number):
+                replay.take(record)
+            state |= replay.state()
+        return state
+
+    def unequal(self, one: Mapping[str, object], name: str, other: Mapping[str, object], other_name: str) -> list[str]:
+        """Sentences that name a group and how two views of it differ."""
+        return list(differences(one, name, other, other_name))
+
+
+def hash_of(seed: str) -> int:
+    """A number for what takes only numbers as seeds."""
+    return random.Random(seed).getrandbits(64)

@@ -1,0 +1,336 @@
+"""Whether committed offsets behave like one register each: no acknowledged commit is lost, none older than one read.
+
+For each (group, topic, partition) the commits and fetches of a run must be linearizable: there is an order of all of
+them, in which each takes its place between its arrival and its answer, and each fetch finds the commit before it. That
+holds over crashes and losses of power too. A commit whose fate nobody knows may take its place at any time after its
+arrival, or never. Where each commit has a value of its own, the check is short (Gibbons and Korach, "Testing Shared
+Memories", SIAM J. Comput. 26(4), 1997): a commit and the fetches that found it span a zone, from the first answer among
+them to the last arrival. Zones that run forward must not overlap, and none that runs backward may lie within one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from math import inf
+from typing import Any, NamedTuple
+
+from ....actors.errors import ErrorCode
+from ....actors.group.offsets import GroupData
+from ....actors.messages import (
+    Committed,
+    DeleteGroup,
+    Fetched,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    OffsetsDeleted,
+    TxnOffsetCommit,
+)
+from ....actors.transactions.messages import EndTransaction
+from .history import Exchange, Listener
+
+Register = tuple[str, str, int]
+Value = tuple[int, str] | None
+"""Offset and metadata; None where nothing is committed."""
+
+REFUSED = frozenset(
+    {
+        *(ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID),
+        *(ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.OFFSET_METADATA_TOO_LARGE),
+        *(ErrorCode.INVALID_GROUP_ID, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        *(ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC),
+        *(ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_TXN_STATE),
+        *(ErrorCode.PRODUCER_FENCED, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.CONCURRENT_TRANSACTIONS),
+    }
+)
+"""After these a commit has not happened and never will. After any other error nobody knows."""
+
+
+class Write:
+    """One commit to one register. ``done_at``: infinity while its fate is not known."""
+
+    __slots__ = ("done_at", "is_refused", "last_at", "text", "time_s", "value", "written_at")
+
+    def __init__(self, value: Value, written_at: float, text: str, time_s: float = 0.0) -> None:
+        self.value = value
+        self.written_at = written_at
+        self.time_s = time_s
+        self.done_at = inf
+        self.last_at: float | None = None  # if it has no answer, and may not undo what comes after this
+        self.is_refused = False
+        self.text = text
+
+
+class Read(NamedTuple):
+    value: Value
+    asked_at: float
+    answered_at: float
+    text: str
+    time_s: float
+
+
+class Zone(NamedTuple):
+    """What one value was: from the first answer that tells of it to the last question that it answers."""
+
+    value: Value
+    first: float
+    last: float
+
+
+Producer = tuple[str, int, int]
+
+
+class RegisterChecker(Listener):
+    """Collects commits and fetches; ``wrong`` judges them when the run is over.
+
+    ``retention_s``: the shortest time after a commit at which its offset may be deleted because it is old.
+    """
+
+    def __init__(self) -> None:
+        self.retention_s = inf
+        self._known: dict[Register, Value] = {}  # those of which there ever was a commit; what they held at first
+        self._writes: dict[Register, list[Write]] = defaultdict(list)
+        self._reads: dict[Register, list[Read]] = defaultdict(list)
+        self._of_exchange: dict[Exchange, list[Write]] = {}
+        self._open: dict[Producer, list[Write]] = defaultdict(list)  # acknowledged, of a transaction that is open
+        self._ending: dict[Exchange, list[Write]] = {}
+
+    # Listener --------------------------------------------------------------------------------------------------------
+
+    def arrived(self, exchange: Exchange) -> None:
+        message = exchange.message
+        if isinstance(message, OffsetCommit | TxnOffsetCommit):
+            self._of_exchange[exchange] = [
+                self._write(
+                    (message.group_id, one.topic, one.partition),
+                    (one.offset, one.metadata) if one.offset >= 0 else None,
+                    exchange,
+                )
+                for one in message.commits
+            ]
+        elif isinstance(message, OffsetDelete):
+            registers = [(message.group_id, topic, number) for topic, numbers in message.topics for number in numbers]
+            self._of_exchange[exchange] = [self._write(register, None, exchange) for register in registers]
+        elif isinstance(message, DeleteGroup):
+            registers = [register for register in self._writes if register[0] == message.group_id]
+            self._of_exchange[exchange] = [self._write(register, None, exchange) for register in registers]
+        elif isinstance(message, EndTransaction):
+            self._ending[exchange] = self._open.pop(_producer(message), [])
+
+    def _write(self, register: Register, value: Value, exchange: Exchange) -> Write:
+        now_s = exchange.arrived_s or 0.0
+        write = Write(value, exchange.arrived_at, f"{exchange.client} #{exchange.number}", now_s)
+        self._writes[register].append(write)
+        self._known.setdefault(register)
+        return write
+
+    def answered(self, exchange: Exchange) -> None:
+        message = exchange.message
+        if isinstance(message, OffsetFetch):
+            self._fetched(exchange, exchange.answer)
+        elif isinstance(message, OffsetCommit):
+            self._committed(exchange, exchange.answer)
+        elif isinstance(message, TxnOffsetCommit):
+            self._committed_in_transaction(exchange, exchange.answer)
+        elif isinstance(message, EndTransaction):
+            self._ended(exchange, message)
+        elif isinstance(message, OffsetDelete):
+            self._deleted(exchange, message, exchange.answer)
+        elif isinstance(message, DeleteGroup):
+            self._done(exchange, exchange.answer)
+
+    def _deleted(self, exchange: Exchange, message: OffsetDelete, answer: OffsetsDeleted) -> None:
+        if answer.error is not ErrorCode.NONE:
+            self._done(exchange, answer.error)
+            return
+        writes = iter(self._of_exchange.pop(exchange))
+        for (_, numbers), error in zip(message.topics, answer.topics, strict=True):
+            for _ in numbers:
+                _settle(next(writes), error, exchange.answered_at)
+
+    def _done(self, exchange: Exchange, error: ErrorCode) -> None:
+        for write in self._of_exchange.pop(exchange):
+            _settle(write, error, exchange.answered_at)
+
+    def _fetched(self, exchange: Exchange, answer: Fetched) -> None:
+        for topic, found in answer.topics if answer.error is ErrorCode.NONE else ():
+            for one in found:
+                if one.error is ErrorCode.NONE:
+                    value = (one.offset, one.metadata) if one.offset >= 0 else None
+                    text = f"{exchange.client} #{exchange.number}"
+                    read = Read(value, exchange.arrived_at, exchange.answered_at, text, exchange.answered_s or 0.0)
+                    self._reads[exchange.message.group_id, topic, one.partition].append(read)
+
+    def topic_deleted(self, topic: str, at: int) -> None:
+        """What was committed of a topic goes, some time; what is committed from now on stays."""
+        for register in [one for one in self._writes if one[1] == topic]:
+            write = Write(None, at, "a deleted topic")
+            write.last_at = at
+            self._writes[register].append(write)
+
+    def begin_anew(self, groups: Mapping[str, GroupData]) -> str | None:
+        """Power was lost where that may take what was answered: what was found counts. What was wrong before."""
+        wrong = self.wrong()
+        held = {
+            (group_id, topic, partition): (value.offset, value.metadata)
+            for group_id, data in groups.items()
+            for topic, partition, value in data.offsets
+        }
+        self._known = {register: held.get(register) for register in self._known}
+        for table in (self._writes, self._reads, self._of_exchange, self._open, self._ending):
+            table.clear()
+        return wrong
+
+    def _committed(self, exchange: Exchange, answer: Committed) -> None:
+        for write, error in zip(self._of_exchange.pop(exchange), answer.errors, strict=True):
+            _settle(write, error, exchange.answered_at)
+
+    def _committed_in_transaction(self, exchange: Exchange, answer: Committed) -> None:
+        message: TxnOffsetCommit = exchange.message
+        for write, error in zip(self._of_exchange.pop(exchange), answer.errors, strict=True):
+            write.is_refused = error in REFUSED
+            if error is ErrorCode.NONE:
+                self._open[message.transactional_id, message.producer_id, message.producer_epoch].append(write)
+
+    def _ended(self, exchange: Exchange, message: EndTransaction) -> None:
+        """Only what was acknowledged before the end was asked for is certain to belong to it."""
+        writes = self._ending.pop(exchange)
+        for write in writes if exchange.answer.error is ErrorCode.NONE else ():
+            if message.committed:
+                write.done_at = exchange.answered_at
+            else:
+                write.is_refused = True
+
+    # The judge -------------------------------------------------------------------------------------------------------
+
+    def wrong(self) -> str | None:
+        """What cannot be, in a sentence; None when everything can."""
+        return next((found for register in self._reads for found in self._wrong_in(register)), None)
+
+    def _wrong_in(self, register: Register) -> Iterator[str]:
+        reads: dict[Value, list[Read]] = defaultdict(list)
+        for read in self._reads[register]:
+            reads[read.value].append(read)
+        writes: dict[Value, list[Write]] = defaultdict(list)
+        first = _at_first(self._known.get(register))
+        writes[first.value].append(first)
+        for write in self._writes[register]:
+            writes[write.value].append(write)
+        yield from (f"{name_of(register)}: {text}" for text in _never_written(reads, writes))
+        yield from (f"{name_of(register)}: {text}" for text in _overwritten(reads, writes, self.retention_s))
+        yield from (f"{name_of(register)}: {text}" for text in _came_back(reads, writes))
+        told = [value for value in writes if value is not None or self.retention_s == inf]  # nothing comes of itself
+        zones = [zone for value in told if (zone := _zone(value, writes[value], reads[value]))]
+        yield from (f"{name_of(register)}: {text}" for text in _contradictions(zones, writes, reads))
+
+    def known(self) -> dict[str, tuple[tuple[str, tuple[int, ...]], ...]]:
+        """All that anybody has tried to commit: by group what to fetch."""
+        found: dict[str, dict[str, list[int]]] = {}
+        for group_id, topic, number in self._known:
+            found.setdefault(group_id, {}).setdefault(topic, []).append(number)
+        return {
+            group_id: tuple((topic, tuple(numbers)) for topic, numbers in topics.items())
+            for group_id, topics in found.items()
+        }
+
+
+def _never_written(reads: dict[Value, list[Read]], writes: dict[Value, list[Write]]) -> Iterator[str]:
+    for value, found in reads.items():
+        possible = [write for write in writes.get(value, ()) if not write.is_refused]
+        first = min((write.written_at for write in possible), default=inf)
+        for read in found:
+            if read.answered_at < first:
+                refused = ", ".join(write.text for write in writes.get(value, ()) if write.is_refused)
+                why = f"its commit was refused or taken back ({refused})" if refused else "nobody had committed it"
+                yield f"{read.text} found {value}, but {why}"
+
+
+def _overwritten(reads: dict[Value, list[Read]], writes: dict[Value, list[Write]], retention_s: float) -> Iterator[str]:
+    """Fetches that found a value though another was committed after it, for certain, and before the fetch.
+
+    The zones say the same and more, but only of values that were committed once; this holds for all. What was committed
+    long ago may have gone because it was old.
+    """
+    certain = [write for found in writes.values() for write in found if write.done_at < inf]
+    for value, found in reads.items():
+        last = max((_last_at(write) for write in writes.get(value, ()) if not write.is_refused), default=inf)
+        later = [write for write in certain if write.written_at > last and write.value != value]
+        for read in found if later else ():
+            youngest_s = read.time_s - retention_s if value is None else -inf
+            over = next((one for one in later if read.asked_at > one.done_at and one.time_s > youngest_s), None)
+            if over is not None:
+                yield f"{read.text} found {value}, but {over.text} had committed {over.value} after it"
+
+
+def _came_back(reads: dict[Value, list[Read]], writes: dict[Value, list[Write]]) -> Iterator[str]:
+    """Fetches that found a value which was there, and had gone: each was committed once."""
+    nothing = reads.get(None, ())
+    for value, found in reads.items() if nothing else ():
+        possible = [write for write in writes.get(value, ()) if not write.is_refused]
+        if value is None or len(possible) != 1:
+            continue
+        first = min(possible[0].done_at, min(read.answered_at for read in found))
+        gone = min((one for one in nothing if one.asked_at > first), key=lambda one: one.answered_at, default=None)
+        for read in found:
+            if gone is not None and read.asked_at > gone.answered_at:
+                yield f"{read.text} found {value} again, but {gone.text} had found nothing there"
+
+
+def _last_at(write: Write) -> float:
+    return write.done_at if write.last_at is None else write.last_at
+
+
+def _settle(write: Write, error: ErrorCode, answered_at: float) -> None:
+    if error is ErrorCode.NONE:
+        write.done_at = answered_at
+    write.is_refused = error in REFUSED
+
+
+def _zone(value: Value, writes: list[Write], reads: list[Read]) -> Zone | None:
+    """Of a value that was written once and has taken effect for sure; of others too little is known."""
+    possible = [write for write in writes if not write.is_refused]
+    if len(possible) != 1 or (possible[0].done_at == inf and not reads):
+        return None
+    [write] = possible
+    first = min(write.done_at, *(read.answered_at for read in reads), inf)
+    return Zone(value, first, max(write.written_at, *(read.asked_at for read in reads), -inf))
+
+
+def _contradictions(
+    zones: list[Zone], writes: dict[Value, list[Write]], reads: dict[Value, list[Read]]
+) -> Iterator[str]:
+    forward = sorted((zone for zone in zones if zone.first < zone.last), key=lambda zone: zone.first)
+    backward = [zone for zone in zones if zone.first >= zone.last]
+    for earlier, later in pairwise(forward):
+        if later.first < earlier.last:
+            yield _told(earlier, later, writes, reads)
+    for zone in forward:
+        for within in backward:
+            if zone.first < within.last and within.first < zone.last:
+                yield _told(zone, within, writes, reads)
+
+
+def _told(one: Zone, other: Zone, writes: dict[Value, list[Write]], reads: dict[Value, list[Read]]) -> str:
+    who = ", ".join(read.text for read in reads[one.value] if read.asked_at == one.last) or "its commit"
+    return (
+        f"{one.value} was there at event {one.first:g} and again at event {one.last:g} ({who}), but {other.value}, "
+        f"committed by {', '.join(write.text for write in writes[other.value])}, was there in between: "
+        f"an acknowledged commit is lost, or a fetch went back in time"
+    )
+
+
+def _at_first(value: Value) -> Write:
+    write = Write(value, -1, "the beginning")
+    write.done_at = 0
+    return write
+
+
+def _producer(message: Any) -> Producer:
+    return message.transactional_id, message.producer_id, message.producer_epoch
+
+
+def name_of(register: Register) -> str:
+    group_id, topic, partition = register
+    return f"group {group_id!r}, {topic}-{partition}"

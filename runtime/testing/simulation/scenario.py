@@ -1,0 +1,364 @@
+"""Sim: what a scenario has in its hands. A coordinator that can die, a network, members, and checkers that watch.
+
+A scenario is ``async def scenario(sim: Sim) -> None``. Everything in it happens on a virtual loop: time jumps, and the
+seed decides the rest. What it draws itself it should draw from ``sim.random``. When it returns, all faults end, the
+coordinator is restarted once more, and what it then holds is judged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Collection, Coroutine
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar, Unpack
+
+from ....actors.errors import ErrorCode
+from ....actors.messages import OffsetFetch
+from ...disk.faulty import Fault
+from ...member.channel import ChannelLost
+from ...member.member import Member
+from ...member.terms import MemberArguments
+from ...member.work import Shard
+from ...settings.table import Settings, Sync
+from .checkers import AnswerChecker, GenerationChecker, Violation
+from .faults_drawn import FaultDraw
+from .history import History
+from .holders import Hold, HolderChecker, Resource
+from .lives import Life, Lives
+from .loop import Process, VirtualLoop, current_process
+from .losses import LossChecker
+from .network import Host, Network, SimulatedConnector
+from .registers import RegisterChecker
+
+T = TypeVar("T")
+
+THAWED_S = 1.0  # after it was frozen a process needs so long, at most, to see what it has lost
+SYNC_S = 0.001  # the power may go in the middle of the sync that is due
+LOOK_AGAIN_S = 0.25  # between two looks whether something has come
+LOOK_S = 5.0  # between two looks for requests that wait for too long
+JUDGE = "judge"
+JUDGE_TRIES = 1000  # of reading all offsets at the end; transactions that nobody ends must time out before
+JUDGE_AGAIN_S = 1.0
+OFFSETS_PARTITIONS = 3
+SEGMENT_BYTES = 700  # small, so that segments roll, and there is something to compact
+
+Scenario = Callable[["Sim"], Coroutine[Any, Any, None]]
+
+
+def small(**changes: Any) -> Settings:
+    """Settings that suit a simulation: few partitions, small segments, no initial delay."""
+    defaults = {
+        "group_initial_rebalance_delay_ms": 0,
+        "offsets_topic_num_partitions": OFFSETS_PARTITIONS,
+        "transaction_state_log_num_partitions": 1,
+        "offsets_topic_segment_bytes": SEGMENT_BYTES,
+    }
+    return Settings(**{**defaults, **changes})
+
+
+class Sim:
+    """One run of a scenario. ``only``: numbers of the faults that may happen in it; all, if None."""
+
+    def __init__(
+        self, loop: VirtualLoop, only: Collection[int] | None = None, settings: Settings | None = None
+    ) -> None:
+        seed = f"{loop.seed}"
+        self.loop = loop
+        self.random = random.Random(f"{seed}/scenario")
+        self.failed: asyncio.Future[None] = loop.create_future()
+        self.history = History(loop)
+        self.faults = FaultDraw(only, self.history.tell)
+        self.network = Network(loop, random.Random(f"{seed}/network"), self.faults, self.history)
+        self.generations = GenerationChecker(self.fail, self._is_loading)
+        self.answers = AnswerChecker(self.fail, loop.time)
+        self.registers = RegisterChecker()
+        self.losses = LossChecker(self.fail)
+        self.holders = HolderChecker(self.fail, self.history.tell)
+        self.history.listeners += [self.generations, self.answers, self.registers, self.losses]
+        self.coordinator = Lives(loop, seed, settings or small(), self.history, self._born, self._died)
+        self._processes: dict[str, Process] = {}
+        self._names: dict[str, int] = {}
+
+    # The coordinator -------------------------------------------------------------------------------------------------
+
+    def _born(self, life: Life) -> None:
+        lost_power_s, self.coordinator.lost_power_s = self.coordinator.lost_power_s, None
+        if self.coordinator.sync != "always" and lost_power_s is not None:
+            self._see_losses(lost_power_s)
+        self.generations.restarted()
+        self.answers.restarted()
+        self.network.up(life)
+
+    def _see_losses(self, lost_power_s: float) -> None:
+        """Some of what was answered may be gone: whether no more is than may be; that is the truth from now on."""
+        settings, groups = self.coordinator.settings, self.coordinator.groups()
+        lasts_s = settings.log_flush_interval_ms / 1000 if self.coordinator.sync == "interval" else float("inf")
+        self.losses.look(groups, lost_power_s - lasts_s - SYNC_S)
+        wrong = self.registers.begin_anew(groups)
+        if wrong:
+            self.fail(wrong)
+        self.generations.forget_newer(groups)
+
+    def _is_loading(self) -> bool:
+        life = self.coordinator.current
+        return life is not None and life.node.is_loading
+
+    def _died(self) -> None:
+        self.answers.restarted()
+        self.network.down()
+
+    async def start(self) -> None:
+        """Begin a life, and another one if the power goes while it begins."""
+        while self.coordinator.current is None and not await self.coordinator.start():
+            await self.sleep(0.1)
+
+    async def begin(self, sync: Sync = "always", **settings: Any) -> None:
+        """A coordinator with other settings, on an empty disk: to be said first in a scenario, if at all."""
+        self.coordinator.crash()
+        self.coordinator.settings, self.coordinator.sync = small(**settings), sync
+        self.coordinator.loads_beside = sync == "always"  # else what was lost is looked at before anybody asks
+        self.coordinator.new_disk()
+        await self.start()
+
+    async def restart(self) -> None:
+        """A clean stop, and a start."""
+        await self.coordinator.stop()
+        await self.start()
+
+    def crash(self) -> None:
+        """Kill the coordinator's process. ``start`` begins the next one."""
+        self.coordinator.crash()
+
+    def power_cut(self, changes: int | None = None) -> None:
+        """Take the power from the coordinator's machine: now, or in the middle of so many changes of its disk."""
+        if changes is None:
+            self.coordinator.power_cut()
+        else:
+            self.coordinator.trouble()
+            self.coordinator.disk.crash_at(changes)
+
+    def fail_disk(self, fault: Fault) -> None:
+        """Let the coordinator's disk fail, until ``mend_disk``."""
+        self.coordinator.trouble()
+        self.coordinator.disk.fail(fault)
+
+    def mend_disk(self) -> None:
+        self.coordinator.disk.mend()
+
+    def compact(self) -> int:
+        """As the cleaner does that runs beside a server; how many partitions had something to compact."""
+        return self.coordinator.compact()
+
+    def compact_beside(self) -> None:
+        """The same in a process beside: all else goes on between two operations of its disk. Several may be at it."""
+        self.coordinator.compact_beside()
+
+    def set(self, **settings: int | bool) -> bool:
+        """Change settings of the coordinator that lives; whether that is certain."""
+        life = self.coordinator.current
+        return life is not None and life.set(**settings)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, if it is there; its groups' offsets go too, soon after."""
+        life = self.coordinator.current
+        if life is not None and life.delete_topic(name):
+            self.tell(f"topic {name} is deleted")
+            self.registers.topic_deleted(name, self.history.events)
+
+    # Processes and members -------------------------------------------------------------------------------------------
+
+    def process(self, name: str) -> Process:
+        """A new process on a machine of that name; one that ran there before is forgotten."""
+        process = Process(self.loop, name)
+        self._processes[name] = process
+        return process
+
+    def connector(self, name: str, process: Process | None = None) -> SimulatedConnector:
+        """The ``Connector`` of a process."""
+        process = process or self._processes.get(name) or self.process(name)
+        return SimulatedConnector(self.network, self.network.host(name, process))
+
+    def spawn(self, name: str, coro: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Start a process on a machine of that name; a member that is made in it lives there. See ``kill``, ``freeze``.
+
+        An error that comes out of it is the end of the run.
+        """
+        task = self.process(name).start(coro)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not self.failed.done():
+            self.history.tell(f"WRONG: {task.get_name()} ended with {error!r}")
+            self.failed.set_exception(error)
+
+    def member(self, group_id: str, **options: Unpack[MemberArguments]) -> Member:
+        """A member of a group, as ``Coordinator.member`` makes them, in the process that calls (see ``spawn``)."""
+        process = current_process()
+        name = "member" if process is None else process.name
+        return Member(self.connector(name, process), group_id, random=random.Random(self.random.random()), **options)
+
+    async def serve(self, member: Member, handler: Callable[[Shard], Coroutine[Any, Any, object]], who: str) -> None:
+        """``member.run(handler)``, with a checker that watches who works on what. ``who``: the owner's name."""
+
+        async def watched(shard: Shard) -> None:
+            with self.works_on((member.group_id, shard.resource, shard.name), who, shard.token):
+                await handler(shard)
+
+        async with member:
+            await member.run(watched)
+
+    def kill(self, name: str) -> None:
+        """The end of a process, without a word to anybody."""
+        self._processes[name].kill()
+        self.holders.killed(self._processes[name])
+        self.network.hang_up(name)
+
+    def freeze(self, name: str) -> None:
+        """A process stands still, as by SIGSTOP; ``thaw`` ends it."""
+        self.holders.freeze(self._processes[name])
+        self._processes[name].freeze()
+
+    def thaw(self, name: str) -> None:
+        process = self._processes[name]
+        process.thaw()
+        self.loop.call_later(THAWED_S, self.holders.thawed, process)
+
+    def works_on(self, resource: Resource, who: str, token: int) -> AbstractContextManager[Hold]:
+        """A block that is work on (group, resource, part); the checker sees to it that nobody else does."""
+        return self.holders.works_on(resource, who, token, current_process() or self.process(who))
+
+    # Time and faults -------------------------------------------------------------------------------------------------
+
+    @property
+    def now_s(self) -> float:
+        return self.loop.time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def tell(self, text: str) -> None:
+        """A line for the timeline."""
+        self.history.tell(text)
+
+    def fail(self, what: str) -> None:
+        """This must not be; the run ends. Only the first counts."""
+        self.history.tell(f"WRONG: {what}")
+        if not self.failed.done():
+            self.failed.set_exception(Violation(what))
+
+    def hosts(self) -> list[Host]:
+        return [host for host in self.network.hosts() if host.name != JUDGE]
+
+    async def calm(self) -> None:
+        """All faults end: the network is whole, the disk is well, the coordinator lives."""
+        self.network.heal_all()
+        for process in self._processes.values():
+            if process.is_frozen:
+                process.thaw()
+        self.mend_disk()
+        if self.coordinator.has_troubles:
+            self.coordinator.crash()
+        self.coordinator.disk.capacity_bytes = float("inf")
+        await self.start()
+
+    async def until(self, holds: Callable[[], bool | Awaitable[bool]], within_s: float, what: str) -> None:
+        """Wait for something that must come. It is a failure if it does not."""
+        give_up_s = self.now_s + within_s
+        while True:
+            answer = holds()
+            if answer if isinstance(answer, bool) else await answer:
+                return
+            if self.now_s > give_up_s:
+                self.fail(f"within {within_s:g} s it never came that {what}")
+                return
+            await self.sleep(LOOK_AGAIN_S)
+
+    # The run ---------------------------------------------------------------------------------------------------------
+
+    async def run(self, scenario: Scenario, limit_s: float) -> None:
+        """The scenario, and the judgement. Raises Violation, or what the scenario raised."""
+        process = self.process("scenario")
+        task = process.start(self._all_of(scenario))
+        watch = self.loop.create_task(self._watch())
+        try:
+            await asyncio.wait({task, self.failed}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            watch.cancel()
+        if self.failed.done():
+            self.failed.result()
+        if not task.done():
+            raise Violation(f"the scenario is not over after {limit_s:g} s; these wait:\n{self.loop.waiting()}")
+        task.result()
+
+    async def _all_of(self, scenario: Scenario) -> None:
+        await self.start()
+        await scenario(self)
+        await self.calm()
+        self.kill_all()  # the judge wants to be alone
+        await self.judge()
+
+    def kill_all(self) -> None:
+        """All processes but the coordinator's, and the one that calls."""
+        for name, process in list(self._processes.items()):
+            if process is not current_process() and not process.is_dead:
+                self.kill(name)
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            self.answers.look()
+
+    async def judge(self) -> None:
+        """Live, replayed, and found after a crash: all the same. And every offset is one that may be there."""
+        self.coordinator.kill_beside()
+        if self.coordinator.sync != "always":
+            self.coordinator.sync = "always"
+            await self.restart()
+        await self._read_all()
+        await self._same_after_a_crash()
+        await self._read_all()
+        wrong = self.registers.wrong()
+        if wrong:
+            self.fail(wrong)
+
+    async def _same_after_a_crash(self) -> None:
+        life = self.coordinator.current
+        assert life is not None
+        await life.process.start(life.node.wait_until_loaded())
+        await life.process.start(life.node.drain())
+        live, replayed = self.coordinator.live(), self.coordinator.replayed()
+        self._compare(live, "live", replayed, "in the log")
+        self.power_cut()
+        await self.start()
+        life = self.coordinator.current
+        assert life is not None
+        await life.process.start(life.node.wait_until_loaded())
+        self._compare(live, "before the power went", self.coordinator.live(), "after it")
+
+    def _compare(self, one: dict[str, object], name: str, other: dict[str, object], other_name: str) -> None:
+        for difference in self.coordinator.unequal(one, name, other, other_name):
+            self.fail(difference)
+
+    async def _read_all(self) -> None:
+        """All offsets of all groups, as a client fetches them."""
+        connector = self.connector(JUDGE)
+        for group_id, wanted in self.registers.known().items():
+            for _ in range(JUDGE_TRIES):
+                if await self._is_read(connector, OffsetFetch(group_id, wanted, require_stable=True)):
+                    break
+                await self.sleep(JUDGE_AGAIN_S)
+            else:
+                self.fail(f"the offsets of {group_id!r} cannot be fetched in peace")
+
+    async def _is_read(self, connector: SimulatedConnector, message: OffsetFetch) -> bool:
+        try:
+            channel = await connector.open(JUDGE)
+            answer = await channel.ask(message)
+            channel.close()
+        except ChannelLost:
+            return False
+        errors = [one.error for _, found in answer.topics for one in found]
+        return answer.error is ErrorCode.NONE and not any(errors)

@@ -1,0 +1,247 @@
+"""``simulate(scenario)``: one scenario, many seeds. What fails is shrunk and told, with the command that repeats it.
+
+    async def scenario(sim: Sim) -> None:
+        ...
+    simulate(scenario, seeds=1000)
+
+A run is a function of the scenario and its seed: no clock, socket, thread, file or chance of the machine is in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import time
+from collections.abc import Callable, Collection, Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import structlog
+
+from ...disk.faulty import PowerLoss
+from ...settings.table import Settings
+from .checkers import Violation
+from .history import shortened
+from .loop import VirtualLoop
+from .scenario import Scenario, Sim
+
+LIMIT_S = 3600.0
+"""A run that takes longer than this, in virtual time, has failed."""
+
+LINES_SHOWN = 80
+SHRINKING_RUNS = 150
+COLLECT_EVERY = 25  # runs: garbage is collected between runs, since when it is collected nobody can repeat
+
+log = structlog.get_logger()
+
+
+class Outcome(NamedTuple):
+    """What became of one run. ``faults``: those that happened, by number."""
+
+    seed: int
+    failure: BaseException | None
+    faults: dict[int, str]
+    timeline: list[str]
+    exchanges: int
+    virtual_s: float
+    callbacks: int
+
+
+class Report(NamedTuple):
+    """Of many runs without a failure."""
+
+    seeds: int
+    seconds: float
+    virtual_s: float
+    exchanges: int
+    faults: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.seeds} seeds in {self.seconds:.1f} s ({self.seeds / self.seconds:.0f} a second): {self.exchanges} "
+            f"requests, {self.faults} faults, {self.virtual_s / 3600:.1f} h of virtual time"
+        )
+
+
+class SimulationFailed(AssertionError):
+    """A seed has failed. The text has all that is needed to see it again."""
+
+
+def simulate(
+    scenario: Scenario,
+    seeds: int = 1000,
+    *,
+    first_seed: int = 0,
+    settings: Settings | None = None,
+    limit_s: float = LIMIT_S,
+    shrinks: bool = True,
+) -> Report:
+    """Run a scenario with so many seeds, from the first on. Raises SimulationFailed for the first that fails.
+
+    ``settings``: the coordinator's; ``limit_s``: virtual seconds that one run may take.
+    """
+    if seeds < 1:
+        raise ValueError(f"seeds={seeds}: expected 1 or more")
+    begun_s = time.monotonic()
+    virtual_s, exchanges, faults = 0.0, 0, 0
+    for seed in range(first_seed, first_seed + seeds):
+        outcome = run_seed(scenario, seed, None, settings, limit_s)
+        if outcome.failure is not None:
+            raise SimulationFailed(told(scenario, outcome, settings, limit_s, shrinks)) from outcome.failure
+        virtual_s += outcome.virtual_s
+        exchanges += outcome.exchanges
+        faults += len(outcome.faults)
+        if seed % COLLECT_EVERY == 0:
+            gc.collect()
+    return Report(seeds, time.monotonic() - begun_s, virtual_s, exchanges, faults)
+
+
+def run_seed(
+    scenario: Scenario,
+    seed: int,
+    only: Collection[int] | None = None,
+    settings: Settings | None = None,
+    limit_s: float = LIMIT_S,
+    tells: bool = False,
+) -> Outcome:
+    """One run, as often as one likes the same. ``only``: the numbers of faults that may happen; all, if None.
+
+    Its timeline is kept when it fails, or with ``tells``.
+    """
+    loop = VirtualLoop(seed)
+    with _undisturbed():
+        asyncio._set_running_loop(loop)
+        try:
+            sim = Sim(loop, only, settings)
+        finally:
+            asyncio._set_running_loop(None)
+        begun_s = loop.time()
+        with _logs_to(sim.history.tell):
+            failure = _failure_of(loop, sim, scenario, limit_s)
+            timeline = sim.history.timeline() if tells or failure is not None else []
+            sim.coordinator.kill_beside()
+            counts = sim.history.exchanges, loop.time() - begun_s, loop.callbacks
+            sim.history.listeners.clear()
+            loop.end()
+    return Outcome(seed, failure, sim.faults.happened, timeline, *counts)
+
+
+def _failure_of(loop: VirtualLoop, sim: Sim, scenario: Scenario, limit_s: float) -> BaseException | None:
+    try:
+        loop.run_until_complete(sim.run(scenario, limit_s))
+    except Exception as error:
+        return error
+    for trouble in loop.troubles:
+        cause: BaseException | None = trouble.get("exception")
+        if not isinstance(cause, PowerLoss):
+            return cause or Violation(str(trouble.get("message")))
+    return None
+
+
+def told(
+    scenario: Scenario,
+    outcome: Outcome,
+    settings: Settings | None = None,
+    limit_s: float = LIMIT_S,
+    shrinks: bool = True,
+) -> str:
+    """A failure, the command that repeats it, and the timeline, of the shortest run that has it."""
+    only: Collection[int] | None = None
+    head = f"seed {outcome.seed} of {name_of(scenario)}: {type(outcome.failure).__name__}: {outcome.failure}"
+    if shrinks:
+        seed = outcome.seed
+        outcome = shrink(lambda few: run_seed(scenario, seed, few, settings, limit_s), outcome)
+        only = outcome.faults
+    faults = "\n".join(f"  {number}: {text}" for number, text in outcome.faults.items()) or "  (none)"
+    shrunk = f", with which it is {outcome.failure}" if shrinks else ""
+    return "\n".join(
+        (
+            head,
+            f"repeat it: {command(scenario, outcome.seed, only)}",
+            f"its {len(outcome.faults)} faults{shrunk}",
+            faults,
+            "timeline:",
+            shortened(outcome.timeline, LINES_SHOWN),
+        )
+    )
+
+
+def shrink(again: Callable[[Collection[int]], Outcome], failed: Outcome) -> Outcome:
+    """Leave out as many faults as possible so that it still fails. ``again`` repeats the run with only some of them.
+
+    Halves first, then quarters, down to single faults: a failure that needs two of a hundred takes some thirty runs.
+    """
+    runs = 0
+    size = len(failed.faults)
+    while size >= 1 and runs < SHRINKING_RUNS:
+        numbers = sorted(failed.faults)
+        for start in range(0, len(numbers), size):
+            outcome = again([*numbers[:start], *numbers[start + size :]])
+            runs += 1
+            if outcome.failure is not None:
+                failed = outcome
+                size = min(size, len(failed.faults))
+                break
+        else:
+            size //= 2
+    return failed
+
+
+def name_of(scenario: Scenario) -> str:
+    return getattr(scenario, "__qualname__", repr(scenario))
+
+
+def command(scenario: Scenario, seed: int, only: Collection[int] | None = None) -> str:
+    """What to type to see a run again."""
+    name, module = name_of(scenario), getattr(scenario, "__module__", "?")
+    options = "" if only is None else f" --only {','.join(map(str, sorted(only))) or 0}"
+    if "<" in name:
+        return f"simulate({name}, seeds=1, first_seed={seed})  # a function on a module's level could be named"
+    package = "callboard.runtime.testing"
+    return f"python -m {package} {module}:{name} {seed}{options}"
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """No garbage is collected in the middle of a run: finalizers would run at a moment that no seed decides."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+class _Timeline(logging.Handler):
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._tell(f"log: {record.levelname.lower()}: {record.getMessage()}")
+
+
+@contextmanager
+def _logs_to(tell: Callable[[str], None]) -> Iterator[None]:
+    """What the coordinator logs becomes part of the timeline."""
+
+    def take(_logger: Any, level: str, event: MutableMapping[str, Any]) -> str:
+        said = " ".join(f"{key}={value!r}" for key, value in event.items() if key not in ("event", "exc_info"))
+        tell(f"log: {level}: {event.get('event')} {said} {event.get('exc_info') or ''}".rstrip())
+        raise structlog.DropEvent
+
+    processors = structlog.get_config()["processors"]
+    before = processors.copy()
+    processors[:] = [take]
+    loggers = [logging.getLogger(name) for name in ("callboard", "pykka", "asyncio")]
+    kept = [(logger, logger.handlers, logger.propagate) for logger in loggers]
+    for logger in loggers:
+        logger.handlers, logger.propagate = [_Timeline(tell)], False
+    try:
+        yield
+    finally:
+        processors[:] = before
+        for logger, handlers, propagate in kept:
+            logger.handlers, logger.propagate = handlers, propagate

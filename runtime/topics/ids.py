@@ -1,0 +1,27 @@
+"""Ids of topics, as Kafka draws them."""
+
+from __future__ import annotations
+
+from itertools import count
+from uuid import UUID, uuid5
+
+from ...actors.ports import Random
+from ..settings.table import TRANSACTIONS_TOPIC
+from .store import id_text
+
+
+def new_topic_id(random: Random) -> UUID:
+    while not _is_like_kafkas(topic_id := UUID(random.uuid())):
+        pass
+    return topic_id
+
+
+def transactions_topic_id(offsets_topic_id: UUID) -> UUID:
+    """Another id of this data folder's own that stays the same; only one of the two is kept."""
+    ids = (uuid5(offsets_topic_id, f"{TRANSACTIONS_TOPIC}-{number}") for number in count())
+    return next(topic_id for topic_id in ids if _is_like_kafkas(topic_id))
+
+
+def _is_like_kafkas(topic_id: UUID) -> bool:
+    """Kafka's ids never begin with "-", so that no tool takes one for an option."""
+    return not id_text(topic_id).startswith("-")

@@ -1,0 +1,146 @@
+"""``topics.json``: the names, ids and partition counts of the topics, and the producer ids that were given away.
+
+The file is small and replaced as a whole: temporary file, sync, rename, sync of the folder. Its first line has a
+checksum of all that follows. Format 1 had none; such a file is read, and replaced at the next change.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from ...actors.errors import CoordinatorError
+from ..common.errors import StartError
+from ..common.json_files import parse_json
+from ..disk.crc import crc32c
+from ..disk.disk import Disk, read_file, replace_file
+from ..settings.table import PARTITIONS_MAX
+from .names import check_name
+
+VERSION = 2
+CHECKED_SINCE = 2
+_CHECKSUM = re.compile(rb'"checksum": "([0-9a-f]{8})",\n')
+START_WITHOUT = "put {} into topics.json to start without topics"
+
+
+class TopicRow(NamedTuple):
+    """A topic as it is kept. ``first_slot`` is its first partition's slot in ``topics.ends``."""
+
+    name: str
+    topic_id: UUID
+    partitions: int
+    first_slot: int
+
+
+class Table(NamedTuple):
+    """The whole file. Producer ids below ``next_producer_id`` may have been given away."""
+
+    offsets_topic_id: UUID
+    next_producer_id: int
+    topics: tuple[TopicRow, ...]
+
+
+class LoadedTable(NamedTuple):
+    """A file that was read. ``table`` is None for ``{}``, with which somebody asks for a start without topics."""
+
+    table: Table | None
+    is_current: bool
+    """Whether it has the present format."""
+
+
+def load_table(path: Path, disk: Disk) -> LoadedTable | None:
+    """Read the file; None when there is none. Raises StartError when it is damaged or of a later version."""
+    try:
+        data = read_file(disk, path)
+        found = parse_json(data)
+        if found == {}:
+            return LoadedTable(None, False)
+        version = _whole(found["version"], 1)
+        if version > VERSION:
+            raise StartError(
+                f"'{path}' has version {version}: expected at most {VERSION}; a later Callboard wrote it, use that one"
+            )
+        if version >= CHECKED_SINCE or "checksum" in found:
+            _check(data)
+        return LoadedTable(_table(found), version == VERSION)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StartError(f"cannot read the topics '{path}': {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, CoordinatorError) as error:
+        raise StartError(
+            f"the topics '{path}' are damaged: {error!r}; restore the file from a copy, or {START_WITHOUT}"
+        ) from error
+
+
+def _check(data: bytes) -> None:
+    match = _CHECKSUM.search(data)
+    if match is None:
+        raise ValueError("no checksum of 8 hexadecimal digits in the first line")
+    checksum = f"{crc32c(data[match.end() :]):08x}"
+    if match[1].decode() != checksum:
+        raise ValueError(f"checksum {match[1].decode()}, expected {checksum}")
+
+
+def save_table(path: Path, table: Table, disk: Disk) -> None:
+    """Replace the file, durably. Raises OSError; then the old one is there, or the new one if its name is not safe."""
+    replace_file(disk, path, encode_table(table))
+
+
+def encode_table(table: Table) -> bytes:
+    body = "".join(
+        (
+            f' "offsets_topic_id": "{id_text(table.offsets_topic_id)}",\n',
+            f' "next_producer_id": {table.next_producer_id},\n',
+            ' "topics": [\n  ' if table.topics else ' "topics": [',
+            ",\n  ".join(_row_texts(table.topics)),
+            "\n ]\n}\n" if table.topics else "]\n}\n",
+        )
+    ).encode()
+    return f'{{"version": {VERSION}, "checksum": "{crc32c(body):08x}",\n'.encode() + body
+
+
+def _row_texts(rows: Iterable[TopicRow]) -> Iterable[str]:
+    return (
+        json.dumps(
+            {"name": row.name, "id": id_text(row.topic_id), "partitions": row.partitions, "first_slot": row.first_slot}
+        )
+        for row in rows
+    )
+
+
+def id_text(topic_id: UUID) -> str:
+    """An id as Kafka writes it: 22 characters of base64url."""
+    return urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
+
+
+def _id(text: str) -> UUID:
+    return UUID(bytes=urlsafe_b64decode(text + "=="))
+
+
+def _whole(value: object, low: int, high: int = 2**63 - 1) -> int:
+    if type(value) is not int or not low <= value <= high:
+        raise ValueError(f"{value!r}: expected a whole number from {low} to {high}")
+    return value
+
+
+def _table(found: Mapping[str, Any]) -> Table:
+    rows = tuple(_row(row) for row in found["topics"])
+    if len({row.name for row in rows}) < len(rows):
+        raise ValueError("a topic stands there twice")
+    spans = sorted((row.first_slot, row.first_slot + row.partitions) for row in rows)
+    if any(end > start for (_, end), (start, _) in pairwise(spans)):
+        raise ValueError("two topics have the same slots")
+    return Table(_id(found["offsets_topic_id"]), _whole(found["next_producer_id"], 0), rows)
+
+
+def _row(found: Mapping[str, Any]) -> TopicRow:
+    check_name(found["name"])
+    partitions = _whole(found["partitions"], 1, PARTITIONS_MAX)
+    return TopicRow(found["name"], _id(found["id"]), partitions, _whole(found["first_slot"], 1))

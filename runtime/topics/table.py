@@ -1,0 +1,89 @@
+"""Which topics there are and what may be done to them, as a value: one copy is visible, others are drafts. Pure."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from ...actors.errors import CoordinatorError, ErrorCode
+from ..settings.table import PARTITIONS_MAX
+from .names import METADATA_TOPIC, check_name, metric_name
+from .store import TopicRow
+
+
+class TopicTable:
+    """The rows of ``topics.json``, and the rules for changing them. All checks raise CoordinatorError."""
+
+    def __init__(self, own_names: frozenset[str], next_producer_id: int) -> None:
+        """``own_names``: the coordinator's own topics, which are in no row."""
+        self.rows: dict[str, TopicRow] = {}
+        self.partitions = 0
+        self.next_producer_id = next_producer_id
+        self._own_names = own_names
+        self._metric_names = {metric_name(name): name for name in own_names}
+
+    def copy(self) -> TopicTable:
+        made = TopicTable(self._own_names, self.next_producer_id)
+        made.rows = dict(self.rows)
+        made.partitions = self.partitions
+        made._metric_names = dict(self._metric_names)
+        return made
+
+    def add(self, row: TopicRow) -> None:
+        self.rows[row.name] = row
+        self.partitions += row.partitions
+        self._metric_names[metric_name(row.name)] = row.name
+
+    def remove(self, name: str) -> None:
+        self.partitions -= self.rows.pop(name).partitions
+        del self._metric_names[metric_name(name)]
+
+    def replace(self, row: TopicRow) -> None:
+        """Give a topic another number of partitions, or other slots."""
+        self.partitions += row.partitions - self.rows[row.name].partitions
+        self.rows[row.name] = row
+
+    def find(self, name: str, topic_id: UUID) -> TopicRow:
+        """The row of a topic that a client has seen and that may be changed."""
+        if name in self._own_names:
+            raise CoordinatorError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name!r} is the coordinator's own and cannot be changed"
+            )
+        row = self.rows.get(name)
+        if row is None or row.topic_id != topic_id:
+            raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        return row
+
+    def check_new(self, name: str, partitions: int, partitions_max: int, beside: int = 0) -> None:
+        """Whether such a topic could be created, with Kafka's codes, if it gets ``beside`` other partitions with it."""
+        check_name(name)
+        if name == METADATA_TOPIC:
+            raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"topic {name!r}: the name is Kafka's own")
+        if name in self.rows or name in self._own_names:
+            raise CoordinatorError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already")
+        other = self._metric_names.get(metric_name(name))
+        if other is not None:
+            raise CoordinatorError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"topic name {name!r} collides with topic {other!r}: Kafka does not tell dots from underscores",
+            )
+        if partitions < 1:
+            raise CoordinatorError(ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions: expected 1 or more")
+        self.check_count(partitions)
+        self.check_room(partitions, partitions_max, beside)
+
+    def check_count(self, partitions: int) -> None:
+        """Whether one topic may have so many partitions."""
+        if partitions > PARTITIONS_MAX:
+            raise CoordinatorError(
+                ErrorCode.POLICY_VIOLATION, f"{partitions} partitions: expected at most {PARTITIONS_MAX}"
+            )
+
+    def check_room(self, added: int, partitions_max: int, beside: int = 0) -> None:
+        """Whether all topics together may have so many partitions more."""
+        others = self.partitions + beside
+        if others + added > partitions_max:
+            raise CoordinatorError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{added} more partitions: all topics together have {others}, expected at most"
+                f" max_partitions={partitions_max}; delete topics, or start the server with a larger max_partitions",
+            )
