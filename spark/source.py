@@ -55,7 +55,7 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(CallboardSource)
 
 
-class Share(InputPartition):
+class TaskPartitions(InputPartition):
     """The log partitions of one task."""
 
     def __init__(self, numbers: Sequence[int]) -> None:
@@ -72,11 +72,11 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         log = find_log(self._options.path)
         sizes = {number: _size(log, number) for number in numbers_of(log, self._options)}
-        return [Share(numbers) for numbers in spread(sizes, -(-sum(sizes.values()) // TASK_BYTES))]
+        return [TaskPartitions(numbers) for numbers in spread(sizes, -(-sum(sizes.values()) // TASK_BYTES))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         freeze_once()
-        if isinstance(partition, Share):
+        if isinstance(partition, TaskPartitions):
             log = find_log(self._options.path)
             for number in partition.numbers:
                 if (folder := log.folder(number)) is not None:
