@@ -220,3 +220,16 @@ def test_reset_from_a_file_without_end_is_refused() -> None:
 def test_folder_is_no_file_to_import(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="cannot be read: Is a directory"), opened(tmp_path):
         pass
+
+
+def test_offsets_that_are_collected_in_another_thread_are_closed() -> None:
+    offsets: list[WantedOffsets] = [WantedOffsets()]
+    errors: list[object] = []
+    before, sys.unraisablehook = sys.unraisablehook, errors.append
+    try:
+        thread = threading.Thread(target=offsets.clear)
+        thread.start()
+        thread.join()
+    finally:
+        sys.unraisablehook = before
+    assert errors == []

@@ -25,7 +25,8 @@ class WantedOffsets(Mapping[str, Mapping[Place, Offset]]):
 
     def __init__(self) -> None:
         self._groups: dict[str, None] = {}
-        self._database = sqlite3.connect("", isolation_level=None)  # a file without a name
+        # A file without a name. The garbage collector may close it in any thread.
+        self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         weakref.finalize(self, self._database.close)
         for pragma in ("journal_mode = OFF", "synchronous = OFF", f"cache_size = -{_CACHE_KIB}"):
             self._database.execute(f"PRAGMA {pragma}")
