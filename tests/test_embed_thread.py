@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -110,3 +111,24 @@ def test_a_body_that_raises_is_followed_by_a_stop(tmp_path: Path) -> None:
 
 async def _this_thread() -> threading.Thread:
     return threading.current_thread()
+
+
+def test_work_is_cancelled_when_the_interrupt_comes_before_its_future_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or it would go on, and others would wait for what it holds."""
+    hand_over = asyncio.run_coroutine_threadsafe
+
+    def interrupted(*arguments: Any) -> Any:
+        hand_over(*arguments)
+        raise KeyboardInterrupt
+
+    async def forever() -> None:
+        await asyncio.Event().wait()
+
+    with Coordinator.in_thread() as coordinator:
+        work = forever()
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(asyncio, "run_coroutine_threadsafe", interrupted)
+            coordinator.run(work)
+        for _ in range(5):  # turns of the loop: the work begins, and is cancelled
+            coordinator.run(asyncio.sleep(0))
+        assert inspect.getcoroutinestate(work) == inspect.CORO_CLOSED

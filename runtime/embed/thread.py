@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Coroutine, Iterable
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
@@ -20,6 +21,32 @@ if TYPE_CHECKING:
 
 STOPPED = "this Coordinator has stopped: make another one"
 T = TypeVar("T")
+
+
+class _HandedOver:
+    """A coroutine on its way to a loop in another thread. An interrupt may come before the thread knows its future."""
+
+    def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
+        self._work = work
+        self._task: asyncio.Task[Any] | None = None
+        self._is_given_up = False
+
+    async def run(self) -> Any:
+        if self._is_given_up:
+            self._work.close()
+            raise CancelledError
+        self._task = asyncio.current_task()
+        return await self._work
+
+    def give_up(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Cancel the coroutine, if it has not ended."""
+        with suppress(RuntimeError):  # the loop was closed
+            loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        self._is_given_up = True
+        if self._task is not None:
+            self._task.cancel()
 
 
 class ThreadCoordinator:
@@ -67,16 +94,22 @@ class ThreadCoordinator:
         """Run a coroutine of yours on the coordinator's loop, and wait for its result."""
         try:
             loop = self._present()
-            future = asyncio.run_coroutine_threadsafe(work, loop)
         except RuntimeError:
             work.close()
             raise
+        handed_over = _HandedOver(work)
+        running: Coroutine[Any, Any, T] = handed_over.run()
         try:
-            return wait_for(future, loop)
+            return wait_for(asyncio.run_coroutine_threadsafe(running, loop), loop)
         except (CancelledError, LoopClosed) as error:
             raise RuntimeError(STOPPED) from error
+        except BaseException:
+            handed_over.give_up(loop)
+            raise
         finally:
-            future.cancel()  # has an effect only after an interrupt
+            if loop.is_closed():  # then neither has ended, or both have
+                running.close()
+                work.close()
 
     # On the coordinator's thread -------------------------------------------------------------------------------------
 
