@@ -6,11 +6,10 @@ import asyncio
 import threading
 from collections.abc import Coroutine, Iterable
 from concurrent.futures import CancelledError, Future
-from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from ..engine.waiting import LoopClosed, wait_for
+from ..engine.waiting import LoopClosed, run_on_loop
 from ..settings.table import Settings
 from .lifecycle import AsyncCoordinator, End
 from .results import CommittedOffset, GroupDescription, GroupPage, Targets, TopicDescription, TopicPartition
@@ -21,32 +20,6 @@ if TYPE_CHECKING:
 
 STOPPED = "this Coordinator has stopped: make another one"
 T = TypeVar("T")
-
-
-class _HandedOver:
-    """A coroutine on its way to a loop in another thread. An interrupt may come before the thread knows its future."""
-
-    def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
-        self._work = work
-        self._task: asyncio.Task[Any] | None = None
-        self._is_given_up = False
-
-    async def run(self) -> Any:
-        if self._is_given_up:
-            self._work.close()
-            raise CancelledError
-        self._task = asyncio.current_task()
-        return await self._work
-
-    def give_up(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Cancel the coroutine, if it has not ended."""
-        with suppress(RuntimeError):  # the loop was closed
-            loop.call_soon_threadsafe(self._cancel)
-
-    def _cancel(self) -> None:
-        self._is_given_up = True
-        if self._task is not None:
-            self._task.cancel()
 
 
 class ThreadCoordinator:
@@ -97,19 +70,10 @@ class ThreadCoordinator:
         except RuntimeError:
             work.close()
             raise
-        handed_over = _HandedOver(work)
-        running: Coroutine[Any, Any, T] = handed_over.run()
         try:
-            return wait_for(asyncio.run_coroutine_threadsafe(running, loop), loop)
+            return run_on_loop(work, loop)
         except (CancelledError, LoopClosed) as error:
             raise RuntimeError(STOPPED) from error
-        except BaseException:
-            handed_over.give_up(loop)
-            raise
-        finally:
-            if loop.is_closed():  # then neither has ended, or both have
-                running.close()
-                work.close()
 
     # On the coordinator's thread -------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from ..engine.waiting import LoopClosed, wait_for
+from ..engine.waiting import LoopClosed, run_on_loop
 from .channel import Connector
 from .errors import HasLeft, MemberError, ShardLost
 from .member import Member
@@ -36,16 +36,9 @@ class Runner:
     def run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         """Wait for a result. Raises TimeoutError, and MemberError when the loop has ended."""
         try:
-            future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        except RuntimeError as error:
-            work.close()
-            raise MemberError(ENDED) from error
-        try:
-            return wait_for(future, self._loop, timeout_s)
+            return run_on_loop(work, self._loop, timeout_s)
         except (CancelledError, LoopClosed) as error:
             raise MemberError(ENDED) from error
-        finally:
-            future.cancel()  # has an effect only after an interrupt or a timeout
 
 
 class BlockingShard:
