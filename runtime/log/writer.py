@@ -193,11 +193,12 @@ class RoundWork:
         self._reckon()
 
     def _write(self, item: Round) -> None:
+        had_failed = bool(self.failure)
         error = self._refusal(item) if self.failure or self._is_ending or item.batches else None
         if error is None and item.batches:
             error = self._write_journal(item.frame)
         if error is not None:
-            self._refuse(item, error)
+            self._refuse(item, error, ends_the_log=bool(self.failure) and not had_failed)
             return
         _answer(item.done, item.outcomes)
         if item.batches:
@@ -217,12 +218,16 @@ class RoundWork:
             return None
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
-    def _refuse(self, item: Round, error: ErrorCode) -> None:
-        """Its offsets, and those of all that were encoded behind it, are free again."""
+    def _refuse(self, item: Round, error: ErrorCode, *, ends_the_log: bool) -> None:
+        """Its offsets, and those of all that were encoded behind it, are free again.
+
+        ``ends_the_log``: answer when the partition files have all that was answered before; the journal may be gone.
+        """
         self._counters.refused_rounds += 1
         if item.batches:
             self.reset = Reset(self.reset.number + 1, self._ends.copy())
-        _answer(item.done, failed(item.outcomes, error))
+        answer = partial(_answer, item.done, failed(item.outcomes, error))
+        self._add_task(answer) if ends_the_log else answer()
 
     def _write_journal(self, frame: bytes) -> ErrorCode | None:
         try:
