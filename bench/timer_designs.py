@@ -162,7 +162,7 @@ class LazyWheel(Wheel):
     def advance(self, tick: int) -> list[Timer]:
         fired = []
         for item in self.wheel.advance(tick):
-            if item.owner.rang(tick, self.effects):
+            if item.owner.handle_alarm(tick, self.effects):
                 fired.append(item)
             elif self.effects.alarms:
                 self.file()

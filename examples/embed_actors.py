@@ -40,11 +40,11 @@ class Quota(Actor):
         super().__init__()
         self.timer, self.clock, self.left = timer, clock, FULL
 
-    def on_leave(self, error: Exception | None) -> int:
+    def save_state(self, error: Exception | None) -> int:
         """There was a bug. What the next instance should know; a real service would ask its database."""
         return self.left
 
-    def on_return(self, kept: int) -> None:
+    def restore_state(self, kept: int) -> None:
         self.left = kept
 
     def on_start(self) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
+from callboard.actors.error_reply import error_reply
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import (
     Committed,
@@ -26,7 +27,6 @@ from callboard.actors.messages import (
     Synced,
     SyncGroup,
 )
-from callboard.actors.refusal import refusal
 from callboard.runtime.member.channel import Channel, ChannelLost
 from callboard.runtime.member.local import LocalConnector
 from callboard.runtime.member.member import Member
@@ -130,7 +130,7 @@ class ScriptedConnector:
     def _refusal(self, message: GroupRequest, error: ErrorCode) -> Any:
         if isinstance(message, JoinGroup) and error is ErrorCode.MEMBER_ID_REQUIRED:
             return Joined(error, MEMBER_ID)
-        return refusal(message, error)
+        return error_reply(message, error)
 
     def _usual(self, message: GroupRequest) -> Any:
         match message:

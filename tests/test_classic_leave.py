@@ -7,7 +7,7 @@ from stage.company import Company
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.states import State
-from callboard.actors.messages import Joined, Leaving, Left, LeftMember, Synced
+from callboard.actors.messages import Joined, LeavingMember, Left, LeftMember, Synced
 
 
 @pytest.fixture
@@ -44,16 +44,16 @@ def test_a_batch_is_one_decision(company: Company) -> None:
     one, two, three = company.form({"instance": "a"}, {"instance": "b"}, {})
     pending = company.join(version=4).value.member_id
     left = company.leave(
-        Leaving("", "a"),
-        Leaving(three.member_id, "b"),
-        Leaving("", "nobody"),
-        Leaving("", None),
-        Leaving("ghost", None),
-        Leaving(two.member_id, "nobody"),
-        Leaving(pending, None),
-        Leaving(two.member_id, None),
-        Leaving(one.member_id, None),
-        Leaving(three.member_id, None),
+        LeavingMember("", "a"),
+        LeavingMember(three.member_id, "b"),
+        LeavingMember("", "nobody"),
+        LeavingMember("", None),
+        LeavingMember("ghost", None),
+        LeavingMember(two.member_id, "nobody"),
+        LeavingMember(pending, None),
+        LeavingMember(two.member_id, None),
+        LeavingMember(one.member_id, None),
+        LeavingMember(three.member_id, None),
     )
     assert [(who.member_id, who.group_instance_id) for who in left.members[:2]] == [("", "a"), (three.member_id, "b")]
     unknown, fenced, fine = ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.NONE
@@ -70,7 +70,7 @@ def test_nobody_known_nothing_happens(company: Company) -> None:
 
 def test_a_static_member_leaves_by_its_instance_id(company: Company) -> None:
     member = company.form({"instance": "a"})[0]
-    assert errors(company.leave(Leaving(member.member_id, "a"))) == [ErrorCode.NONE]
+    assert errors(company.leave(LeavingMember(member.member_id, "a"))) == [ErrorCode.NONE]
     assert company.group.members.static == {}
     assert company.join(instance="a").is_waiting, "its next join is a new member's"
 

@@ -19,7 +19,7 @@ from callboard.actors.errors import ErrorCode
 from callboard.actors.group.classic import ClassicGroup
 from callboard.actors.group.effects import Deadline
 from callboard.actors.group.states import State
-from callboard.actors.messages import Joined, Leaving, Protocol
+from callboard.actors.messages import Joined, LeavingMember, Protocol
 from callboard.actors.records import GroupValue
 
 ALARMS_MAX = 10_000  # more than any of these groups has before it is at rest
@@ -130,7 +130,7 @@ class AnyCompany(RuleBasedStateMachine):
         leaving = []
         for pick in (first, *([second] if second is not None else [])):
             member_id, instance = self.someone(pick)
-            leaving.append(Leaving("" if by_instance and instance else member_id, instance))
+            leaving.append(LeavingMember("" if by_instance and instance else member_id, instance))
         self.company.leave(*leaving)
 
     # What time, disk and the administrator do ------------------------------------------------------------------------
@@ -252,9 +252,9 @@ class AnyCompany(RuleBasedStateMachine):
         deadlines: list[Deadline] = [member.session for member in group.members]
         deadlines += [*group.members.pending.values(), group.join_deadline, group.sync_deadline]
         for deadline in deadlines:
-            filed_ms = alarms.pop(deadline.name, None)
-            assert deadline.filed_ms == filed_ms
-            assert deadline.due_ms is None or (filed_ms is not None and filed_ms <= deadline.due_ms)
+            scheduled_ms = alarms.pop(deadline.name, None)
+            assert deadline.scheduled_ms == scheduled_ms
+            assert deadline.due_ms is None or (scheduled_ms is not None and scheduled_ms <= deadline.due_ms)
         assert not alarms, f"alarms of nobody: {alarms}"
 
     def teardown(self) -> None:

@@ -8,6 +8,7 @@ import pytest
 from stage.requests import GROUP, commit, fetch, heartbeat, join, leave, offers, sync
 from stage.world import World
 
+from callboard.actors.error_reply import error_reply
 from callboard.actors.errors import ErrorCode
 from callboard.actors.javahash import offsets_partition
 from callboard.actors.messages import (
@@ -28,7 +29,6 @@ from callboard.actors.messages import (
     Synced,
 )
 from callboard.actors.records import OffsetRecord
-from callboard.actors.refusal import refusal
 
 UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -49,7 +49,7 @@ def world() -> World:
         (heartbeat("ghost", 1), UNKNOWN),
         (leave("a", "b"), Left(ErrorCode.NONE, (LeftMember("a", None, UNKNOWN), LeftMember("b", None, UNKNOWN)))),
         (commit(generation_id=0, member_id="ghost"), Committed((ErrorCode.GROUP_ID_NOT_FOUND,))),
-        (commit(generation_id=0, tells_unknown_group=False), Committed((ErrorCode.ILLEGAL_GENERATION,))),
+        (commit(generation_id=0, supports_group_id_not_found=False), Committed((ErrorCode.ILLEGAL_GENERATION,))),
         (
             fetch(partitions=[0]),
             Fetched(ErrorCode.NONE, (("t", (FetchedOffset(0, -1, -1, "", ErrorCode.NONE),)),)),
@@ -127,7 +127,7 @@ def test_session_timeouts_have_limits(world: World, session_ms: int, fits: bool,
     ids=lambda one: type(one).__name__,
 )
 def test_every_request_can_be_refused(request_: GroupRequest, answer: Any) -> None:
-    assert refusal(request_, ErrorCode.NOT_COORDINATOR) == answer
+    assert error_reply(request_, ErrorCode.NOT_COORDINATOR) == answer
 
 
 # Listing -------------------------------------------------------------------------------------------------------------

@@ -387,7 +387,7 @@ async def test_sweep_that_deletes_offsets_is_logged_with_its_setting(
         assert await alter(client, ("offsets.retention.check.interval.ms", "20")) == ("NONE", "")
         while sum(logged(caplog, "offsets")) < 2:
             await offsets(client, "young")
-        assert door.node.groups.counts.expired == (2, 2, 2)
+        assert door.node.groups.counters.expired == (2, 2, 2)
         assert await offsets(client, "young") == {("t", 0): 42}
     for line in sweeps(caplog):
         assert "setting='offsets_retention_minutes' value=77 source='changed for this broker'" in line

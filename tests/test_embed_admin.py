@@ -172,9 +172,9 @@ def test_groups_of_a_topic_are_found_awake_and_asleep() -> None:
             expected = tuple(f"g{number:03}" for number in range(0, 150, 2))
             assert await coordinator.groups_of_topic("jobs") == expected
             await coordinator.restart()
-            assert len(coordinator.node.groups.asleep) == 150
+            assert len(coordinator.node.groups.passivated) == 150
             assert await coordinator.groups_of_topic("jobs") == expected
-            assert len(coordinator.node.groups.asleep) == 150
+            assert len(coordinator.node.groups.passivated) == 150
             assert await coordinator.groups_of_topic("nobodys") == ()
 
     asyncio.run(scenario())

@@ -11,11 +11,11 @@ from stage.ports import WALL_MS
 from stage.requests import GROUP, commit, fetch, join, leave, sync
 from stage.world import World
 
-from callboard.actors.coordinator import group_scan as walk
+from callboard.actors.coordinator import group_scan as scan
 from callboard.actors.coordinator import retention as sweep
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group import expiry
-from callboard.actors.group.offsets import GroupData, packed_is_due
+from callboard.actors.group.offsets import GroupData, packed_may_have_expired
 from callboard.actors.messages import DescribeGroup, ListGroups, Protocol
 from callboard.actors.records import (
     GroupRecord,
@@ -65,7 +65,7 @@ def sweep_at(world: World, wall_ms: int) -> None:
 
 
 def ring(world: World) -> None:
-    world.coordinator.tell(Expired((sweep.SWEEP,)))
+    world.coordinator.tell(Expired((sweep.RETENTION_SCAN,)))
     world.run()
 
 
@@ -100,7 +100,7 @@ def test_a_simple_groups_offsets_go_by_their_commit(world: World) -> None:
         OffsetRecord(GROUP, "late", 0, None),
         GroupRecord(GROUP, None),
     ]
-    assert (world.directory.groups, world.directory.asleep) == ({}, {})
+    assert (world.directory.groups, world.directory.passivated) == ({}, {})
 
 
 def test_an_empty_groups_offsets_go_when_it_has_been_empty_for_long(world: World) -> None:
@@ -220,7 +220,7 @@ def test_the_retention_may_change_while_the_system_runs(world: World) -> None:
     """What sleeps is packed with the times of its commits, not with that of its end."""
     world.post(commit(1))
     world.advance(300_000)
-    assert list(world.directory.asleep) == [GROUP]
+    assert list(world.directory.passivated) == [GROUP]
     world.rules.offsets_retention_minutes = 10
     world.rules.offsets_retention_check_interval_ms = 1000
     world.advance(CHECK_MS)
@@ -285,7 +285,7 @@ def test_all_that_was_old_is_saved_on_its_way() -> None:
     assert kept(world) == [("t", 0)]
     world.advance(3000)
     assert joining.error is ErrorCode.NONE
-    assert world.group()._underway.is_quiet
+    assert world.group()._in_flight.is_idle
 
 
 def test_tombstones_that_cannot_be_kept_are_tried_again() -> None:
@@ -335,17 +335,17 @@ def test_groups_that_sleep_are_not_woken_for_nothing(world: World) -> None:
     for number in range(20):
         world.post(commit(1, group_id=f"g{number}"))
     world.advance(300_000)
-    assert len(world.directory.asleep) == 20
+    assert len(world.directory.passivated) == 20
     world.advance(RETENTION_MS - 300_000 - CHECK_MS)
-    assert len(world.directory.asleep) == 20
+    assert len(world.directory.passivated) == 20
     made = world.directory.groups
     assert made == {}
 
 
 def test_thousands_grow_old_together_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """No more are awake than are asked at once, and each slice waits until the one before is durable."""
-    monkeypatch.setattr(walk, "LOOKS", 40)
-    monkeypatch.setattr(walk, "ASKED", 10)
+    monkeypatch.setattr(scan, "GROUPS_PER_TURN", 40)
+    monkeypatch.setattr(scan, "MAX_PENDING_GROUPS", 10)
     groups = {}
     for number in range(1000):
         data = groups[f"g{number}"] = GroupData()
@@ -361,12 +361,12 @@ def test_thousands_grow_old_together_a_few_at_a_time(monkeypatch: pytest.MonkeyP
         assert len(world.directory.groups) <= 10
         world.keep()
     assert rounds >= 50
-    assert sorted(world.directory.asleep) == sorted(name for name in groups if int(name[1:]) % 2 == 0)
+    assert sorted(world.directory.passivated) == sorted(name for name in groups if int(name[1:]) % 2 == 0)
     assert world.directory.groups == {}
 
 
 def test_a_sweep_that_takes_longer_than_its_interval_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walk, "ASKED", 1)
+    monkeypatch.setattr(scan, "MAX_PENDING_GROUPS", 1)
     world = World(holds_back=True)
     for number in range(3):
         world.send(commit(1, group_id=f"g{number}"))
@@ -389,7 +389,7 @@ def test_members_and_commits_meanwhile(seed: int) -> None:
     world = World(seed=seed)
     world.post(commit(1))
     world.clock.now_ms += RETENTION_MS
-    world.coordinator.tell(Expired((sweep.SWEEP,)))
+    world.coordinator.tell(Expired((sweep.RETENTION_SCAN,)))
     late = [world.send(commit(number)) for number in range(2, 5)]
     joining = world.send(join(version=4))
     world.run()
@@ -421,13 +421,13 @@ VALUES = st.none() | st.builds(
 def test_what_is_packed_says_when_to_wake_it(
     value: GroupValue | None, offsets: list[OffsetValue], now_ms: int, retention_ms: int
 ) -> None:
-    """Exactly when ``expired`` would find something."""
+    """Exactly when ``find_expired`` finds something."""
     world = World()
     data = GroupData()
     data.value = value
     for partition, offset in enumerate(offsets):
         data.replay(OffsetRecord(GROUP, "t", partition, offset))
-    group = world.coordinator.actor_inbox.actor._make(GROUP, GroupData.unpack(data.pack()))
+    group = world.coordinator.actor_inbox.actor._spawn_group(GROUP, GroupData.unpack(data.pack()))
     world.run()
-    found = expiry.expired(group.actor_inbox.actor._group, data, now_ms, retention_ms)
-    assert bool(found.records) is packed_is_due(data.pack(), now_ms, retention_ms)
+    found = expiry.find_expired(group.actor_inbox.actor._group, data, now_ms, retention_ms)
+    assert bool(found.records) is packed_may_have_expired(data.pack(), now_ms, retention_ms)

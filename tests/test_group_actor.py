@@ -10,6 +10,7 @@ from stage.requests import GROUP, commit, fetch, heartbeat, join, leave, sync
 from stage.transactions import txn_commit
 from stage.world import World
 
+from callboard.actors.error_reply import error_reply
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.classic import ClassicGroup
 from callboard.actors.group.in_flight import APPEND_ERRORS
@@ -22,7 +23,7 @@ from callboard.actors.messages import (
     DescribeGroup,
     GroupRequest,
     Joined,
-    Leaving,
+    LeavingMember,
     Left,
     LeftMember,
     ListedGroup,
@@ -33,7 +34,6 @@ from callboard.actors.messages import (
     Synced,
 )
 from callboard.actors.records import GroupRecord, GroupValue, OffsetRecord
-from callboard.actors.refusal import refusal
 
 
 @pytest.fixture
@@ -259,7 +259,7 @@ def test_a_deletion_waits_for_commits_on_their_way(world: World) -> None:
     assert [type(one) for one in world.log.in_flight[0].records] == [OffsetRecord, OffsetRecord, GroupRecord]
     world.keep()
     assert deleting.value is ErrorCode.NONE
-    assert world.log.groups()[GROUP].is_gone()
+    assert world.log.groups()[GROUP].is_empty()
     assert GROUP not in world.directory.groups
     assert world.ask(ListGroups()).value == ()
 
@@ -295,7 +295,7 @@ def test_a_deletion_that_fails_leaves_the_group(world: World) -> None:
     world.keep()
     assert later.value == FINE
     assert fetched(world) == 2
-    assert world.group()._underway.deletion is None
+    assert world.group()._in_flight.deletion is None
 
 
 @pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance", "Stable"])
@@ -403,7 +403,7 @@ TO_A_DEAD_GROUP: dict[str, tuple[GroupRequest, ErrorCode]] = {
     "sync of a static member": (sync("ghost", 1, instance="seat"), ErrorCode.COORDINATOR_NOT_AVAILABLE),
     "heartbeat": (heartbeat("ghost", 1), ErrorCode.COORDINATOR_NOT_AVAILABLE),
     "leave": (leave("ghost"), ErrorCode.COORDINATOR_NOT_AVAILABLE),
-    "leave of several": (leave("ghost", Leaving("", "seat")), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    "leave of several": (leave("ghost", LeavingMember("", "seat")), ErrorCode.COORDINATOR_NOT_AVAILABLE),
     "commit": (commit(member_id="ghost", generation_id=1), ErrorCode.COORDINATOR_NOT_AVAILABLE),
     "commit without a member": (commit(), ErrorCode.COORDINATOR_NOT_AVAILABLE),
     "commit in a transaction": (txn_commit((1, 0), 5), ErrorCode.COORDINATOR_NOT_AVAILABLE),
@@ -416,7 +416,7 @@ TO_A_DEAD_GROUP: dict[str, tuple[GroupRequest, ErrorCode]] = {
 def test_a_dead_group_refuses_as_kafkas_does(world: World, request_: GroupRequest, error: ErrorCode) -> None:
     stable(world)
     world.tell(GROUP, Shutdown())
-    assert world.post(request_).value == refusal(request_, error)
+    assert world.post(request_).value == error_reply(request_, error)
     assert world.post(DescribeGroup(GROUP)).value == Described(ErrorCode.NONE, GROUP, State.DEAD.value)
 
 

@@ -232,7 +232,7 @@ def test_a_group_that_fails_while_it_is_deleted(world: World, monkeypatch: pytes
     world.post(fetch())
     assert world.post(fetch()).value.topics[0][1][0].offset == -1
     assert GROUP not in world.directory.groups
-    assert GROUP not in world.directory.asleep
+    assert GROUP not in world.directory.passivated
 
 
 class Spoiled(Place):

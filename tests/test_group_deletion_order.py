@@ -34,7 +34,7 @@ def test_commits_keep_their_order_while_old_offsets_are_deleted(steps: int, is_k
     world.post(commit(1))
     world.keep_all()
     world.clock.now_ms += 1000
-    world.tell_coordinator(Expired((sweep.SWEEP,)))
+    world.tell_coordinator(Expired((sweep.RETENTION_SCAN,)))
     assert world.log.in_flight, "the tombstones are on their way"
     first = world.post(commit(5))
     assert first.is_waiting

@@ -29,7 +29,7 @@ def test_a_group_that_nobody_uses_leaves_memory_and_comes_back(world: World) -> 
     world.post(leave(leader.member_id))
     before = world.ask(ListGroups()).value
     world.advance(2 * IDLE_MS)
-    assert list(world.directory.asleep) == [GROUP]
+    assert list(world.directory.passivated) == [GROUP]
     assert world.directory.groups == {}
     assert len(world.system.actors()) == 3, "coordinator, timer and writer"
     assert world.deadlines == 0, "nobody waits for anything"
@@ -38,7 +38,7 @@ def test_a_group_that_nobody_uses_leaves_memory_and_comes_back(world: World) -> 
     assert world.ask(ListGroups(states=frozenset({"stable"}))).value == ()
     offsets = [one.offset for one in world.post(fetch(partitions=(0, 1, 3))).value.topics[0][1]]
     assert offsets == [7, -1, 7]
-    assert world.directory.asleep == {}
+    assert world.directory.passivated == {}
     joining = world.post(join())
     world.advance(3000)
     assert joining.value.generation_id == 3, "after the generation that ended with the last member"
@@ -77,7 +77,7 @@ def test_groups_without_members_sleep_from_the_start(world: World) -> None:
     world.form({})
     world.post(commit(3, group_id="simple"))
     again = World(world.log.groups())
-    assert (list(again.directory.groups), list(again.directory.asleep)) == ([GROUP], ["simple"])
+    assert (list(again.directory.groups), list(again.directory.passivated)) == ([GROUP], ["simple"])
     assert again.post(fetch(group_id="simple")).value.topics[0][1][0].offset == 3
 
 

@@ -49,7 +49,7 @@ def test_a_group_is_deleted_in_several_batches(offsets: int) -> None:
     world, log = world_with(offsets, BATCH)
     assert world.ask(DeleteGroup(GROUP)).value is ErrorCode.NONE
     assert len(log.durable) == offsets + 1
-    assert log.groups()[GROUP].is_gone()
+    assert log.groups()[GROUP].is_empty()
     assert world.ask(ListGroups()).value == ()
 
 
@@ -58,14 +58,14 @@ def test_what_the_log_finds_too_large_is_halved(most: int) -> None:
     """Long names: five hundred tombstones may be more than a mebibyte."""
     world, log = world_with(650, most)
     assert world.ask(DeleteGroup(GROUP)).value is ErrorCode.NONE
-    assert log.groups()[GROUP].is_gone()
+    assert log.groups()[GROUP].is_empty()
     assert len(log.durable) == 651
 
 
 def test_old_offsets_that_are_too_large_are_halved_too() -> None:
     world, log = world_with(650, 7)
     world.advance(RETENTION_MS + 600_000)
-    assert log.groups()[GROUP].is_gone()
+    assert log.groups()[GROUP].is_empty()
 
 
 def test_a_record_that_never_fits_is_an_answer_and_no_endless_loop() -> None:
@@ -99,4 +99,4 @@ def test_a_disk_that_fills_up_in_between_leaves_a_group_that_can_be_deleted_agai
     again = world.post(DeleteGroup(GROUP))
     world.keep_all()
     assert again.value is ErrorCode.NONE
-    assert world.log.groups()[GROUP].is_gone()
+    assert world.log.groups()[GROUP].is_empty()

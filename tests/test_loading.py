@@ -316,7 +316,7 @@ async def test_a_partition_that_cannot_be_read_costs_its_own_groups(
         assert await offsets(client, QUICK) == {("t", 0): 7}
         listed = await client.ask("list_groups", states_filter=[], types_filter=[])
         assert (errors(listed), {one["group_id"] for one in listed["groups"]} & {"g0", QUICK}) == ({"NONE"}, {QUICK})
-        assert "the disk is gone" in door.node.groups.unserved.failed[SLOW]
+        assert "the disk is gone" in door.node.groups.availability.failed[SLOW]
 
 
 @on_a_loop
@@ -370,4 +370,4 @@ async def test_a_group_that_cannot_be_made_is_set_aside_alone(tmp_path: Path, mo
         for group_id, member in members.items():
             expected = "COORDINATOR_NOT_AVAILABLE" if group_id == "g0" else "NONE"
             assert errors(await client.ask("heartbeat", **beating(group_id, member))) == {expected}
-        assert "nobody can lead it" in door.node.groups.unserved.quarantined["g0"]
+        assert "nobody can lead it" in door.node.groups.availability.quarantined["g0"]

@@ -111,7 +111,7 @@ def replayed(batches: Iterable[bytes]) -> dict[str, GroupData]:
     for batch in read_batches(b"".join(batches)):
         for _offset, _timestamp_ms, record in decode_batch(batch):
             loading.replay(record)
-    return {group_id: data for group_id, data in loading.groups.items() if not data.is_gone()}
+    return {group_id: data for group_id, data in loading.groups.items() if not data.is_empty()}
 
 
 def plainly(groups: dict[str, GroupData]) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def plainly(groups: dict[str, GroupData]) -> dict[str, Any]:
         group_id: (
             data.value,
             sorted(data.offsets),
-            {place: list(producers.items()) for place, producers in data.pending.places.items()},
+            {place: list(producers.items()) for place, producers in data.pending.by_partition.items()},
         )
         for group_id, data in groups.items()
     }
@@ -128,7 +128,7 @@ def plainly(groups: dict[str, GroupData]) -> dict[str, Any]:
 
 def unpacked(loaded: Loaded) -> dict[str, GroupData]:
     assert not loaded.asleep.keys() & loaded.awake.keys()
-    assert not any(data.may_sleep() for data in loaded.awake.values())
+    assert not any(data.is_packable() for data in loaded.awake.values())
     return {group_id: GroupData.unpack(packed) for group_id, packed in loaded.asleep.items()} | loaded.awake
 
 

@@ -36,7 +36,7 @@ async def test_a_token_grows_past_the_end_of_its_group() -> None:
         groups = connector.node.groups
         await asyncio.sleep(2 * 600)  # the pause between two sweeps is ten minutes
         assert GROUP not in groups.groups
-        assert GROUP not in groups.asleep
+        assert GROUP not in groups.passivated
         assert first < second < await a_token(connector)
 
 

@@ -9,20 +9,20 @@ from stage.ports import Place
 from stage.requests import join, offers
 
 from callboard.actors.group.effects import Deadline, Effects
-from callboard.actors.group.members import Member, Members
+from callboard.actors.group.members import GroupMember, Members
 from callboard.actors.messages import JoinedMember
 from callboard.actors.records import MemberValue
 
 
-def member(member_id: str, *protocols: str, instance: str | None = None) -> Member:
-    return Member.of_request(member_id, join(instance=instance, protocols=offers(*(protocols or ("range",)))))
+def member(member_id: str, *protocols: str, instance: str | None = None) -> GroupMember:
+    return GroupMember.from_request(member_id, join(instance=instance, protocols=offers(*(protocols or ("range",)))))
 
 
 def test_a_member_goes_into_a_record_and_comes_back() -> None:
     request = join(instance="i", client="c", host="/1.2.3.4", session_ms=7000, rebalance_ms=8000)
-    kept = Member.of_request("id", request).to_record("range", b"part")
+    kept = GroupMember.from_request("id", request).to_record("range", b"part")
     assert kept == MemberValue("id", "i", "c", "/1.2.3.4", 8000, 7000, b"range v1", b"part")
-    back = Member.of_record(kept, "range")
+    back = GroupMember.from_record(kept, "range")
     assert back.to_record("range", back.assignment) == kept
     assert not back.is_new, "five minutes are for those who join for the first time"
 
@@ -30,7 +30,7 @@ def test_a_member_goes_into_a_record_and_comes_back() -> None:
 @pytest.mark.parametrize(("written_ms", "expected_ms"), [(8000, 8000), (0, 0), (-1, 7000)])
 def test_only_a_record_without_a_rebalance_timeout_takes_the_sessions(written_ms: int, expected_ms: int) -> None:
     kept = MemberValue("id", None, "c", "/1.2.3.4", written_ms, 7000, b"", b"")
-    assert Member.of_record(kept, "range").rebalance_timeout_ms == expected_ms
+    assert GroupMember.from_record(kept, "range").rebalance_timeout_ms == expected_ms
 
 
 def test_metadata_of_a_protocol_that_is_not_offered_is_empty() -> None:
@@ -46,8 +46,8 @@ def test_a_replaced_join_counts_once() -> None:
     members.park_join(one, last)
     members.check()
     assert members.joining == 1
-    assert members.take_join(one) is last
-    assert members.take_join(one) is None
+    assert members.pop_join(one) is last
+    assert members.pop_join(one) is None
     assert members.joining == 0
     members.check()
 
@@ -98,7 +98,7 @@ def test_the_longest_rebalance_timeout() -> None:
     members = Members()
     assert members.max_rebalance_timeout_ms() == 0
     for number in (5, 9, 7):
-        members.add(Member.of_request(str(number), join(rebalance_ms=number)))
+        members.add(GroupMember.from_request(str(number), join(rebalance_ms=number)))
     assert members.max_rebalance_timeout_ms() == 9
 
 
@@ -139,7 +139,7 @@ def test_counts_hold_after_any_steps(steps: list[tuple[str, str, list[str]]]) ->
         elif step == "park":
             members.park_join(known, Place())
         elif step == "take":
-            members.take_join(known)
+            members.pop_join(known)
         members.check()
         common = set.intersection(*({offer.name for offer in m.protocols} for m in members)) if len(members) else set()
         for offered in ("range", "sticky", "roundrobin"):
@@ -159,10 +159,10 @@ def test_a_deadline_that_moves_away_files_nothing() -> None:
     effects.alarms.clear()
     deadline.set(200, effects)
     assert effects.alarms == {}
-    assert not deadline.rang(100, effects)
+    assert not deadline.handle_alarm(100, effects)
     assert effects.alarms == {"d": 200}
-    assert deadline.rang(200, effects)
-    assert not deadline.rang(200, effects), "once"
+    assert deadline.handle_alarm(200, effects)
+    assert not deadline.handle_alarm(200, effects), "once"
 
 
 def test_a_deadline_that_comes_nearer_is_filed_again() -> None:
@@ -170,7 +170,7 @@ def test_a_deadline_that_comes_nearer_is_filed_again() -> None:
     deadline.set(200, effects)
     deadline.set(100, effects)
     assert effects.alarms == {"d": 100}
-    assert deadline.rang(100, effects)
+    assert deadline.handle_alarm(100, effects)
 
 
 def test_a_cancelled_deadline_does_not_ring() -> None:
@@ -180,10 +180,10 @@ def test_a_cancelled_deadline_does_not_ring() -> None:
     deadline.set(100, effects)
     deadline.cancel(effects)
     assert effects.alarms == {"d": None}
-    assert not deadline.rang(100, effects), "the alarm was on its way"
+    assert not deadline.handle_alarm(100, effects), "the alarm was on its way"
     deadline.set(300, effects)
-    assert not deadline.rang(100, effects)
-    assert deadline.rang(300, effects)
+    assert not deadline.handle_alarm(100, effects)
+    assert deadline.handle_alarm(300, effects)
 
 
 @given(
@@ -212,8 +212,8 @@ def test_a_deadline_rings_when_it_last_said(steps: list[tuple[str, int]]) -> Non
             now_ms += 1
             while filed is not None and filed <= now_ms:
                 filed, effects = None, Effects()
-                rang = deadline.rang(now_ms, effects)
-                assert rang == (wanted is not None and wanted <= now_ms)
-                wanted = None if rang else wanted
+                has_passed = deadline.handle_alarm(now_ms, effects)
+                assert has_passed == (wanted is not None and wanted <= now_ms)
+                wanted = None if has_passed else wanted
                 file(effects)
             assert wanted is None or wanted > now_ms, "it should have rung"

@@ -149,10 +149,10 @@ async def test_who_still_loads_is_not_ready(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door, watched(pages(door.node)) as port:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Node, "is_loading", True)
-            door.node.groups.unserved.loading.update({3, 7})
+            door.node.groups.availability.loading.update({3, 7})
             answer = await asyncio.to_thread(get, port, "/readyz")
             seen = await scrape(port)
-            door.node.groups.unserved.loading.clear()
+            door.node.groups.availability.loading.clear()
     assert (answer.status, answer.text) == (503, "2 partitions of the log are being read\n")
     assert seen["callboard_loading_partitions"] == 2
 

@@ -24,7 +24,7 @@ from callboard.actors.errors import ErrorCode
 from callboard.actors.group.actor import GroupActor
 from callboard.actors.group.classic import ClassicGroup
 from callboard.actors.group.failed_group import FailedGroup
-from callboard.actors.group.members import Member
+from callboard.actors.group.members import GroupMember
 from callboard.actors.group.rebalance import NEW_MEMBER_JOIN_TIMEOUT_MS
 from callboard.actors.group.states import State
 from callboard.actors.messages import (
@@ -123,7 +123,7 @@ class AnyWorld(RuleBasedStateMachine):
     @property
     def alarms(self) -> set[Hashable]:
         """The names under which the timer really has something filed for the group."""
-        return set(self.timer._timers._filed.get(self.ref, {}))
+        return set(self.timer._timers._timers.get(self.ref, {}))
 
     @property
     def timer(self) -> TimerActor:
@@ -135,12 +135,12 @@ class AnyWorld(RuleBasedStateMachine):
     def is_writing(self) -> bool:
         writer = self.world.writer.actor_inbox.actor
         assert isinstance(writer, OffsetWriterActor)
-        return bool(writer._in_flight or writer._gathered)
+        return bool(writer._in_flight or writer._waiting)
 
-    def member(self, member_id: str) -> Member | None:
+    def member(self, member_id: str) -> GroupMember | None:
         return self.actor._group.members.by_id.get(member_id) if self.actor is not None else None
 
-    def members(self) -> list[Member]:
+    def members(self) -> list[GroupMember]:
         return list(self.actor._group.members) if self.actor is not None else []
 
     def waiting(self) -> list[Place]:
@@ -320,7 +320,7 @@ class AnyWorld(RuleBasedStateMachine):
     @invariant()
     def the_timer_will_ring(self) -> None:
         """One wake-up serves all deadlines: it must not come after the first of them."""
-        due_ms = min(one.due_tick for names in self.timer._timers._filed.values() for one in names.values())
+        due_ms = min(one.due_tick for names in self.timer._timers._timers.values() for one in names.values())
         assert self.world.alarm.due_ms is not None and self.world.alarm.due_ms <= due_ms
 
     def teardown(self) -> None:
@@ -339,7 +339,7 @@ class AnyWorld(RuleBasedStateMachine):
         actor = self.ref.actor_inbox.actor if self.ref is not None else None
         note(f"at the end: {actor}")
         assert actor is None or isinstance(actor, FailedGroup), "it sleeps, or it was deleted, or it has failed"
-        if GROUP in self.world.directory.asleep:
+        if GROUP in self.world.directory.passivated:
             answer = self.world.post(DescribeGroup(GROUP)).value
             assert (answer.error, answer.state) == (ErrorCode.NONE, State.EMPTY.value)
 

@@ -129,7 +129,7 @@ def test_a_group_that_lost_its_last_offset_is_still_there() -> None:
     world = with_offsets("t")
     world.post(delete("t"))
     world.advance(300_000)
-    assert GROUP in world.directory.asleep
+    assert GROUP in world.directory.passivated
     assert world.post(fetch()).value.topics[0][1][0].offset == -1
 
 

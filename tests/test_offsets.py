@@ -86,15 +86,15 @@ def test_the_last_record_of_a_key_counts(steps: list[tuple[str, int, int | None]
 
 def test_a_group_is_gone_when_neither_record_nor_offset_is_left() -> None:
     data = GroupData()
-    assert data.is_gone()
+    assert data.is_empty()
     data.replay(record(1))
-    assert not data.is_gone()
+    assert not data.is_empty()
     data.replay(GroupRecord("g", VALUE))
     data.replay(record(None))
-    assert not data.is_gone()
+    assert not data.is_empty()
     assert data.value == VALUE
     data.replay(GroupRecord("g", None))
-    assert data.is_gone()
+    assert data.is_empty()
 
 
 def test_a_group_and_its_offsets_are_erased_together() -> None:
@@ -105,7 +105,7 @@ def test_a_group_and_its_offsets_are_erased_together() -> None:
     assert tombstones == (record(None, "t", 0), record(None, "t", 1), GroupRecord("g", None))
     for one in tombstones:
         data.replay(one)
-    assert data.is_gone()
+    assert data.is_empty()
 
 
 def test_a_simple_group_gets_a_group_tombstone_too() -> None:
@@ -117,7 +117,7 @@ def test_a_simple_group_gets_a_group_tombstone_too() -> None:
 def test_records_of_unknown_types_change_nothing() -> None:
     data = GroupData()
     data.replay(UnknownRecord(99, b"k", b"v"))
-    assert data.is_gone()
+    assert data.is_empty()
 
 
 # Commits -------------------------------------------------------------------------------------------------------------

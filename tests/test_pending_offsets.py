@@ -74,14 +74,14 @@ def test_what_counts_is_what_lies_latest_in_the_log(log: list[Record]) -> None:
         partition: offset for partition, (_, offset) in model.main.items()
     }
     is_open = {partition for found in model.open.values() for partition in found}
-    assert {partition for _, partition in data.pending.places} == is_open
+    assert {partition for _, partition in data.pending.by_partition} == is_open
     asked = OffsetFetch("g", (("t", PARTITIONS),), require_stable=True)
     [(_, answers)] = data.fetch(asked).topics
     unstable = {one.partition for one in answers if one.error is ErrorCode.UNSTABLE_OFFSET_COMMIT}
     assert unstable == is_open
     assert data.pending.producers() == {producer_id for producer_id, found in model.open.items() if found}
-    assert data.may_sleep() is not bool(is_open)
-    assert data.is_gone() is not bool(is_open or model.main)
+    assert data.is_packable() is not bool(is_open)
+    assert data.is_empty() is not bool(is_open or model.main)
 
 
 def test_a_fetch_of_everything_shows_what_is_committed_only() -> None:
@@ -104,11 +104,11 @@ def test_a_deletion_names_each_partition_once() -> None:
     for tombstone in tombstones:
         data.replay(tombstone)
     data.replay(MarkerRecord(7, 0, committed=True))
-    assert data.is_gone()
+    assert data.is_empty()
 
 
 def test_a_tombstone_in_a_transaction_is_one_at_once() -> None:
     data = GroupData()
     data.replay(plain(0, 5))
     data.replay(PendingOffsetRecord("g", "t", 0, None, 7, 0))
-    assert data.is_gone()
+    assert data.is_empty()

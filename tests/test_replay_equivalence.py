@@ -264,7 +264,7 @@ class Machine(RuleBasedStateMachine):
         live, replayed, compacted = self._live(), self._replayed(), dict[str, object]()
         for number in self._numbers():
             compacted |= self._compacted(partition(number))
-        loaded = {name: state_of(data) for name, data in self.log.groups().items() if not data.is_gone()}
+        loaded = {name: state_of(data) for name, data in self.log.groups().items() if not data.is_empty()}
         groups = {name: state for name, state in live.items() if not isinstance(state, TransactionValue)}
         assert not list(differences(live, "live", replayed, "replayed"))
         assert not list(differences(groups, "live", loaded, "loaded"))
@@ -285,12 +285,12 @@ class Machine(RuleBasedStateMachine):
 
     def _live(self) -> dict[str, object]:
         directory = self.world.directory
-        found = {name: GroupData.unpack(packed) for name, packed in directory.asleep.items()}
+        found = {name: GroupData.unpack(packed) for name, packed in directory.passivated.items()}
         for name, ref in directory.groups.items():
             actor = ref.actor_inbox.actor
             assert isinstance(actor, GroupActor)
             found[name] = actor.data
-        groups: dict[str, object] = {name: state_of(data) for name, data in found.items() if not data.is_gone()}
+        groups: dict[str, object] = {name: state_of(data) for name, data in found.items() if not data.is_empty()}
         return groups | {name: one.value for name, one in self.world.table.items() if one.value is not None}
 
     def _compacted(self, where: LogPartition) -> dict[str, object]:

@@ -30,7 +30,7 @@ from stage.players import (
 )
 from stage.ports import Place
 
-from callboard.actors.base import Actor, ActorRef, SteadfastActor
+from callboard.actors.base import Actor, ActorRef, ResilientActor
 from callboard.runtime.engine.dispatcher import MESSAGES_A_TURN
 from callboard.runtime.engine.mailbox import Mailbox, SharedMailbox
 from callboard.runtime.engine.system import System
@@ -225,7 +225,7 @@ class Spoiled(Place):
         raise OSError("nowhere to put that either")
 
 
-class Rock(SteadfastActor, Player):
+class Rock(ResilientActor, Player):
     """One of those that live on whatever happens."""
 
 
@@ -355,13 +355,13 @@ def test_pykkas_own_actors_and_ours_talk(real_stage: Stage) -> None:
 
 
 def test_a_message_to_oneself_may_wait_for_all_others(stage: Stage) -> None:
-    """``tell_me_later`` comes behind whoever is ready now; ``tell`` of the same moment comes before."""
+    """``tell_self_after_turn`` comes behind whoever is ready now; ``tell`` of the same moment comes before."""
     heard: list[str] = []
     player, other = stage.spawn(Player, heard), stage.spawn(Player, heard, "other ")
     stage.is_heard(other)
 
     def begin(one: Player) -> None:
-        one.tell_me_later(Say("later"))
+        one.tell_self_after_turn(Say("later"))
         one.actor_ref.tell(Say("soon"))
         other.tell(Say("soon"))
 
@@ -376,7 +376,7 @@ def test_what_one_tells_oneself_later_may_come_too_late(stage: Stage) -> None:
     player, other = stage.spawn(Player), stage.spawn(Player)
 
     def end(one: Player) -> None:
-        one.tell_me_later(Say("never"))
+        one.tell_self_after_turn(Say("never"))
         one.stop()
 
     player.ask(do(end))

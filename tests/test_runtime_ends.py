@@ -243,7 +243,7 @@ def test_on_threads_the_end_of_the_program_is_the_end_of_the_actors(
     for other in others:
         threads_stage.is_heard(other)
     leaving = threads_stage.spawn(Player)
-    with pytest.raises(pykka.ActorDeadError, match="was ended by"):
+    with pytest.raises(pykka.ActorDeadError, match="was stopped by"):
         leaving.ask(do(leave(kind)))
     threads_stage.until(lambda: threads_stage.system.actors() == [])
     assert heard == ["start"] * 3 + ["stop"] * 3
@@ -272,7 +272,7 @@ def test_in_the_simulation_the_test_sees_who_wanted_to_end(seed: int | None) -> 
     with pytest.raises(KeyboardInterrupt):
         while system.dispatcher.step():  # type: ignore[attr-defined]
             pass
-    with pytest.raises(pykka.ActorDeadError, match="was ended by"):
+    with pytest.raises(pykka.ActorDeadError, match="was stopped by"):
         asked.get()
     with pytest.raises(pykka.ActorDeadError):
         behind.get()
@@ -311,7 +311,7 @@ def test_on_a_loop_it_goes_on_its_way_when_the_actors_know(loop_kind: str, kind:
         loop.run_until_complete(system.stop())
         assert heard == ["start", "stop"]
         assert not other.is_alive()
-        with pytest.raises(pykka.ActorDeadError, match="was ended by"):
+        with pytest.raises(pykka.ActorDeadError, match="was stopped by"):
             asked.get()
     finally:
         loop.close()
@@ -327,7 +327,7 @@ class LeavesAnHeir(Player):
 def test_who_is_made_when_the_first_has_ended_lives(threads_stage: Stage) -> None:
     """Pykka tells the others after the one that failed has stopped, and so those too that came in between."""
     other, leaving = threads_stage.spawn(Player), threads_stage.spawn(LeavesAnHeir)
-    with pytest.raises(pykka.ActorDeadError, match="was ended by"):
+    with pytest.raises(pykka.ActorDeadError, match="was stopped by"):
         leaving.ask(do(leave(SystemExit)))
     threads_stage.until(lambda: not other.is_alive())
     heir = LeavesAnHeir.heir
@@ -344,7 +344,7 @@ def test_what_a_loop_lets_nobody_out_with_stays_inside(loop_stage: Stage) -> Non
     loop, complaints = loop_stage.system.dispatcher.loop, list[Any]()  # type: ignore[attr-defined]
     loop.set_exception_handler(lambda _, context: complaints.append(context))
     other, leaving = loop_stage.spawn(Player), loop_stage.spawn(Player)
-    with pytest.raises(pykka.ActorDeadError, match="was ended by Odd"):
+    with pytest.raises(pykka.ActorDeadError, match="was stopped by Odd"):
         leaving.ask(do(leave(Odd)))
     loop_stage.until(lambda: loop_stage.system.actors() == [])
     assert not other.is_alive()

@@ -185,13 +185,13 @@ def test_it_is_never_too_full_for_a_deadline(stage: Stage) -> None:
 
 
 class ChoosySleeper(Choosy):
-    may_sleep = True
+    may_passivate = True
 
 
 def test_a_sleepers_mailbox_is_no_wider(stage: Stage) -> None:
     """Messages may come faster than it wakes up."""
     sleeper, other = stage.spawn(ChoosySleeper), stage.spawn(Player)
-    sleeper.ask(do(lambda one: one.sleep()))
+    sleeper.ask(do(lambda one: one.passivate()))
     stage.until(lambda: mailbox_of(sleeper).is_asleep)
 
     def flood(_: Player) -> int:

@@ -355,7 +355,7 @@ def test_under_a_tracer_the_rules_are_the_same(stage: Stage, traced: list[Traced
 def test_a_message_to_oneself_has_its_cause(stage: Stage, traced: list[Traced]) -> None:
     """Though it is sent when the turn is over."""
     player = stage.spawn(Player)
-    player.tell(do(lambda one: one.tell_me_later(Say("later"))))
+    player.tell(do(lambda one: one.tell_self_after_turn(Say("later"))))
     stage.until(lambda: any(one.moment == "handled" and one.message == "later" for one in traced))
     first, later = (one for one in traced if one.moment == "sent")
     assert (later.cause, later.correlation, later.sender) == (first.number, first.number, "Player-1")

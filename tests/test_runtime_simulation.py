@@ -25,7 +25,7 @@ class Gossip(Actor):
 
     handlers = {str: "on_rumour"}
     supervision = Supervision(restarts=100)
-    may_sleep = True
+    may_passivate = True
 
     def __init__(self, circle: list[ActorRef]) -> None:
         super().__init__()
@@ -41,13 +41,13 @@ class Gossip(Actor):
         if dice.random() < 0.1:
             raise ValueError(rumour)
         if dice.random() < 0.2:
-            self.sleep()
+            self.passivate()
         return f"{self.actor_ref.actor_inbox.label} has heard {rumour}"
 
-    def on_leave(self, error: Exception | None) -> int:
+    def save_state(self, error: Exception | None) -> int:
         return self.heard
 
-    def on_return(self, kept: int) -> None:
+    def restore_state(self, kept: int) -> None:
         self.heard = kept
 
 

@@ -11,7 +11,7 @@ import pykka
 import pytest
 from stage.players import PATIENCE_S, REAL, SIMULATIONS, Player, Say, Stage, do, no_garbage_collector, stage_fixture
 
-from callboard.actors.base import ActorFailed, ActorRef, ChildAsleep, Supervision
+from callboard.actors.base import ActorFailed, ActorRef, ChildPassivated, Supervision
 from callboard.runtime.engine.mailbox import SharedMailbox, mailbox_of
 from callboard.runtime.engine.simulation import Simulation
 from callboard.runtime.engine.system import System
@@ -23,7 +23,7 @@ real_stage = stage_fixture(*REAL)
 class Sleeper(Player):
     """Counts what it is told, and sleeps when it is told to. The name stands for what the constructor is given."""
 
-    may_sleep = True
+    may_passivate = True
 
     def __init__(self, heard: list[Any] | None = None, name: str = "") -> None:
         super().__init__(heard, name)
@@ -34,11 +34,11 @@ class Sleeper(Player):
         super().say(message)
         return f"{self.name}{self.count}"
 
-    def on_leave(self, error: Exception | None) -> int:
+    def save_state(self, error: Exception | None) -> int:
         self.heard.append("asleep" if error is None else f"left by {error!r}")
         return self.count
 
-    def on_return(self, kept: int) -> None:
+    def restore_state(self, kept: int) -> None:
         self.count = kept
         self.heard.append(f"back with {kept}")
 
@@ -47,31 +47,31 @@ class Dozer(Sleeper):
     """Falls asleep after each message."""
 
     def say(self, message: Say) -> str:
-        self.sleep()
+        self.passivate()
         return super().say(message)
 
-    def on_leave(self, error: Exception | None) -> int:
+    def save_state(self, error: Exception | None) -> int:
         return self.count
 
-    def on_return(self, kept: int) -> None:
+    def restore_state(self, kept: int) -> None:
         self.count = kept
 
 
 class Parent(Player):
     """Hears of its children's sleep, and may forget them for good."""
 
-    handlers = {**Player.handlers, ChildAsleep: "on_child_asleep"}
+    handlers = {**Player.handlers, ChildPassivated: "on_child_asleep"}
 
     def __init__(self, heard: list[Any], retires: bool = False) -> None:
         super().__init__(heard)
         self.retires = retires
 
-    def on_child_asleep(self, message: ChildAsleep) -> None:
+    def on_child_asleep(self, message: ChildPassivated) -> None:
         self.heard.append(message.child.retire() if self.retires else message.child)
 
 
 def put_to_sleep(stage: Stage, ref: ActorRef) -> None:
-    ref.ask(do(lambda one: one.sleep()))
+    ref.ask(do(lambda one: one.passivate()))
     stage.until(lambda: mailbox_of(ref).is_asleep)
 
 
@@ -100,12 +100,12 @@ def test_what_was_left_is_handed_over_and_not_kept(stage: Stage) -> None:
     kept: list[weakref.ref[Luggage]] = []
 
     class Traveller(Sleeper):
-        def on_leave(self, error: Exception | None) -> Any:
+        def save_state(self, error: Exception | None) -> Any:
             luggage = Luggage()
             kept.append(weakref.ref(luggage))
             return luggage
 
-        def on_return(self, kept: Any) -> None:
+        def restore_state(self, kept: Any) -> None:
             assert isinstance(kept, Luggage)
 
     traveller = stage.spawn(Traveller)
@@ -132,7 +132,7 @@ def test_nobody_sleeps_while_there_is_something_to_do(stage: Stage) -> None:
     heard: list[Any] = []
     sleeper = stage.spawn(Sleeper, heard)
     with stage.held(sleeper):
-        sleeper.tell(do(lambda one: one.sleep()))
+        sleeper.tell(do(lambda one: one.passivate()))
         answers = [sleeper.ask(Say(number), block=False) for number in range(3)]
     assert [answer.get() for answer in answers] == ["1", "2", "3"]
     assert heard == ["start", "0", "1", "2"]
@@ -141,14 +141,14 @@ def test_nobody_sleeps_while_there_is_something_to_do(stage: Stage) -> None:
 
 def test_a_message_that_arrives_on_the_way_out_is_not_lost(stage: Stage) -> None:
     class Reminded(Sleeper):
-        def on_leave(self, error: Exception | None) -> int:
+        def save_state(self, error: Exception | None) -> int:
             if not self.count:
                 self.actor_ref.tell(Say("do not forget"))
-            return super().on_leave(error)
+            return super().save_state(error)
 
     heard: list[Any] = []
     reminded = stage.spawn(Reminded, heard)
-    reminded.ask(do(lambda one: one.sleep()))
+    reminded.ask(do(lambda one: one.passivate()))
     stage.until(lambda: heard[-1] == "do not forget")
     assert heard == ["start", "asleep", "back with 0", "start", "do not forget"]
 
@@ -177,7 +177,7 @@ def test_a_turn_without_a_message_wakes_nobody() -> None:
     dispatcher = Simulation()
     heard: list[Any] = []
     sleeper = System(dispatcher).spawn(Sleeper, heard)
-    sleeper.ask(do(lambda one: one.sleep()))
+    sleeper.ask(do(lambda one: one.passivate()))
     dispatcher.ready(mailbox_of(sleeper))
     dispatcher.run()
     assert heard == ["start", "asleep"]
@@ -185,8 +185,8 @@ def test_a_turn_without_a_message_wakes_nobody() -> None:
 
 def test_only_who_may_sleep_sleeps(stage: Stage) -> None:
     player = stage.spawn(Player)
-    with pytest.raises(RuntimeError, match="Player cannot sleep: set may_sleep = True"):
-        player.ask(do(lambda one: one.sleep()))
+    with pytest.raises(RuntimeError, match="Player cannot be passivated: set may_passivate = True"):
+        player.ask(do(lambda one: one.passivate()))
     assert player.ask(Say("x")) == "heard x"
 
 
@@ -228,7 +228,7 @@ def test_a_sleeper_may_be_forgotten_for_good(stage: Stage) -> None:
     parent = stage.spawn(Parent, heard, True)
     child: ActorRef = parent.ask(do(lambda one: one.spawn(Sleeper)))
     child.ask(Say("x"))
-    child.ask(do(lambda one: one.sleep()))
+    child.ask(do(lambda one: one.passivate()))
     stage.until(lambda: heard == ["start", 1])
     assert not child.is_alive()
     assert stage.system.actors() == [parent]
@@ -312,20 +312,20 @@ class BadSleeper(Sleeper):
             self.bugs.pop(0)
             raise ValueError(f"bug in {step}")
 
-    def on_leave(self, error: Exception | None) -> int:
-        self.stumble("on_leave")
-        return super().on_leave(error)
+    def save_state(self, error: Exception | None) -> int:
+        self.stumble("save_state")
+        return super().save_state(error)
 
-    def on_return(self, kept: int | None) -> None:
-        self.stumble("on_return")
-        super().on_return(kept or 0)
+    def restore_state(self, kept: int | None) -> None:
+        self.stumble("restore_state")
+        super().restore_state(kept or 0)
 
 
 class Supervised(BadSleeper):
     supervision = Supervision()
 
 
-@pytest.mark.parametrize("step", ["__init__", "on_leave", "on_return"])
+@pytest.mark.parametrize("step", ["__init__", "save_state", "restore_state"])
 def test_who_cannot_come_back_has_failed(stage: Stage, step: str, caplog: pytest.LogCaptureFixture) -> None:
     """Without supervision there is no second try. Whoever woke it hears why."""
     bugs: list[str] = []
@@ -333,21 +333,21 @@ def test_who_cannot_come_back_has_failed(stage: Stage, step: str, caplog: pytest
     sleeper.ask(Say("x"))
     bugs.append(step)
     with caplog.at_level(logging.ERROR, "callboard.runtime"):
-        sleeper.ask(do(lambda one: one.sleep()))
+        sleeper.ask(do(lambda one: one.passivate()))
         with pytest.raises(ActorFailed, match=f"bug in {step}"):
             sleeper.ask(Say("y"))
     assert not sleeper.is_alive()
     assert f"has failed: one bug was too much: ValueError('bug in {step}" in caplog.text
 
 
-@pytest.mark.parametrize(("step", "count"), [("__init__", 2), ("on_leave", 1), ("on_return", 2)])
+@pytest.mark.parametrize(("step", "count"), [("__init__", 2), ("save_state", 1), ("restore_state", 2)])
 def test_who_is_supervised_tries_again(stage: Stage, step: str, count: int) -> None:
     """A state that could not be handed over is lost, as after any bug."""
     bugs: list[str] = []
     sleeper = stage.spawn(Supervised, bugs, [])
     sleeper.ask(Say("x"))
     bugs += [step]
-    sleeper.ask(do(lambda one: one.sleep()))
+    sleeper.ask(do(lambda one: one.passivate()))
     assert sleeper.ask(Say("y")) == str(count)
     assert stage.system.stats().restarts == 1
     assert bugs == []

@@ -39,11 +39,11 @@ class Watched(Player):
         self.count += 1
         return f"{super().say(message)} as {self.count}"
 
-    def on_leave(self, error: Exception | None) -> int:
+    def save_state(self, error: Exception | None) -> int:
         self.heard.append(f"left by {error!r}")
         return self.count
 
-    def on_return(self, kept: int) -> None:
+    def restore_state(self, kept: int) -> None:
         self.count = kept
         self.heard.append(f"back with {kept}")
 
@@ -253,16 +253,16 @@ class Clumsy(Watched):
             self.plan["stumbles"] -= 1
             raise ValueError(f"bug in {step}")
 
-    def on_return(self, kept: int) -> None:
-        self.stumble("on_return")
-        super().on_return(kept)
+    def restore_state(self, kept: int) -> None:
+        self.stumble("restore_state")
+        super().restore_state(kept)
 
     def on_start(self) -> None:
         self.stumble("on_start")
         super().on_start()
 
 
-STEPS = pytest.mark.parametrize("step", ["__init__", "on_return", "on_start"])
+STEPS = pytest.mark.parametrize("step", ["__init__", "restore_state", "on_start"])
 
 
 @STEPS
@@ -304,10 +304,10 @@ def test_the_first_start_may_have_a_bug_too(stage: Stage) -> None:
 
 
 class Forgetful(Watched):
-    def on_leave(self, error: Exception | None) -> int:
+    def save_state(self, error: Exception | None) -> int:
         raise RuntimeError("what was it?")
 
-    def on_return(self, kept: Any) -> None:
+    def restore_state(self, kept: Any) -> None:
         self.heard.append(f"back with {kept}")
 
 
@@ -353,21 +353,21 @@ def test_a_rule_may_forgive_nothing(stage: Stage) -> None:
 class Understudy(Player):
     """Answers in the place of one who has failed, with what he left."""
 
-    may_sleep = True
+    may_passivate = True
 
-    def on_return(self, kept: Any) -> None:
+    def restore_state(self, kept: Any) -> None:
         self.count = kept
 
     def say(self, message: Say) -> str:
         return f"{self.count} were heard before it failed"
 
-    def on_leave(self, error: Exception | None) -> int:
+    def save_state(self, error: Exception | None) -> int:
         return int(self.count)
 
 
 class Understudied(Watched):
-    stand_in: type[Actor] | None = Understudy
-    may_sleep = True
+    placeholder: type[Actor] | None = Understudy
+    may_passivate = True
 
 
 def test_another_may_stand_in_for_who_has_failed(stage: Stage) -> None:
@@ -381,7 +381,7 @@ def test_another_may_stand_in_for_who_has_failed(stage: Stage) -> None:
     assert child.is_alive()
     stage.until(lambda: len(heard) == 2)
     assert heard[1] == (child, "ValueError('bug')")
-    child.ask(do(lambda one: one.sleep()))
+    child.ask(do(lambda one: one.passivate()))
     assert child.ask(Say("z")) == "heard z as 2"
     fail(child)
     assert child.ask(Say("z")) == "heard z as 3", "its bugs are forgotten"

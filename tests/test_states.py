@@ -12,7 +12,16 @@ from stage.ports import Place
 
 from callboard.actors.coordinator.actor import REQUESTS
 from callboard.actors.errors import ErrorCode, IllegalTransition
-from callboard.actors.group.states import ABSENT, ALWAYS_SERVED, ANSWERS, CAME_FROM, Action, Request, Row, State
+from callboard.actors.group.states import (
+    ABSENT,
+    ALLOWED_PREVIOUS_STATES,
+    ALWAYS_SERVED,
+    ANSWERS,
+    Action,
+    Request,
+    Row,
+    State,
+)
 from callboard.actors.messages import JoinGroup
 
 ROWS: dict[str, Row] = {**{state.value: row for state, row in ANSWERS.items()}, "absent": ABSENT}
@@ -24,15 +33,15 @@ def test_each_request_has_an_answer_in_each_state() -> None:
 
 
 def test_the_tables_know_no_other_states_and_requests() -> None:
-    assert set(ANSWERS) == set(CAME_FROM) == set(State)
+    assert set(ANSWERS) == set(ALLOWED_PREVIOUS_STATES) == set(State)
     assert all(set(row) == set(Request) - ALWAYS_SERVED for row in ANSWERS.values())
     assert set(ABSENT) == set(Request)
-    assert {one for states in CAME_FROM.values() for one in states} <= set(State)
+    assert {one for states in ALLOWED_PREVIOUS_STATES.values() for one in states} <= set(State)
 
 
 def test_the_arrows_are_kafkas() -> None:
     """Source: ClassicGroupState; Dead is entered from everywhere, itself included."""
-    arrows = {(came_from.value, state.value) for state in State for came_from in CAME_FROM[state]}
+    arrows = {(came_from.value, state.value) for state in State for came_from in ALLOWED_PREVIOUS_STATES[state]}
     assert {one for one in arrows if one[1] != "Dead"} == {
         ("PreparingRebalance", "Empty"),
         ("Empty", "PreparingRebalance"),
@@ -80,14 +89,14 @@ def test_a_group_moves_along_the_arrows_and_nowhere_else(here: State, there: Sta
     assert company.state() is here
     before_ms = company.group.state_timestamp_ms
     company.advance(1)
-    if here in CAME_FROM[there]:
-        company.group._move(there)
+    if here in ALLOWED_PREVIOUS_STATES[there]:
+        company.group._transition_to(there)
         assert (company.state(), company.group.previous_state) == (there, here)
         assert company.group.state_timestamp_ms == company.clock.wall_ms()
         assert company.group.answers is ANSWERS[there]
     else:
         with pytest.raises(IllegalTransition, match=rf"'company': {there.value} is entered from .* was {here.value}"):
-            company.group._move(there)
+            company.group._transition_to(there)
         assert company.state() is here
         assert company.group.state_timestamp_ms == before_ms
 

@@ -33,7 +33,7 @@ from test_bad_input import EVERY_VERSION
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group import members
 from callboard.actors.messages import Heartbeat, Joined, JoinGroup, Protocol
-from callboard.actors.strings import STRING_BYTES_MAX, fits_a_string
+from callboard.actors.strings import STRING_BYTES_MAX, fits_kafka_string
 from callboard.runtime.kafka import gather
 from callboard.runtime.kafka.api import Api
 from callboard.runtime.kafka.call import Call
@@ -132,7 +132,7 @@ async def test_request_in_this_process_with_too_long_group_id_is_refused(tmp_pat
     ids=["null", "empty", "longest", "too long", "two bytes each", "two bytes each, too long"],
 )
 def test_strings_are_measured_in_bytes(text: str | None, fits: bool) -> None:
-    assert fits_a_string(text) is fits
+    assert fits_kafka_string(text) is fits
 
 
 # Every string of every request ---------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from stage.transactions import TransactionWorld, offset, opened, txn_commit
 from stage.world import World
 from test_api_topics import CardboardNode, delete_topics
 
-from callboard.actors.coordinator import group_scan as walk
+from callboard.actors.coordinator import group_scan as scan
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.expiry import BATCH
 from callboard.actors.group.offsets import GroupData
@@ -61,7 +61,7 @@ def test_groups_that_sleep_are_woken_if_they_have_such_offsets() -> None:
     world = World({"has": sleeper("t", "u"), "has not": sleeper("u", "v")})
     world.tell_coordinator(GONE)
     assert tombstones(world) == [("has", "t", 0)]
-    assert "has not" in world.directory.asleep, "nobody wakes it for nothing"
+    assert "has not" in world.directory.passivated, "nobody wakes it for nothing"
 
 
 def test_the_group_itself_stays_until_the_next_sweep() -> None:
@@ -83,13 +83,13 @@ def test_what_is_on_its_way_to_the_log_goes_too() -> None:
     assert [fetched(world), fetched(world, partitions=[1])] == [3, -1], "what comes later is of a new topic"
 
 
-@pytest.mark.parametrize("asleep", [False, True])
-def test_a_commit_to_a_topic_of_the_same_name_stays(asleep: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("passivated", [False, True])
+def test_a_commit_to_a_topic_of_the_same_name_stays(passivated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It overtakes the walk: the group is told before it hears of the commit, and only once."""
-    monkeypatch.setattr(walk, "LOOKS", 1)
+    monkeypatch.setattr(scan, "GROUPS_PER_TURN", 1)
     others = {f"group-{number}": sleeper("t") for number in range(5)}
     world = World({**others, GROUP: sleeper("t", partitions=2)})
-    if not asleep:
+    if not passivated:
         assert fetched(world) == 7
     world.coordinator.tell(GONE)
     place = world.send(commit(8))
@@ -101,17 +101,17 @@ def test_a_commit_to_a_topic_of_the_same_name_stays(asleep: bool, monkeypatch: p
 
 
 def test_a_deletion_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walk, "LOOKS", 1)
+    monkeypatch.setattr(scan, "GROUPS_PER_TURN", 1)
     world = World({f"group-{number}": sleeper("t", "u") for number in range(5)})
     world.coordinator.tell(GONE)
     world.coordinator.tell(TopicsDeleted(frozenset({"u", "v"})))
     world.run()
     assert len(tombstones(world)) == 10
-    assert not world.coordinator.actor_inbox.actor._purges[0].walk._unanswered
+    assert not world.coordinator.actor_inbox.actor._cleanups[0].scan._unanswered
 
 
 def test_a_thousand_groups_do_not_come_into_memory_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walk, "ASKED", 10)
+    monkeypatch.setattr(scan, "MAX_PENDING_GROUPS", 10)
     world = World({f"group-{number}": sleeper("t") for number in range(100)}, holds_back=True)
     world.tell_coordinator(GONE)
     assert len(world.directory.groups) == 10

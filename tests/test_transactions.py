@@ -13,40 +13,40 @@ from callboard.actors.errors import ErrorCode, IllegalTransition
 from callboard.actors.records import TransactionValue
 from callboard.actors.transactions.messages import EndTransaction, InitProducerId
 from callboard.actors.transactions.rules import (
-    AT_REST,
-    CAME_FROM,
+    ALLOWED_PREVIOUS_STATES,
     COLUMNS,
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     DEAD,
     EMPTY,
     EPOCH_MAX,
-    NEW_ENDS,
+    INACTIVE_STATES,
     NEW_PROTOCOL,
-    OLD_ENDS,
+    NEW_PROTOCOL_ENDS,
+    OLD_PROTOCOL_ENDS,
     ONGOING,
     PREPARE_ABORT,
     PREPARE_COMMIT,
     PREPARE_EPOCH_FENCE,
-    PREPARED,
+    PREPARED_STATES,
     Decision,
-    Step,
     Transaction,
     TransactionState,
+    TransactionStep,
 )
 
 NONE = ErrorCode.NONE
 INVALID, FENCED = ErrorCode.INVALID_TXN_STATE, ErrorCode.PRODUCER_FENCED
 CONCURRENT, UNMAPPED = ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_PRODUCER_ID_MAPPING
 PLACE = ("plays", 0)
-LIVING = tuple(AT_REST | PREPARED | {ONGOING})
+LIVING = tuple(INACTIVE_STATES | PREPARED_STATES | {ONGOING})
 
 
 class Rehearsal:
     """A transactional id whose steps are durable at once, and whose new producer ids count from 100 on."""
 
     def __init__(self, state: TransactionState = EMPTY, epoch: int = -1) -> None:
-        partitions = frozenset({PLACE}) if state in PREPARED | {ONGOING} else frozenset()
+        partitions = frozenset({PLACE}) if state in PREPARED_STATES | {ONGOING} else frozenset()
         value = TransactionValue(7, epoch, 60_000, state, partitions, 10, 10 if partitions else -1)
         self.transaction = Transaction("tx", value)
         self._ids: Iterator[int] = count(100)
@@ -55,9 +55,9 @@ class Rehearsal:
         return next(self._ids)
 
     def take(self, decided: Decision) -> TransactionValue:
-        assert isinstance(decided, Step), decided
+        assert isinstance(decided, TransactionStep), decided
         self.transaction.step = decided
-        self.transaction.applied()
+        self.transaction.apply_step()
         return self.transaction.value
 
     def init(self, producer_id: int = -1, epoch: int = -1) -> Decision:
@@ -78,8 +78,10 @@ class Rehearsal:
 
 def test_the_arrows_are_kafkas() -> None:
     """Source: TransactionState.validPreviousStates (4.3)."""
-    assert set(CAME_FROM) == set(TransactionState)
-    arrows = {(came_from.name, state.name) for state in TransactionState for came_from in CAME_FROM[state]}
+    assert set(ALLOWED_PREVIOUS_STATES) == set(TransactionState)
+    arrows = {
+        (came_from.name, state.name) for state in TransactionState for came_from in ALLOWED_PREVIOUS_STATES[state]
+    }
     rest = ("EMPTY", "COMPLETE_COMMIT", "COMPLETE_ABORT")
     assert arrows == {
         *product(rest, ("EMPTY", "ONGOING", "PREPARE_ABORT", "DEAD")),
@@ -99,15 +101,15 @@ def test_the_numbers_are_those_in_kafkas_log() -> None:
 
 
 def test_each_living_state_has_an_answer_to_each_end() -> None:
-    assert set(OLD_ENDS) == set(NEW_ENDS) == set(LIVING)
-    assert all(set(row) == {True, False} for row in OLD_ENDS.values())
-    assert all(set(row) == set(COLUMNS) for row in NEW_ENDS.values())
+    assert set(OLD_PROTOCOL_ENDS) == set(NEW_PROTOCOL_ENDS) == set(LIVING)
+    assert all(set(row) == {True, False} for row in OLD_PROTOCOL_ENDS.values())
+    assert all(set(row) == set(COLUMNS) for row in NEW_PROTOCOL_ENDS.values())
 
 
 @pytest.mark.parametrize(("state", "committed"), list(product(LIVING, (True, False))))
 def test_an_end_in_the_older_protocol_does_what_the_table_says(state: TransactionState, committed: bool) -> None:
     rehearsal = Rehearsal(state, epoch=0)
-    decided, expected = rehearsal.end(committed), OLD_ENDS[state][committed]
+    decided, expected = rehearsal.end(committed), OLD_PROTOCOL_ENDS[state][committed]
     if expected is not None:
         assert decided is expected
         return
@@ -122,7 +124,7 @@ def test_an_end_in_the_newer_protocol_does_what_the_table_says(
 ) -> None:
     committed, again = column
     rehearsal = Rehearsal(state, epoch=5)
-    decided, expected = rehearsal.end(committed, 4 if again else 5, raises=True), NEW_ENDS[state][column]
+    decided, expected = rehearsal.end(committed, 4 if again else 5, raises=True), NEW_PROTOCOL_ENDS[state][column]
     if expected is not None:
         assert decided is expected
         return
@@ -135,11 +137,11 @@ def test_an_end_in_the_newer_protocol_does_what_the_table_says(
 @pytest.mark.parametrize(("here", "there"), list(product(LIVING, TransactionState)))
 def test_it_moves_along_the_arrows_and_nowhere_else(here: TransactionState, there: TransactionState) -> None:
     transaction = Rehearsal(here, epoch=0).transaction
-    if here in CAME_FROM[there]:
-        assert transaction._move(there, -1).state is there
+    if here in ALLOWED_PREVIOUS_STATES[there]:
+        assert transaction._transition_to(there, -1).state is there
     else:
         with pytest.raises(IllegalTransition, match=f"from {here.name} to {there.name}"):
-            transaction._move(there, -1)
+            transaction._transition_to(there, -1)
 
 
 # Producers -----------------------------------------------------------------------------------------------------------
@@ -213,7 +215,7 @@ def test_the_epoch_that_fences_may_be_the_very_last() -> None:
 def test_partitions_begin_a_transaction_or_join_it(state: TransactionState) -> None:
     rehearsal = Rehearsal(state, epoch=0)
     decided = rehearsal.add()
-    if state in PREPARED:
+    if state in PREPARED_STATES:
         assert decided is CONCURRENT
     elif state is ONGOING:
         assert decided is NONE
@@ -228,21 +230,21 @@ def test_partitions_begin_a_transaction_or_join_it(state: TransactionState) -> N
 def test_who_is_not_the_producer_may_nothing(producer_id: int, epoch: int, expected: ErrorCode) -> None:
     rehearsal = Rehearsal(ONGOING, epoch=0)
     assert rehearsal.add(producer_id, epoch) is expected
-    assert rehearsal.transaction.verify(producer_id, epoch, PLACE) is expected
+    assert rehearsal.transaction.verify_partition(producer_id, epoch, PLACE) is expected
     for raises in (False, True):
         assert rehearsal.end(True, epoch, producer_id, raises) in (expected, FENCED)
 
 
 def test_what_is_not_part_of_it_can_be_seen() -> None:
     transaction = Rehearsal(ONGOING, epoch=0).transaction
-    assert transaction.verify(7, 0, PLACE) is NONE
-    assert transaction.verify(7, 0, ("plays", 1)) is ErrorCode.TRANSACTION_ABORTABLE
+    assert transaction.verify_partition(7, 0, PLACE) is NONE
+    assert transaction.verify_partition(7, 0, ("plays", 1)) is ErrorCode.TRANSACTION_ABORTABLE
 
 
 def test_while_a_step_is_on_its_way_everybody_comes_again() -> None:
     rehearsal = Rehearsal(ONGOING, epoch=0)
     decided = rehearsal.end(True)
-    assert isinstance(decided, Step)
+    assert isinstance(decided, TransactionStep)
     rehearsal.transaction.step = decided
     assert rehearsal.init() is rehearsal.add() is rehearsal.end(False) is rehearsal.end(True, raises=True) is CONCURRENT
 
@@ -257,8 +259,8 @@ def test_it_has_a_deadline_while_it_is_open_and_only_then() -> None:
 @pytest.mark.parametrize("state", LIVING)
 def test_who_may_be_forgotten(state: TransactionState) -> None:
     transaction = Rehearsal(state, epoch=0).transaction
-    assert transaction.is_old(1010, 1000) == (state in AT_REST)
-    assert not transaction.is_old(1009, 1000)
+    assert transaction.is_expired(1010, 1000) == (state in INACTIVE_STATES)
+    assert not transaction.is_expired(1009, 1000)
 
 
 # A walk --------------------------------------------------------------------------------------------------------------
@@ -281,13 +283,13 @@ def test_whatever_comes_epochs_never_fall_and_no_decision_is_changed(walk: list[
     for what, off in walk:
         before = transaction.value
         decided = decide(rehearsal, what, before.producer_id, before.producer_epoch + off)
-        if not isinstance(decided, Step):
+        if not isinstance(decided, TransactionStep):
             continue
         assert off == 0 or what in ("init", "go on", "time", "done") or before.producer_epoch == -1
         after = rehearsal.take(decided)
         assert (after.producer_id, after.producer_epoch) >= (before.producer_id, before.producer_epoch)
         assert 0 <= after.producer_epoch <= EPOCH_MAX
-        if before.state in PREPARED:
+        if before.state in PREPARED_STATES:
             assert (what, after.state) == ("done", before.state + 2)
 
 
@@ -302,5 +304,5 @@ def decide(rehearsal: Rehearsal, what: str, producer_id: int, epoch: int) -> Dec
     if what == "time":
         return rehearsal.transaction.abort(50, rehearsal.new_id) if state is ONGOING else None
     if what == "done":
-        return rehearsal.transaction.complete(60) if state in PREPARED else None
+        return rehearsal.transaction.complete(60) if state in PREPARED_STATES else None
     return rehearsal.end(what.startswith("commit"), epoch, producer_id, raises=what.endswith("5"))

@@ -10,7 +10,7 @@ from callboard.actors.errors import ErrorCode
 from callboard.actors.javahash import offsets_partition
 from callboard.actors.messages import FetchedOffset, ListGroups
 from callboard.actors.records import MarkerRecord, PendingOffsetRecord, TransactionRecord
-from callboard.actors.transactions.messages import InitProducerId, ProducerGiven, VerifyPartitions
+from callboard.actors.transactions.messages import InitProducerId, ProducerIdAssigned, VerifyPartitions
 from callboard.actors.transactions.rules import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -191,7 +191,7 @@ def test_from_version_5_on_offsets_begin_the_transaction_themselves() -> None:
     producer = world.init()
     assert world.commit(producer, 4, version=5).value.errors == (NONE,)
     ended = world.end(producer, raises_epoch=True).value
-    assert ended == ProducerGiven(NONE, producer[0], producer[1] + 1)
+    assert ended == ProducerIdAssigned(NONE, producer[0], producer[1] + 1)
     assert offset(world) == 4
     assert world.add_offsets(producer).error is ErrorCode.PRODUCER_FENCED
 
@@ -257,7 +257,7 @@ def test_what_is_part_of_a_transaction_can_be_asked() -> None:
 def test_a_timeout_that_nobody_may_ask_for(timeout_ms: int) -> None:
     world = TransactionWorld()
     refused = world.ask_about(InitProducerId(TX, timeout_ms)).value
-    assert refused == ProducerGiven(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+    assert refused == ProducerIdAssigned(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
 
 
 # Order with plain commits --------------------------------------------------------------------------------------------

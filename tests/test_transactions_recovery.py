@@ -14,7 +14,7 @@ from callboard.actors.group.actor import IDLE_MS
 from callboard.actors.group.offsets import GroupData
 from callboard.actors.messages import DeleteGroup, FetchedOffset
 from callboard.actors.transactions.messages import EndTransaction, InitProducerId
-from callboard.actors.transactions.rules import AT_REST, COMPLETE_COMMIT, ONGOING
+from callboard.actors.transactions.rules import COMPLETE_COMMIT, INACTIVE_STATES, ONGOING
 
 NONE = ErrorCode.NONE
 UNSTABLE = FetchedOffset(0, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
@@ -32,7 +32,7 @@ def test_whatever_was_lost_the_end_is_the_same_once_it_was_promised(rounds: int,
     if not promised and TX in after.table:
         after.advance(TIMEOUT_MS + 1000)
     assert offset(after) == (5 if promised and committed else -1)
-    assert after.table.get(TX) is None or after.table[TX].state in AT_REST
+    assert after.table.get(TX) is None or after.table[TX].state in INACTIVE_STATES
 
 
 def played(world: TransactionWorld, rounds: int, committed: bool) -> bool:
@@ -108,10 +108,10 @@ def test_a_group_with_an_open_transaction_does_not_sleep() -> None:
     world.add_offsets(producer)
     world.commit(producer, 5)
     world.advance(3 * IDLE_MS)
-    assert GROUP not in world.directory.asleep
+    assert GROUP not in world.directory.passivated
     world.end(producer)
     world.advance(3 * IDLE_MS)
-    assert GROUP in world.directory.asleep
+    assert GROUP in world.directory.passivated
     assert offset(world) == 5
 
 

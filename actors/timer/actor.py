@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import pykka
 
-from ..base import SteadfastActor
+from ..base import ResilientActor
 from ..engine_ports import Alarm, Clock
 from .messages import Cancel, Expired, Schedule, Wake
 from .timers import Timers
@@ -24,7 +24,7 @@ from .timers import Timers
 TURN_LIMIT = 50
 
 
-class TimerActor(SteadfastActor):
+class TimerActor(ResilientActor):
     """Delivers deadlines: not before they are due, once, and to living owners only."""
 
     handlers = {Schedule: "on_schedule", Cancel: "on_cancel", Wake: "on_wake"}

@@ -22,16 +22,16 @@ class Timers:
 
     def __init__(self, now_ms: int) -> None:
         self._wheel = TimingWheel(now_ms)
-        self._filed: dict[Any, dict[Hashable, Timer]] = {}
+        self._timers: dict[Any, dict[Hashable, Timer]] = {}
 
     def __len__(self) -> int:
         return len(self._wheel)
 
     def schedule(self, owner: Any, name: Hashable, due_ms: int) -> None:
         """File a deadline, or move the one that the owner has under this name."""
-        names = self._filed.get(owner)
+        names = self._timers.get(owner)
         if names is None:
-            names = self._filed[owner] = {}
+            names = self._timers[owner] = {}
         deadline = names.get(name)
         if deadline is None:
             deadline = names[name] = Timer(owner, name)
@@ -39,7 +39,7 @@ class Timers:
 
     def cancel(self, owner: Any, name: Hashable) -> bool:
         """False when the owner has nothing under this name (any more)."""
-        deadline = self._filed.get(owner, {}).get(name)
+        deadline = self._timers.get(owner, {}).get(name)
         if deadline is None:
             return False
         self._wheel.cancel(deadline)
@@ -48,7 +48,7 @@ class Timers:
 
     def forget(self, owner: Any) -> None:
         """Drop everything that the owner has filed."""
-        for deadline in self._filed.pop(owner, {}).values():
+        for deadline in self._timers.pop(owner, {}).values():
             self._wheel.cancel(deadline)
 
     def expired(self, now_ms: int, limit: int | None = None) -> dict[Any, list[Hashable]]:
@@ -66,14 +66,14 @@ class Timers:
     def check(self) -> None:
         """Raise AssertionError unless the map and the wheel hold the same deadlines. For tests."""
         self._wheel.check()
-        assert all(self._filed.values()), "an owner without deadlines is still in the map"
-        mapped = [deadline for names in self._filed.values() for deadline in names.values()]
+        assert all(self._timers.values()), "an owner without deadlines is still in the map"
+        mapped = [deadline for names in self._timers.values() for deadline in names.values()]
         assert all(deadline in self._wheel for deadline in mapped), "the map has a deadline that the wheel has not"
         assert len(mapped) == len(self._wheel), f"{len(mapped)} in the map, {len(self._wheel)} in the wheel"
 
     def _strike(self, deadline: Timer) -> None:
         """Take a deadline that has left the wheel off the map."""
-        names = self._filed[deadline.owner]
+        names = self._timers[deadline.owner]
         del names[deadline.name]
         if not names:
-            del self._filed[deadline.owner]
+            del self._timers[deadline.owner]

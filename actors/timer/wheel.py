@@ -50,11 +50,11 @@ class Timer:
         self.owner = owner
         self.name = name
         self.due_tick = 0
-        self.prev = self.next = NOWHERE
+        self.prev = self.next = UNLINKED
 
 
 # What a deadline that is not filed points to; with None each step along a list would need a check.
-NOWHERE = object.__new__(Timer)
+UNLINKED = object.__new__(Timer)
 
 
 def _empty_list() -> Timer:
@@ -84,11 +84,11 @@ class TimingWheel:
         return self._count
 
     def __contains__(self, deadline: Timer) -> bool:
-        return deadline.next is not NOWHERE
+        return deadline.next is not UNLINKED
 
     def add(self, deadline: Timer, due_tick: int) -> None:
         """File ``deadline``, or move it if it is filed. What was due before now is due now: the next call gives it."""
-        if deadline.next is not NOWHERE:
+        if deadline.next is not UNLINKED:
             self.cancel(deadline)
         due_tick = max(due_tick, self._now)
         if due_tick < self._open_tick:
@@ -108,11 +108,11 @@ class TimingWheel:
     def cancel(self, deadline: Timer) -> bool:
         """Take ``deadline`` out. False when it was not filed."""
         before, after = deadline.prev, deadline.next
-        if after is NOWHERE:
+        if after is UNLINKED:
             return False
         before.next = after
         after.prev = before
-        deadline.prev = deadline.next = NOWHERE
+        deadline.prev = deadline.next = UNLINKED
         self._count -= 1
         if before is after:
             self._emptied(before, deadline.due_tick)
@@ -205,13 +205,13 @@ class TimingWheel:
             self._end_slot(slot, head)
         else:
             del self._pages[due_tick >> self._bits]
-            head.prev = head.next = NOWHERE
+            head.prev = head.next = UNLINKED
 
     def _end_slot(self, slot: int, head: Timer) -> None:
         """Its list is empty. It points to itself, and would lie about until the garbage collector comes."""
         self._slots[slot] = None
         self._used[slot] = 0
-        head.prev = head.next = NOWHERE
+        head.prev = head.next = UNLINKED
 
     def _first_in_ring(self) -> int | None:
         """The first tick that has deadlines in the ring."""
@@ -230,7 +230,7 @@ class TimingWheel:
         before = len(fired)
         while deadline is not head and room:
             following = deadline.next
-            deadline.prev = deadline.next = NOWHERE
+            deadline.prev = deadline.next = UNLINKED
             fired.append(deadline)
             deadline = following
             room -= 1
@@ -270,7 +270,7 @@ class TimingWheel:
                 if head.next is not head:
                     break
                 del self._pages[self._open]
-                head.prev = head.next = NOWHERE
+                head.prev = head.next = UNLINKED
             self._open += 1
         self._open_tick = self._open << self._bits
 

@@ -18,16 +18,16 @@ from typing import Any, NamedTuple
 
 import pykka
 
-from ..base import DEFERRED, ActorRef, SteadfastActor
+from ..base import DEFERRED, ActorRef, ResilientActor
 from ..coordinator.actor import Directory
 from ..engine_ports import Clock, ReplyTo
+from ..error_reply import error_reply
 from ..errors import CoordinatorError, ErrorCode
-from ..group.in_flight import APPEND_ERRORS, deliver
+from ..group.in_flight import APPEND_ERRORS, deliver_reply
 from ..javahash import offsets_partition
 from ..messages import Append, Shutdown, TxnOffsetCommit, Written
 from ..ports import Entry, TransactionSettings, TransactionTopics
 from ..records import MarkerRecord, TransactionRecord, TransactionValue
-from ..refusal import refusal
 from ..timer.messages import Expired, Schedule
 from .messages import (
     AddOffsets,
@@ -36,27 +36,36 @@ from .messages import (
     EndTransaction,
     InitProducerId,
     Partitions,
-    ProducerGiven,
+    ProducerIdAssigned,
     TransactionsLoaded,
     VerifyPartitions,
 )
-from .rules import EMPTY, NEW_PROTOCOL, NO_EPOCH, PREPARE_COMMIT, PREPARED, Decision, Step, Transaction
+from .rules import (
+    EMPTY,
+    NEW_PROTOCOL,
+    NO_EPOCH,
+    PREPARE_COMMIT,
+    PREPARED_STATES,
+    Decision,
+    Transaction,
+    TransactionStep,
+)
 
 log = logging.getLogger("callboard.actors")
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
-SWEEP = ("sweep",)
+EXPIRATION_SCAN = ("sweep",)
 """The name of the deadline for looking for transactional ids that nobody uses; the others are transactional ids."""
 
 COMPLETE = "complete"
 """With a transactional id the name of the deadline for another attempt to complete a transaction that is decided."""
 
-AGAIN_MS = 1000
+RETRY_MS = 1000
 """A transaction whose time is over while something of it is on its way to the log is looked at again after so long, and
 one that could not be completed, too."""
 
-AGAIN_MAX_MS = 60_000
+RETRY_MAX_MS = 60_000
 """After each attempt to complete a transaction the next is twice as far away, up to this: the disk may be full."""
 
 Then = Callable[[ErrorCode], None]
@@ -75,7 +84,7 @@ class TransactionEnvironment(NamedTuple):
     transactions_partitions: int
 
 
-class CommitPlace:
+class CommitReply:
     """The place for a group's answer to offsets in a transaction: handed on, and the transactions hear of it."""
 
     __slots__ = ("_ref", "_reply", "_transactional_id")
@@ -94,7 +103,7 @@ class CommitPlace:
         self._reply.set_exception(exc_info)
 
 
-class TransactionsActor(SteadfastActor):
+class TransactionsActor(ResilientActor):
     """There is one, and it alone changes ``transactions``; the front door reads them.
 
     ``pending``: for each producer the groups in which a transaction was open when the log ended. ``is_loading``: both
@@ -134,10 +143,12 @@ class TransactionsActor(SteadfastActor):
         if self._is_loading:
             return
         for transaction in self._transactions.values():
-            if transaction.state in PREPARED:
+            if transaction.state in PREPARED_STATES:
                 self._complete(transaction)
             self._watch(transaction)
-        self._file(SWEEP, self._environment.settings.transaction_remove_expired_transaction_cleanup_interval_ms)
+        self._file(
+            EXPIRATION_SCAN, self._environment.settings.transaction_remove_expired_transaction_cleanup_interval_ms
+        )
 
     def loaded(self, message: TransactionsLoaded) -> None:
         self._transactions.update((name, Transaction(name, value)) for name, value in message.values.items())
@@ -150,15 +161,15 @@ class TransactionsActor(SteadfastActor):
     def init(self, request: InitProducerId) -> object:
         environment = self._environment
         if self._is_loading:
-            return ProducerGiven(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            return ProducerIdAssigned(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         if not 0 < request.timeout_ms <= environment.settings.transaction_max_timeout_ms:
-            return ProducerGiven(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+            return ProducerIdAssigned(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         transaction = self._transactions.get(request.transactional_id)
         if transaction is None:
             transaction = self._make(request.transactional_id, request.timeout_ms)
         decided = transaction.init(request, environment.clock.wall_ms(), environment.topics.new_producer_id)
-        return self._carry_out(
-            transaction, decided, partial(self._tell_producer, transaction, self._reply()), ProducerGiven
+        return self._append_step(
+            transaction, decided, partial(self._tell_producer, transaction, self._reply()), ProducerIdAssigned
         )
 
     def add_partitions(self, request: AddPartitions) -> object:
@@ -173,64 +184,66 @@ class TransactionsActor(SteadfastActor):
             return transaction
         now_ms = self._environment.clock.wall_ms()
         decided = transaction.add(request.producer_id, request.producer_epoch, partitions, now_ms, client_version)
-        return self._carry_out(transaction, decided, partial(deliver, self._reply()), ErrorCode)
+        return self._append_step(transaction, decided, partial(deliver_reply, self._reply()), ErrorCode)
 
     def verify(self, request: VerifyPartitions) -> tuple[ErrorCode, ...]:
         transaction = self._find(request.transactional_id)
         if isinstance(transaction, ErrorCode):
             return (transaction,) * len(request.partitions)
         producer = request.producer_id, request.producer_epoch
-        return tuple(transaction.verify(*producer, partition) for partition in request.partitions)
+        return tuple(transaction.verify_partition(*producer, partition) for partition in request.partitions)
 
     def end(self, request: EndTransaction) -> object:
         transaction = self._find(request.transactional_id)
         if isinstance(transaction, ErrorCode):
-            return ProducerGiven(transaction)
+            return ProducerIdAssigned(transaction)
         environment = self._environment
         decided = transaction.end(request, environment.clock.wall_ms(), environment.topics.new_producer_id)
         if decided is ErrorCode.NONE:
             return producer_of(transaction)
-        return self._carry_out(transaction, decided, partial(self._tell_end, transaction, self._reply()), ProducerGiven)
+        return self._append_step(
+            transaction, decided, partial(self._tell_end, transaction, self._reply()), ProducerIdAssigned
+        )
 
     def commit_offsets(self, request: TxnOffsetCommit) -> object:
         """Only what belongs to an open transaction reaches the group. Source: Kafka's AddPartitionsToTxnManager."""
         transaction = self._find(request.transactional_id)
         if not request.group_id:
-            return refusal(request, ErrorCode.INVALID_GROUP_ID)
+            return error_reply(request, ErrorCode.INVALID_GROUP_ID)
         if isinstance(transaction, ErrorCode):
-            return refusal(request, transaction)
+            return error_reply(request, transaction)
         decided = self._admit(transaction, request)
-        if isinstance(decided, Step):
+        if isinstance(decided, TransactionStep):
             self._append(transaction, decided, partial(self._joined, transaction, request, self._reply()))
             return DEFERRED
         if decided is not ErrorCode.NONE:
-            return refusal(request, told(request, decided))
+            return error_reply(request, commit_error_code(request, decided))
         self._hand_on(transaction, request, self._reply())
         return DEFERRED
 
     def _admit(self, transaction: Transaction, request: TxnOffsetCommit) -> Decision:
         partitions = self._place_of(request.group_id)
         producer = request.producer_id, request.producer_epoch
-        if request.joins_transaction:
+        if request.adds_partition_to_transaction:
             return transaction.add(*producer, partitions, self._environment.clock.wall_ms(), NEW_PROTOCOL)
         [partition] = partitions
-        return transaction.verify(*producer, partition)
+        return transaction.verify_partition(*producer, partition)
 
     def _joined(self, transaction: Transaction, request: TxnOffsetCommit, reply: ReplyTo, error: ErrorCode) -> None:
         if error is ErrorCode.NONE:
             self._hand_on(transaction, request, reply)
         else:
-            deliver(reply, refusal(request, error))
+            deliver_reply(reply, error_reply(request, error))
 
     def _hand_on(self, transaction: Transaction, request: TxnOffsetCommit, reply: ReplyTo) -> None:
-        transaction.commits_underway += 1
+        transaction.commits_in_flight += 1
         self._groups.setdefault(request.producer_id, set()).add(request.group_id)
-        self._environment.directory.post(request, CommitPlace(reply, self._actor_ref, transaction.transactional_id))
+        self._environment.directory.post(request, CommitReply(reply, self._actor_ref, transaction.transactional_id))
 
     def commit_done(self, message: CommitDone) -> None:
         transaction = self._transactions[message.transactional_id]
-        transaction.commits_underway -= 1
-        if transaction.state in PREPARED and not transaction.commits_underway:
+        transaction.commits_in_flight -= 1
+        if transaction.state in PREPARED_STATES and not transaction.commits_in_flight:
             self._write_markers(transaction)
 
     def shutdown(self, _message: Shutdown) -> None:
@@ -238,7 +251,7 @@ class TransactionsActor(SteadfastActor):
 
     # Steps -----------------------------------------------------------------------------------------------------------
 
-    def _carry_out(
+    def _append_step(
         self, transaction: Transaction, decided: Decision, then: Then, refused: Callable[..., Any]
     ) -> object:
         if isinstance(decided, ErrorCode):
@@ -246,7 +259,7 @@ class TransactionsActor(SteadfastActor):
         self._append(transaction, decided, then)
         return DEFERRED
 
-    def _append(self, transaction: Transaction, step: Step, then: Then) -> None:
+    def _append(self, transaction: Transaction, step: TransactionStep, then: Then) -> None:
         """``then`` hears what became of the step, when it has taken effect."""
         transaction.step = step
         self._write(transaction, step.value, partial(self._stepped, transaction, then))
@@ -261,11 +274,11 @@ class TransactionsActor(SteadfastActor):
 
     def _stepped(self, transaction: Transaction, then: Then, error: ErrorCode) -> None:
         if error is ErrorCode.NONE:
-            transaction.applied()
+            transaction.apply_step()
         else:
             log.warning("transactional id %r could not take a step: %s", transaction.transactional_id, error.name)
             transaction.step = None
-        if transaction.state in PREPARED and error is ErrorCode.NONE:
+        if transaction.state in PREPARED_STATES and error is ErrorCode.NONE:
             self._complete(transaction)
         self._watch(transaction)
         then(APPEND_ERRORS.get(error, error))
@@ -274,20 +287,20 @@ class TransactionsActor(SteadfastActor):
 
     def _tell_producer(self, transaction: Transaction, reply: ReplyTo, error: ErrorCode) -> None:
         """If it took the end of an older producer's transaction first, the client has to come again."""
-        if error is ErrorCode.NONE and transaction.state in PREPARED:
+        if error is ErrorCode.NONE and transaction.state in PREPARED_STATES:
             error = ErrorCode.CONCURRENT_TRANSACTIONS
-        deliver(reply, ProducerGiven(error) if error else producer_of(transaction))
+        deliver_reply(reply, ProducerIdAssigned(error) if error else producer_of(transaction))
 
     def _tell_end(self, transaction: Transaction, reply: ReplyTo, error: ErrorCode) -> None:
         """The decision is durable, so the end is certain; the markers come later."""
-        deliver(reply, ProducerGiven(error) if error else producer_of(transaction))
+        deliver_reply(reply, ProducerIdAssigned(error) if error else producer_of(transaction))
 
     # Markers ---------------------------------------------------------------------------------------------------------
 
     def _complete(self, transaction: Transaction) -> None:
         """It is decided. Nothing else happens to this transactional id until the markers are durable."""
         transaction.step = transaction.complete(self._environment.clock.wall_ms())
-        if not transaction.commits_underway:
+        if not transaction.commits_in_flight:
             self._write_markers(transaction)
 
     def _write_markers(self, transaction: Transaction) -> None:
@@ -316,12 +329,12 @@ class TransactionsActor(SteadfastActor):
         if transaction.markers_failed:
             self._complete_later(transaction, "a marker", next(iter(transaction.markers_failed.values())))
         else:
-            self._tell_groups(marker_of(transaction))
+            self._send_marker_to_groups(marker_of(transaction))
             self._finish(transaction)
 
     def _complete_later(self, transaction: Transaction, what: str, error: ErrorCode) -> None:
         """The decision stands, and nothing else can happen to this transactional id: try until it succeeds."""
-        delay_ms = min(AGAIN_MS << transaction.attempts, AGAIN_MAX_MS)
+        delay_ms = min(RETRY_MS << transaction.attempts, RETRY_MAX_MS)
         transaction.attempts += 1
         name = transaction.transactional_id
         log.error("the transaction of %r is decided, but %s could not be written (%s)", name, what, error.name)
@@ -333,7 +346,7 @@ class TransactionsActor(SteadfastActor):
             transaction.step = transaction.complete(self._environment.clock.wall_ms())
         self._append_markers(transaction, transaction.markers_failed)
 
-    def _tell_groups(self, marker: MarkerRecord) -> None:
+    def _send_marker_to_groups(self, marker: MarkerRecord) -> None:
         for group_id in self._groups.pop(marker.producer_id, ()):
             ref = self._environment.directory.groups.get(group_id)
             if ref is not None:
@@ -354,7 +367,7 @@ class TransactionsActor(SteadfastActor):
 
     def expired(self, message: Expired) -> None:
         for name in message.names:
-            if name == SWEEP:
+            if name == EXPIRATION_SCAN:
                 self._sweep()
                 continue
             if isinstance(name, tuple):
@@ -383,7 +396,7 @@ class TransactionsActor(SteadfastActor):
             self._watch(transaction)
         elif transaction.step is not None or not self._abort(transaction, now_ms):
             self._filed.add(transaction.transactional_id)
-            self._file(transaction.transactional_id, AGAIN_MS)
+            self._file(transaction.transactional_id, RETRY_MS)
 
     def _abort(self, transaction: Transaction, now_ms: int) -> bool:
         name, timeout_ms = transaction.transactional_id, transaction.value.timeout_ms
@@ -401,10 +414,10 @@ class TransactionsActor(SteadfastActor):
         settings, now_ms = self._environment.settings, self._environment.clock.wall_ms()
         expiration_ms = settings.transactional_id_expiration_ms
         for transaction in self._transactions.values():
-            if transaction.is_old(now_ms, expiration_ms):
-                transaction.step = transaction.die()
+            if transaction.is_expired(now_ms, expiration_ms):
+                transaction.step = transaction.expire()
                 self._write(transaction, None, partial(self._buried, transaction))
-        self._file(SWEEP, settings.transaction_remove_expired_transaction_cleanup_interval_ms)
+        self._file(EXPIRATION_SCAN, settings.transaction_remove_expired_transaction_cleanup_interval_ms)
 
     def _buried(self, transaction: Transaction, error: ErrorCode) -> None:
         if error is ErrorCode.NONE:
@@ -440,17 +453,17 @@ def marker_of(transaction: Transaction) -> MarkerRecord:
     return MarkerRecord(value.producer_id, value.producer_epoch, transaction.state is PREPARE_COMMIT)
 
 
-def producer_of(transaction: Transaction) -> ProducerGiven:
+def producer_of(transaction: Transaction) -> ProducerIdAssigned:
     """Who the producer is; while a transaction is being completed, who it will be then."""
     value = transaction.value if transaction.step is None else transaction.step.value
-    return ProducerGiven(ErrorCode.NONE, value.producer_id, value.producer_epoch)
+    return ProducerIdAssigned(ErrorCode.NONE, value.producer_id, value.producer_epoch)
 
 
-def told(request: TxnOffsetCommit, error: ErrorCode) -> ErrorCode:
+def commit_error_code(request: TxnOffsetCommit, error: ErrorCode) -> ErrorCode:
     """What a commit is answered when its transaction does not admit it (Kafka's mapping)."""
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
-    if error is ErrorCode.TRANSACTION_ABORTABLE and not request.tells_abortable:
+    if error is ErrorCode.TRANSACTION_ABORTABLE and not request.supports_transaction_abortable:
         return ErrorCode.INVALID_TXN_STATE
     return error
 

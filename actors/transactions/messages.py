@@ -21,7 +21,7 @@ class InitProducerId(NamedTuple):
     producer_epoch: int = -1
 
 
-class ProducerGiven(NamedTuple):
+class ProducerIdAssigned(NamedTuple):
     """Answer to InitProducerId, and to EndTransaction, after which a producer of the newer protocol goes on with it."""
 
     error: ErrorCode

@@ -1,7 +1,7 @@
-"""One transactional id: its producer, its transaction, and the rules between them. Pure.
+"""The rules of one transactional id, its producer and its transaction. Pure.
 
-A decision is an error code, or a ``Step``: the record that has to be durable before anything changes. While a step is
-on its way to the log everything else is answered CONCURRENT_TRANSACTIONS, and clients come again.
+A decision is an error code or a ``TransactionStep``: a record that has to be durable before the state changes. While a
+step is in flight, all other requests get CONCURRENT_TRANSACTIONS, and clients retry.
 
 ====================  ==================================================================================================
 Empty                 a producer has been given its id; the first partition -> Ongoing
@@ -31,7 +31,7 @@ from ..errors import ErrorCode, IllegalTransition
 from ..records import TransactionValue
 from .messages import EndTransaction, InitProducerId, Partitions
 
-NewId = Callable[[], int]
+NewProducerId = Callable[[], int]
 """Gives a producer id that was never given before; CoordinatorError when there is none to be had."""
 
 NO_PRODUCER_ID = -1
@@ -59,31 +59,31 @@ PREPARE_COMMIT, PREPARE_ABORT = TransactionState.PREPARE_COMMIT, TransactionStat
 COMPLETE_COMMIT, COMPLETE_ABORT = TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT
 DEAD, PREPARE_EPOCH_FENCE = TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE
 
-AT_REST = frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT})
-PREPARED = frozenset({PREPARE_COMMIT, PREPARE_ABORT})
+INACTIVE_STATES = frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT})
+PREPARED_STATES = frozenset({PREPARE_COMMIT, PREPARE_ABORT})
 
-CAME_FROM: Mapping[TransactionState, frozenset[TransactionState]] = {
-    EMPTY: AT_REST,
-    ONGOING: AT_REST | {ONGOING},
+ALLOWED_PREVIOUS_STATES: Mapping[TransactionState, frozenset[TransactionState]] = {
+    EMPTY: INACTIVE_STATES,
+    ONGOING: INACTIVE_STATES | {ONGOING},
     PREPARE_COMMIT: frozenset({ONGOING}),
-    PREPARE_ABORT: AT_REST | {ONGOING, PREPARE_EPOCH_FENCE},
+    PREPARE_ABORT: INACTIVE_STATES | {ONGOING, PREPARE_EPOCH_FENCE},
     COMPLETE_COMMIT: frozenset({PREPARE_COMMIT}),
     COMPLETE_ABORT: frozenset({PREPARE_ABORT}),
-    DEAD: AT_REST,
+    DEAD: INACTIVE_STATES,
     PREPARE_EPOCH_FENCE: frozenset({ONGOING}),
 }
 
 COMMIT, ABORT = True, False
-FIRST, AGAIN = False, True
+FIRST, RETRIED = False, True
 
 NONE, INVALID = ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE
 CONCURRENT, FENCED = ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.PRODUCER_FENCED
-GO = None
+PROCEED = None
 """The transaction ends now."""
 
-OLD_ENDS: Mapping[TransactionState, Mapping[bool, ErrorCode | None]] = {
+OLD_PROTOCOL_ENDS: Mapping[TransactionState, Mapping[bool, ErrorCode | None]] = {
     EMPTY: {COMMIT: INVALID, ABORT: INVALID},
-    ONGOING: {COMMIT: GO, ABORT: GO},
+    ONGOING: {COMMIT: PROCEED, ABORT: PROCEED},
     PREPARE_COMMIT: {COMMIT: CONCURRENT, ABORT: INVALID},
     PREPARE_ABORT: {COMMIT: INVALID, ABORT: CONCURRENT},
     COMPLETE_COMMIT: {COMMIT: NONE, ABORT: INVALID},
@@ -91,23 +91,23 @@ OLD_ENDS: Mapping[TransactionState, Mapping[bool, ErrorCode | None]] = {
 }
 """What an EndTxn gets in the older protocol, from the right producer in the right epoch."""
 
-COLUMNS = ((COMMIT, FIRST), (ABORT, FIRST), (COMMIT, AGAIN), (ABORT, AGAIN))
+COLUMNS = ((COMMIT, FIRST), (ABORT, FIRST), (COMMIT, RETRIED), (ABORT, RETRIED))
 
-NEW_ENDS: Mapping[TransactionState, Mapping[tuple[bool, bool], ErrorCode | None]] = {
+NEW_PROTOCOL_ENDS: Mapping[TransactionState, Mapping[tuple[bool, bool], ErrorCode | None]] = {
     state: dict(zip(COLUMNS, row, strict=True))
     for state, row in {
-        EMPTY: (INVALID, GO, FENCED, FENCED),
-        ONGOING: (GO, GO, FENCED, FENCED),
+        EMPTY: (INVALID, PROCEED, FENCED, FENCED),
+        ONGOING: (PROCEED, PROCEED, FENCED, FENCED),
         PREPARE_COMMIT: (FENCED, FENCED, CONCURRENT, INVALID),
         PREPARE_ABORT: (FENCED, FENCED, INVALID, CONCURRENT),
-        COMPLETE_COMMIT: (INVALID, GO, NONE, INVALID),
-        COMPLETE_ABORT: (INVALID, GO, INVALID, NONE),
+        COMPLETE_COMMIT: (INVALID, PROCEED, NONE, INVALID),
+        COMPLETE_ABORT: (INVALID, PROCEED, INVALID, NONE),
     }.items()
 }
 """The same in the newer one, where AGAIN is an EndTxn with the epoch before: the answer to the first was lost."""
 
 
-class Step(NamedTuple):
+class TransactionStep(NamedTuple):
     """What was decided; it takes effect when a record of ``value`` is durable."""
 
     value: TransactionValue
@@ -118,7 +118,7 @@ class Step(NamedTuple):
         return TransactionState(self.value.state)
 
 
-Decision = ErrorCode | Step
+Decision = ErrorCode | TransactionStep
 
 
 class Transaction:
@@ -126,7 +126,7 @@ class Transaction:
 
     __slots__ = (
         "attempts",
-        "commits_underway",
+        "commits_in_flight",
         "last_epoch",
         "markers_failed",
         "markers_missing",
@@ -139,8 +139,8 @@ class Transaction:
         self.transactional_id = transactional_id
         self.value = value
         self.last_epoch = NO_EPOCH
-        self.step: Step | None = None  # on its way to the log
-        self.commits_underway = 0  # of offsets, at their groups
+        self.step: TransactionStep | None = None  # on its way to the log
+        self.commits_in_flight = 0  # of offsets, at their groups
         self.markers_missing = 0
         self.markers_failed: dict[int, ErrorCode] = {}  # partitions of the log whose marker could not be written
         self.attempts = 0  # to complete it, all in vain
@@ -150,11 +150,11 @@ class Transaction:
         return TransactionState(self.value.state)
 
     @property
-    def is_exhausted(self) -> bool:
+    def has_exhausted_epochs(self) -> bool:
         """No epoch is left but the one that fences this producer."""
         return self.value.producer_epoch >= EPOCH_MAX - 1
 
-    def applied(self) -> None:
+    def apply_step(self) -> None:
         """The step is durable."""
         assert self.step is not None
         self.value, self.last_epoch = self.step
@@ -164,16 +164,16 @@ class Transaction:
         """The wall-clock time after which the transaction is aborted; None when there is none that could be."""
         return self.value.start_timestamp_ms + self.value.timeout_ms if self.state is ONGOING else None
 
-    def is_old(self, now_ms: int, expiration_ms: int) -> bool:
+    def is_expired(self, now_ms: int, expiration_ms: int) -> bool:
         return (
             self.step is None
-            and self.state in AT_REST
+            and self.state in INACTIVE_STATES
             and self.value.last_update_timestamp_ms <= now_ms - expiration_ms
         )
 
     # Decisions -------------------------------------------------------------------------------------------------------
 
-    def init(self, request: InitProducerId, now_ms: int, new_id: NewId) -> Decision:
+    def init(self, request: InitProducerId, now_ms: int, new_id: NewProducerId) -> Decision:
         """Give a producer its epoch. A step to PrepareAbort is to be answered CONCURRENT_TRANSACTIONS.
 
         ``new_id`` is used if the id has no epochs left. A request with id and epoch is a producer's that goes on after
@@ -184,7 +184,7 @@ class Transaction:
             return CONCURRENT
         if is_known and not self._may_go_on(request):
             return FENCED
-        if self.state in PREPARED:
+        if self.state in PREPARED_STATES:
             return CONCURRENT
         if self.state is ONGOING:
             return self.abort(now_ms, new_id)
@@ -195,11 +195,11 @@ class Transaction:
         retries_rotation = request.producer_id == value.previous_producer_id and request.producer_epoch >= EPOCH_MAX - 1
         return value.producer_epoch == NO_EPOCH or request.producer_id == value.producer_id or retries_rotation
 
-    def _next_epoch(self, request: InitProducerId, now_ms: int, new_id: NewId, is_known: bool) -> Decision:
+    def _next_epoch(self, request: InitProducerId, now_ms: int, new_id: NewProducerId, is_known: bool) -> Decision:
         producer_id, epoch = self.value.producer_id, self.value.producer_epoch
         is_current = epoch == NO_EPOCH or request.producer_epoch == epoch
         last_epoch = epoch if is_known else NO_EPOCH
-        if self.is_exhausted and (is_current or not is_known):
+        if self.has_exhausted_epochs and (is_current or not is_known):
             producer_id, epoch = new_id(), 0
         elif is_current or not is_known:
             epoch += 1
@@ -207,7 +207,7 @@ class Transaction:
             last_epoch = self.last_epoch  # the answer was lost: the same again
         else:
             return FENCED
-        return self._move(
+        return self._transition_to(
             EMPTY,
             last_epoch,
             producer_id=producer_id,
@@ -228,7 +228,7 @@ class Transaction:
         is_open = self.state is ONGOING
         if is_open and partitions <= self.value.partitions:
             return NONE
-        return self._move(
+        return self._transition_to(
             ONGOING,
             self.last_epoch,
             partitions=self.value.partitions | partitions,
@@ -237,7 +237,7 @@ class Transaction:
             client_version=client_version,
         )
 
-    def verify(self, producer_id: int, epoch: int, partition: tuple[str, int]) -> ErrorCode:
+    def verify_partition(self, producer_id: int, epoch: int, partition: tuple[str, int]) -> ErrorCode:
         """Whether a partition is part of the transaction."""
         error = self._check_producer(producer_id, epoch)
         if error is NONE and partition not in self.value.partitions:
@@ -249,17 +249,17 @@ class Transaction:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         if epoch != self.value.producer_epoch or epoch == NO_EPOCH:
             return FENCED
-        return CONCURRENT if self.state in PREPARED else NONE
+        return CONCURRENT if self.state in PREPARED_STATES else NONE
 
-    def end(self, request: EndTransaction, now_ms: int, new_id: NewId) -> Decision:
+    def end(self, request: EndTransaction, now_ms: int, new_id: NewProducerId) -> Decision:
         """NONE: it has ended already, as asked for. ``new_id`` is used if the id has no epochs left."""
         answer = self._new_end(request) if request.raises_epoch else self._old_end(request)
-        if answer is not GO:
+        if answer is not PROCEED:
             return answer
         state = PREPARE_COMMIT if request.committed else PREPARE_ABORT
         if request.raises_epoch:
             return self._prepare(state, now_ms, new_id)
-        return self._move(
+        return self._transition_to(
             state, self.last_epoch, next_producer_id=NO_PRODUCER_ID, last_update_timestamp_ms=now_ms, client_version=0
         )
 
@@ -268,7 +268,7 @@ class Transaction:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         if request.producer_epoch != self.value.producer_epoch or request.producer_epoch == NO_EPOCH:
             return FENCED
-        return CONCURRENT if self.step is not None else OLD_ENDS[self.state][request.committed]
+        return CONCURRENT if self.step is not None else OLD_PROTOCOL_ENDS[self.state][request.committed]
 
     def _new_end(self, request: EndTransaction) -> ErrorCode | None:
         if self.step is not None:
@@ -279,34 +279,34 @@ class Transaction:
         )
         if request.producer_id != value.producer_id and not had_another_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        is_again = value.producer_epoch == epoch + 1 or (had_another_id and self.state in AT_REST)
+        is_again = value.producer_epoch == epoch + 1 or (had_another_id and self.state in INACTIVE_STATES)
         if (not is_again and epoch != value.producer_epoch) or epoch == NO_EPOCH:
             return FENCED
-        return NEW_ENDS[self.state][request.committed, is_again]
+        return NEW_PROTOCOL_ENDS[self.state][request.committed, is_again]
 
-    def abort(self, now_ms: int, new_id: NewId) -> Step:
+    def abort(self, now_ms: int, new_id: NewProducerId) -> TransactionStep:
         """The coordinator ends an open transaction itself: its producer is dead, or has a successor."""
         return self._prepare(PREPARE_ABORT, now_ms, new_id)
 
-    def _prepare(self, state: TransactionState, now_ms: int, new_id: NewId) -> Step:
+    def _prepare(self, state: TransactionState, now_ms: int, new_id: NewProducerId) -> TransactionStep:
         value = self.value
-        return self._move(
+        return self._transition_to(
             state,
             value.producer_epoch,
             producer_epoch=min(value.producer_epoch + 1, EPOCH_MAX),
-            next_producer_id=new_id() if self.is_exhausted else NO_PRODUCER_ID,
+            next_producer_id=new_id() if self.has_exhausted_epochs else NO_PRODUCER_ID,
             start_timestamp_ms=value.start_timestamp_ms if self.state is ONGOING else now_ms,
             last_update_timestamp_ms=now_ms,
             client_version=NEW_PROTOCOL,
         )
 
-    def complete(self, now_ms: int) -> Step:
+    def complete(self, now_ms: int) -> TransactionStep:
         """To be done when all markers are durable."""
         value = self.value
         changes: dict[str, int] = {}
         if value.client_version >= NEW_PROTOCOL and value.next_producer_id != NO_PRODUCER_ID:
             changes = {"producer_id": value.next_producer_id, "producer_epoch": 0}
-        return self._move(
+        return self._transition_to(
             COMPLETE_COMMIT if self.state is PREPARE_COMMIT else COMPLETE_ABORT,
             self.last_epoch,
             next_producer_id=NO_PRODUCER_ID,
@@ -315,12 +315,12 @@ class Transaction:
             **changes,
         )
 
-    def die(self) -> Step:
+    def expire(self) -> TransactionStep:
         """To be forgotten."""
-        return self._move(DEAD, NO_EPOCH)
+        return self._transition_to(DEAD, NO_EPOCH)
 
-    def _move(self, state: TransactionState, last_epoch: int, **changes: object) -> Step:
-        if self.state not in CAME_FROM[state]:
+    def _transition_to(self, state: TransactionState, last_epoch: int, **changes: object) -> TransactionStep:
+        if self.state not in ALLOWED_PREVIOUS_STATES[state]:
             raise IllegalTransition(f"{self.transactional_id!r}: from {self.state.name} to {state.name}")
         changed = self.value._replace(state=int(state), previous_producer_id=self.value.producer_id, **changes)  # type: ignore[arg-type]
-        return Step(changed, last_epoch)
+        return TransactionStep(changed, last_epoch)

@@ -19,7 +19,7 @@ from callboard.actors.messages import (
     Heartbeat,
     JoinGroup,
     LeaveGroup,
-    Leaving,
+    LeavingMember,
     Left,
     LeftMember,
     OffsetCommit,
@@ -262,7 +262,7 @@ class Visitor:
         return answer is not ErrorCode.REBALANCE_IN_PROGRESS
 
     def leave(self) -> Generator[Request, Any, None]:
-        request = LeaveGroup(self.group_id, (Leaving(self.member_id, None),))
+        request = LeaveGroup(self.group_id, (LeavingMember(self.member_id, None),))
         answer = yield request
         if answer != Left(ErrorCode.NONE, (LeftMember(self.member_id, None, ErrorCode.NONE),)):
             self._ledger.object_to(answer, request)

@@ -27,7 +27,7 @@ from ...actors.messages import (
     Fetched,
     GroupRequest,
     LeaveGroup,
-    Leaving,
+    LeavingMember,
     Left,
     ListGroups,
     OffsetCommit,
@@ -127,9 +127,9 @@ class Admin:
         """Ids of the groups with offsets of a topic or members that subscribe to it, sorted."""
         node = await self._loaded()
         names = [group.group_id for group in await self._list()]
-        asleep = node.groups.asleep
-        found = {name for name in names if name in asleep and _packed_has(asleep[name], topic)}
-        awake = [name for name in names if name not in asleep]
+        passivated = node.groups.passivated
+        found = {name for name in names if name in passivated and _packed_has(passivated[name], topic)}
+        awake = [name for name in names if name not in passivated]
         for first in range(0, len(awake), ASKED_AT_ONCE):
             some = awake[first : first + ASKED_AT_ONCE]
             answers = await asyncio.gather(*(self._uses(name, topic) for name in some))
@@ -155,10 +155,10 @@ class Admin:
         """
         members = (await self.describe(group)).members
         ids = {one.instance_id: one.member_id for one in members if one.instance_id is not None}
-        leaving = [Leaving(one, None, reason) for one in member_ids]
-        leaving += [Leaving("", one, reason) for one in instance_ids]
+        leaving = [LeavingMember(one, None, reason) for one in member_ids]
+        leaving += [LeavingMember("", one, reason) for one in instance_ids]
         if not leaving:
-            leaving = [Leaving(one.member_id, one.instance_id, reason) for one in members]
+            leaving = [LeavingMember(one.member_id, one.instance_id, reason) for one in members]
         answer: Left = await self._ask(LeaveGroup(group, tuple(leaving)))
         _check(answer.error, f"group {group!r}")
         for left in answer.members:

@@ -20,7 +20,7 @@ from typing import Any
 
 import pykka
 
-from ...actors.base import Actor, Envelope, MailboxFull, belong_to
+from ...actors.base import Actor, Envelope, MailboxFull, set_current_dispatcher
 from ...actors.engine_ports import Clock
 from .alarm import Alarm, LoopAlarm
 from .dead_letters import DeadLetters
@@ -63,7 +63,7 @@ class Dispatcher:
         """Whether the caller runs on a thread that the actors need."""
         raise NotImplementedError
 
-    def after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
+    def tell_after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
         """See ``actors.base.Dispatcher``."""
         raise NotImplementedError
 
@@ -71,7 +71,7 @@ class Dispatcher:
         """The one wake-up of a TimerActor on this dispatcher."""
         raise NotImplementedError
 
-    def is_end(self, error: BaseException) -> bool:
+    def ends_program(self, error: BaseException) -> bool:
         """See ``actors.base.Dispatcher``. A cancelled task is the trouble of whoever looked at its result."""
         return not isinstance(error, Exception | CancelledError)
 
@@ -104,27 +104,27 @@ class Dispatcher:
         self.tallies.append(tally)
         return tally
 
-    def enter(self, ref: Any) -> None:
+    def register(self, ref: Any) -> None:
         self.registry.register(ref)
 
-    def forget(self, ref: Any) -> None:
+    def unregister(self, ref: Any) -> None:
         self.registry.unregister(ref)
 
-    def check_wait(self) -> None:
+    def check_blocking_wait(self) -> None:
         """Raises WouldDeadlock where a blocking wait would keep the answer from coming."""
         if self.is_own_thread():
             raise WouldDeadlock("a blocking wait on the actors' own thread: await the reply, or use on_done()")
 
     def wait_for(self, reply: Reply, timeout_s: float) -> None:
         """Block until the reply is settled. Raises pykka.Timeout, and WouldDeadlock where that could never be."""
-        self.check_wait()
+        self.check_blocking_wait()
         wait_blocking(reply, timeout_s)
 
     def break_down(self, mailbox: Mailbox, error: BaseException) -> bool:
         """Something got out of a turn, from ``on_start`` perhaps: that actor is lost, the others are not."""
         log.error("%s is lost: its turn broke down", mailbox.label, exc_info=error)
         mailbox.abandon()
-        if self.is_end(error):
+        if self.ends_program(error):
             self.end(error)
         return False
 
@@ -167,7 +167,7 @@ class LoopDispatcher(Dispatcher):
         self._tally = self.new_tally()
         # Turns run in a context of their own, where actors that are made belong here; entering it costs nothing.
         self._context = copy_context()
-        self._context.run(belong_to, self)
+        self._context.run(set_current_dispatcher, self)
         with suppress(RuntimeError):  # it is closed already: ``ready`` will find out
             loop.call_soon_threadsafe(_Watchman(self), context=Context())
 
@@ -195,7 +195,7 @@ class LoopDispatcher(Dispatcher):
                 self._queue.popleft().abandon()
         super().abandon_all()
 
-    def after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
+    def tell_after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
         self.loop.call_soon(tell_if_alive, ref, message)
 
     def new_alarm(self, clock: Clock) -> Alarm:

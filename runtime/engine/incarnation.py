@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import pykka
 
-from ...actors.base import Actor, ActorFailed, ActorRef, ChildAsleep, ChildFailed, Supervision
+from ...actors.base import Actor, ActorFailed, ActorRef, ChildFailed, ChildPassivated, Supervision
 
 log = logging.getLogger("callboard.runtime")
 
@@ -33,7 +33,7 @@ class ActorHolder(Protocol):
     @property
     def dispatcher(self) -> RestartCounter: ...
 
-    def has_stopped(self, ref: ActorRef) -> None:
+    def mark_stopped(self, ref: ActorRef) -> None:
         """The actor will handle no more messages."""
 
 
@@ -64,7 +64,7 @@ class Life:
     def sleep(self, mailbox: ActorHolder, actor: Actor) -> None:
         """The instance leaves; its reference stays. A bug on the way out counts as any other."""
         try:
-            self._kept = actor.on_leave(None)
+            self._kept = actor.save_state(None)
         except Exception as error:
             log.exception("%s could not fall asleep", actor)
             self._kept = None
@@ -79,7 +79,7 @@ class Life:
         return sleeper
 
     def tell_of_sleep(self, sleeper: ActorRef) -> None:
-        self._tell_parent(ChildAsleep, sleeper)
+        self._tell_parent(ChildPassivated, sleeper)
 
     def wake(self, mailbox: ActorHolder) -> Actor | None:
         """There is a message for somebody who sleeps; None if he cannot come back."""
@@ -97,10 +97,10 @@ class Life:
         """Try until an instance stands or there were too many bugs; each counts, those of coming back too."""
         while True:
             if bug is not None and self._is_too_much(mailbox, ref):
-                stand_in = self._stand_in(ref, bug)
-                if stand_in is None:
+                placeholder = self._placeholder(ref, bug)
+                if placeholder is None:
                     self._fail(mailbox, ref, bug, last)
-                return stand_in
+                return placeholder
             made = self._instance(ref.actor_class, ref)
             if not isinstance(made, Exception):
                 self._kept = None
@@ -111,8 +111,8 @@ class Life:
     def _instance(self, actor_class: type[Actor], ref: ActorRef) -> Actor | Exception:
         """A new instance behind the reference, or the bug that kept it from standing."""
         try:
-            actor: Actor = actor_class._take_place(ref, self._args, self._kwargs)
-            actor.on_return(self._kept)
+            actor: Actor = actor_class._replace_instance(ref, self._args, self._kwargs)
+            actor.restore_state(self._kept)
             actor.on_start()
         except Exception as error:
             return error
@@ -129,12 +129,12 @@ class Life:
         mailbox.dispatcher.restarts += 1
         return False
 
-    def _stand_in(self, ref: ActorRef, bug: Exception) -> Actor | None:
+    def _placeholder(self, ref: ActorRef, bug: Exception) -> Actor | None:
         """Somebody who answers in the place of the actor that has failed, if its class names one."""
-        stand_in = ref.actor_class.stand_in
-        if stand_in is None:
+        placeholder = ref.actor_class.placeholder
+        if placeholder is None:
             return None
-        made = self._instance(stand_in, ref)
+        made = self._instance(placeholder, ref)
         if isinstance(made, Exception):
             log.error("nobody could stand in for %s", ref, exc_info=made)
             return None
@@ -147,7 +147,7 @@ class Life:
         bugs = f"{count} bugs in a row; the last was {bug!r}" if count > 1 else f"one bug was too much: {bug!r}"
         self.failure = ActorFailed(f"{ref} has failed: {bugs}")
         log.error("%s", self.failure)
-        mailbox.has_stopped(ref)
+        mailbox.mark_stopped(ref)
         if last is not None:
             try:
                 last.on_failure(type(bug), bug, bug.__traceback__)
@@ -166,7 +166,7 @@ class Life:
 
 def _leave(actor: Actor, bug: Exception) -> Any:
     try:
-        return actor.on_leave(bug)
+        return actor.save_state(bug)
     except Exception:
         log.error("%s could not hand anything over to the instance after it", actor, exc_info=sys.exc_info())
         return None

@@ -22,8 +22,8 @@ from ...actors.base import (
     Actor,
     ActorFailed,
     ActorRef,
-    ChildAsleep,
     ChildFailed,
+    ChildPassivated,
     Dispatcher,
     Envelope,
     MailboxFull,
@@ -38,7 +38,7 @@ from .trace import Tracer
 
 log = logging.getLogger("callboard.runtime")
 
-ALWAYS_TAKEN = (messages._ActorStop, ChildFailed, ChildAsleep, Expired)
+ALWAYS_TAKEN = (messages._ActorStop, ChildFailed, ChildPassivated, Expired)
 """What no mailbox is too full for: the runtime says it once, and to nobody else."""
 
 _making = threading.Lock()  # held while a mailbox makes what it has not needed before
@@ -137,7 +137,7 @@ class Mailbox:
     def empty(self) -> bool:
         return not self.queue
 
-    def remember(self, args: tuple[Any, ...], kwargs: dict[str, Any], parent: ActorRef | None) -> None:
+    def remember_constructor(self, args: tuple[Any, ...], kwargs: dict[str, Any], parent: ActorRef | None) -> None:
         """How another instance of the actor is made; its parent hears when there cannot be one."""
         self.life = Life(args, kwargs, parent)
 
@@ -214,20 +214,20 @@ class Mailbox:
                 self._close()
         return self.actor
 
-    def has_stopped(self, ref: ActorRef) -> None:
+    def mark_stopped(self, ref: ActorRef) -> None:
         """The actor has stopped or failed: this was its last message."""
-        self.dispatcher.forget(ref)
+        self.dispatcher.unregister(ref)
         self.attention = Attention.STOPPED
         self.stopped.set()
 
-    def has_bug(self, error: Exception) -> None:
+    def replace_after_bug(self, error: Exception) -> None:
         """A supervised actor has a bug: another instance handles the next message."""
         assert self.life is not None, "only actors that were started have bugs"
         if self.attention is not Attention.STOPPED:
             self.life.bug = error
             self.attention = Attention.BUG
 
-    def fall_asleep(self) -> None:
+    def passivate_after_turn(self) -> None:
         """The actor may leave memory when its turn is over."""
         if self.attention is Attention.NOTHING:
             self.attention = Attention.SLEEPY
@@ -253,7 +253,7 @@ class Mailbox:
         life = self.life
         if life is None or life.sleeper is None or self.queue:
             return None
-        self.dispatcher.forget(life.sleeper)
+        self.dispatcher.unregister(life.sleeper)
         self.stopped.set()
         self.closed = self.scheduled = True
         self._refuse_all()
@@ -263,12 +263,12 @@ class Mailbox:
         """There is nobody any more who would run this: what waits and what will come is refused."""
         actor = self.actor  # looked at once: another thread may be here too
         if actor is not None:
-            self.has_stopped(actor._actor_ref)
+            self.mark_stopped(actor._actor_ref)
         elif self.life is not None and self.life.sleeper is not None:
-            self.has_stopped(self.life.sleeper)
+            self.mark_stopped(self.life.sleeper)
         self._close()
 
-    def death(self) -> pykka.ActorDeadError:
+    def dead_error(self) -> pykka.ActorDeadError:
         """Why nobody answers here. A new error each time, since each is raised to somebody else."""
         failure = self.life.failure if self.life is not None else None
         if failure is not None:
@@ -294,8 +294,8 @@ class Mailbox:
                 continue
             self.dispatcher.dead_letter(self, envelope)
             if envelope.reply_to is not None:
-                death = self.death()
-                self._settle(envelope.reply_to.set_exception, (type(death), death, None))
+                dead_error = self.dead_error()
+                self._settle(envelope.reply_to.set_exception, (type(dead_error), dead_error, None))
 
     def _settle(self, settle: Callable[[Any], object], answer: Any) -> None:
         try:

@@ -92,7 +92,7 @@ class Registry:
             self._unregister_strangers(refs)
             return results + (self._stop_own(timeout) if self.own() else [])
         if own:
-            own[0].actor_inbox.dispatcher.check_wait()
+            own[0].actor_inbox.dispatcher.check_blocking_wait()
         return self._stop_own(timeout)
 
     def _stop_own(self, timeout: float | None) -> list[Any]:

@@ -65,7 +65,7 @@ class Simulation(Dispatcher):
     def ready(self, mailbox: Mailbox) -> None:
         self._ready.append(mailbox)
 
-    def after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
+    def tell_after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
         self._later.append((self.cause_now(), ref, message))
 
     def new_alarm(self, clock: Clock) -> Alarm:
@@ -134,7 +134,7 @@ class Simulation(Dispatcher):
             self.run()
         self.clock.now_ms = until_ms
 
-    def check_wait(self) -> None:
+    def check_blocking_wait(self) -> None:
         if self._is_in_turn:
             raise WouldDeadlock("a blocking wait inside of a handler: use on_done(), or answer later")
 
@@ -143,7 +143,7 @@ class Simulation(Dispatcher):
 
         Raises AssertionError where the answer does not come and the actors do not rest either.
         """
-        self.check_wait()
+        self.check_blocking_wait()
         until_ms = self.clock.now_ms + max(timeout_s, 0) * 1000
         for _ in range(STEPS_MAX):
             if reply.done():

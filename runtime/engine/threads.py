@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import pykka
 
-from ...actors.base import belong_to
+from ...actors.base import set_current_dispatcher
 from ...actors.engine_ports import Clock
 from .alarm import Alarm, ThreadAlarm
 from .dispatcher import MESSAGES_A_TURN, Dispatcher, tell_because
@@ -58,7 +58,7 @@ class ThreadsDispatcher(Dispatcher):
         if self._is_closed:
             mailbox.abandon()
 
-    def after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
+    def tell_after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
         self._queue.put(_Later(self.cause_now(), ref, message))
 
     def new_mailbox(self) -> Mailbox:
@@ -88,7 +88,7 @@ class ThreadsDispatcher(Dispatcher):
         self.abandon_all()
 
     def _work(self, tally: Tally) -> None:
-        belong_to(self)
+        set_current_dispatcher(self)
         take, put, clock = self._queue.get, self._queue.put, time.perf_counter_ns
         while (one := take()) is not None:
             began = clock()

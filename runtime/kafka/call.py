@@ -7,9 +7,9 @@ import struct
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ...actors.error_reply import error_reply
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.messages import GroupRequest, JoinGroup, SyncGroup, TxnOffsetCommit
-from ...actors.refusal import refusal
 from ...actors.transactions.messages import TransactionRequest
 from ..engine.reply import Reply
 from .codec.codes import kafka_error
@@ -173,7 +173,7 @@ class Call:
         code = error.code if isinstance(error, CoordinatorError) else ErrorCode.UNKNOWN_SERVER_ERROR
         if self.connection.is_open:
             log.warning("%s is answered %s", type(self._message).__name__, code.name, exc_info=error)
-        self.set(refusal(self._message, code))
+        self.set(error_reply(self._message, code))
 
     def wait_for_room(self, room: Reply) -> None:
         """The group has too much to do: take no more from this client until it has caught up."""

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...actors.engine_ports import ReplyTo
+from ...actors.error_reply import error_reply
 from ...actors.errors import ErrorCode
 from ...actors.messages import GroupRequest
-from ...actors.refusal import refusal
 from ...actors.transactions.messages import TransactionRequest
 from .call import Call
 
@@ -38,7 +38,7 @@ class Part:
         self._gather.got(self._index, value)
 
     def set_exception(self, exc_info: Any = None) -> None:
-        self.set(refusal(self._message, ErrorCode.UNKNOWN_SERVER_ERROR))
+        self.set(error_reply(self._message, ErrorCode.UNKNOWN_SERVER_ERROR))
 
 
 class Gather:

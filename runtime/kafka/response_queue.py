@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...actors.engine_ports import ReplyTo
-from ...actors.group.in_flight import deliver
+from ...actors.group.in_flight import deliver_reply
 
 ANSWERS_A_TURN = 32
 """About a millisecond of encoding and sending: half of what actors have of a turn."""
@@ -62,4 +62,4 @@ class Backlog:
             self._lanes.move_to_end(group_id)
         else:
             del self._lanes[group_id]
-        deliver(place, value)
+        deliver_reply(place, value)

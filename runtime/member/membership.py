@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from ...actors.errors import CoordinatorError, ErrorCode
-from ...actors.messages import Heartbeat, Joined, JoinGroup, LeaveGroup, Leaving, Protocol, Synced, SyncGroup
+from ...actors.messages import Heartbeat, Joined, JoinGroup, LeaveGroup, LeavingMember, Protocol, Synced, SyncGroup
 from .assignors.base import Own
 from .assignors.wire import read_assignment
 from .channel import ChannelLost, Connector
@@ -134,7 +134,7 @@ class Membership:
         channel = (
             self.channel if self._is_joining else self._join_channel
         )  # on the other one it would wait behind the JoinGroup
-        request = LeaveGroup(self.group_id, (Leaving(member_id, None, "the member was closed"),))
+        request = LeaveGroup(self.group_id, (LeavingMember(member_id, None, "the member was closed"),))
         try:
             async with asyncio.timeout(LEAVE_TIMEOUT_S):
                 await _ask_twice(channel, request)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...actors.group.effects import Expiry
+from ...actors.group.effects import ExpiredCounts
 from ..common.logs import get_logger
 from ..settings.dynamic import DynamicSettings
 
@@ -11,7 +11,7 @@ SETTING = "offsets_retention_minutes"
 log = get_logger("callboard.runtime")
 
 
-def log_expiry(configs: DynamicSettings, expired: Expiry) -> None:
+def log_expiry(configs: DynamicSettings, expired: ExpiredCounts) -> None:
     """``expired``: what one scan has deleted. ``source`` in the line says who gave the setting its value."""
     log.info(
         "old offsets were deleted",

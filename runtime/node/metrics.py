@@ -41,7 +41,7 @@ class Seen(NamedTuple):
     """A moment of a node."""
 
     groups: Mapping[str, int]  # by state
-    asleep: int
+    passivated: int
     commits: int
     rebalances: int
     expired_sessions: int
@@ -67,7 +67,7 @@ def not_ready(node: Node) -> str | None:
     if node.offsets_log is None or not hasattr(node, "transactions"):
         return "the log is being opened"
     if node.is_loading:
-        return f"{len(node.groups.unserved.loading)} partitions of the log are being read"
+        return f"{len(node.groups.availability.loading)} partitions of the log are being read"
     failure = node.offsets_log.stats().failure
     return f"commits are refused, the log has failed: {failure}" if failure else None
 
@@ -102,22 +102,22 @@ def _look_beside(node: Node) -> tuple[Stats, Sizes]:
 
 
 def _look(node: Node, stats: Stats, sizes: Sizes) -> Seen:
-    groups, counts = node.groups, node.groups.counts
+    groups, counters = node.groups, node.groups.counters
     assert node.offsets_log is not None
     states = Counter(listed.state for listed in groups.listed.values())
-    states[State.EMPTY.value] += len(groups.asleep)
+    states[State.EMPTY.value] += len(groups.passivated)
     return Seen(
         states,
-        len(groups.asleep),
-        counts.commits,
-        counts.rebalances,
-        counts.expired_sessions,
-        counts.expired.offsets,
+        len(groups.passivated),
+        counters.commits,
+        counters.rebalances,
+        counters.expired_sessions,
+        counters.expired.offsets,
         len(node.connections),
         len(node.transaction_table),
-        len(groups.unserved.loading),
-        len(groups.unserved.failed),
-        len(groups.unserved.quarantined),
+        len(groups.availability.loading),
+        len(groups.availability.failed),
+        len(groups.availability.quarantined),
         stats,
         node.offsets_log.stats(),
         len(node.offsets_log.quarantined()),
@@ -141,7 +141,7 @@ class _Collector(Collector):
 def _of_groups(seen: Seen) -> Iterator[Metric]:
     states = {state.value: seen.groups.get(state.value, 0) for state in State if state is not State.DEAD}
     yield _gauges("callboard_groups", "Groups by state; those that sleep are Empty.", "state", states)
-    yield _gauge("callboard_groups_asleep", "Groups without members that are kept packed.", seen.asleep)
+    yield _gauge("callboard_groups_asleep", "Groups without members that are kept packed.", seen.passivated)
     yield _counter("callboard_commits", "Offset commits that were kept, one for each request.", seen.commits)
     yield _counter("callboard_rebalances", "Generations with members that began.", seen.rebalances)
     yield _counter("callboard_expired_sessions", "Members that were not heard in time.", seen.expired_sessions)
@@ -181,9 +181,9 @@ def _of_rounds(log: LogStats) -> Iterator[Metric]:
     yield _counter("callboard_log_records", "Records that were appended.", log.records)
     yield _counter("callboard_log_rounds", "Rounds: what was written and synced together.", log.rounds)
     yield _counter("callboard_log_refused_rounds", "Rounds that the disk did not take.", log.refused_rounds)
-    counts = accumulate(log.sync_counts)
+    counters = accumulate(log.sync_counts)
     bounds = [*map(str, SYNC_BOUNDS_S), "+Inf"]
-    buckets = list(zip(bounds, counts, strict=True))
+    buckets = list(zip(bounds, counters, strict=True))
     doc = "How long a sync of the journal took."
     yield HistogramMetricFamily("callboard_log_sync_seconds", doc, buckets=buckets, sum_value=log.sync_seconds)
     yield _counter("callboard_log_checkpoints", "Checkpoints that were made.", log.checkpoints)

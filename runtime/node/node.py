@@ -90,7 +90,7 @@ class Node:
         self.channels: dict[LocalChannel, None] = {}  # of members in this process: they are closed at the end
         self._loop: asyncio.AbstractEventLoop
         self.groups = Directory(self.settings)
-        self.groups.on_swept = partial(log_expiry, self.configs)
+        self.groups.on_offsets_expired = partial(log_expiry, self.configs)
         self.advertised_host = ""
         self.advertised_port = 0
         self.cluster_id = ""
@@ -445,7 +445,7 @@ class Node:
         self.system = system = System(self.environment.dispatcher(self._loop), self.clock)
         timer = system.start_timer()
         self._writer = system.spawn(OffsetWriterActor, offsets_log, self.clock)
-        self.groups.unserved.loading.update(offsets_log.partitions_with_data())
+        self.groups.availability.loading.update(offsets_log.partitions_with_data())
         settings, partitions = self.settings, folder.offsets_partitions
         arguments = self.clock, self.random, settings, timer, self._writer, partitions
         system.spawn(CoordinatorActor, self.groups, *arguments, {})
@@ -484,7 +484,7 @@ class Node:
             if self._arrival.failure:
                 return
             log.exception("the log could not be loaded")
-            for partition in tuple(self.groups.unserved.loading):
+            for partition in tuple(self.groups.availability.loading):
                 self._arrival.take(Job(partition, str(self.options.data), False, 0), Report(failure=repr(error)))
             self._arrival.take(Job(-1, str(self.options.data), True, 0), Report(failure=repr(error)))
         try:

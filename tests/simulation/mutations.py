@@ -18,9 +18,9 @@ from callboard.actors.group.actor import GroupActor
 from callboard.actors.group.classic import ClassicGroup
 from callboard.actors.group.effects import Deadline, Effects
 from callboard.actors.group.in_flight import CommitContext
-from callboard.actors.group.members import Member, Members
+from callboard.actors.group.members import GroupMember, Members
 from callboard.actors.group.offsets import GroupData, Offsets
-from callboard.actors.messages import Heartbeat, LeaveGroup, Leaving, Left, LeftMember
+from callboard.actors.messages import Heartbeat, LeaveGroup, LeavingMember, Left, LeftMember
 from callboard.actors.records import GroupValue, MarkerRecord, OffsetRecord
 from callboard.actors.transactions.actor import TransactionsActor
 from callboard.runtime.disk.faulty import FaultyDisk
@@ -149,7 +149,7 @@ def heartbeats_do_not_count(patch: pytest.MonkeyPatch) -> None:
     """A session ends though its member beats."""
     renew = ClassicGroup._renew_session
 
-    def renew_sometimes(self: ClassicGroup, member: Member, effects: Effects) -> None:
+    def renew_sometimes(self: ClassicGroup, member: GroupMember, effects: Effects) -> None:
         if member.session.due_ms is None:
             renew(self, member, effects)
 
@@ -190,7 +190,7 @@ def instance_ids_are_not_fenced(patch: pytest.MonkeyPatch) -> None:
 
 def who_leaves_stays(patch: pytest.MonkeyPatch) -> None:
     def leave(self: ClassicGroup, request: LeaveGroup, effects: Effects) -> Left:
-        def left(one: Leaving) -> LeftMember:
+        def left(one: LeavingMember) -> LeftMember:
             known = one.member_id in self.members.by_id
             return LeftMember(one.member_id, None, ErrorCode.NONE if known else ErrorCode.UNKNOWN_MEMBER_ID)
 
@@ -258,11 +258,11 @@ def joins_are_complete_too_early(patch: pytest.MonkeyPatch) -> None:
 def dead_alarms_ring(patch: pytest.MonkeyPatch) -> None:
     """A deadline that was moved meanwhile counts all the same."""
 
-    def rang(self: Deadline, now_ms: int, effects: Effects) -> bool:
+    def handle_alarm(self: Deadline, now_ms: int, effects: Effects) -> bool:
         self.due_ms = None
         return True
 
-    patch.setattr(Deadline, "rang", rang)
+    patch.setattr(Deadline, "handle_alarm", handle_alarm)
 
 
 def answered_though_it_failed(patch: pytest.MonkeyPatch) -> None:
@@ -279,14 +279,14 @@ def answered_though_it_failed(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_marker_is_not_told(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(TransactionsActor, "_tell_groups", lambda self, marker: None)
+    patch.setattr(TransactionsActor, "_send_marker_to_groups", lambda self, marker: None)
 
 
 def a_marker_is_not_written(patch: pytest.MonkeyPatch) -> None:
     def finish(self: TransactionsActor, transaction: Any, partitions: Sequence[int]) -> None:
         from callboard.actors.transactions.actor import marker_of
 
-        self._tell_groups(marker_of(transaction))
+        self._send_marker_to_groups(marker_of(transaction))
         self._finish(transaction)
 
     patch.setattr(TransactionsActor, "_append_markers", finish)

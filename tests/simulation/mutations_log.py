@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from callboard.actors.coordinator.availability import Unserved
-from callboard.actors.coordinator.retention import Sweep
+from callboard.actors.coordinator.availability import Availability
+from callboard.actors.coordinator.retention import RetentionScan
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.actor import GroupActor
 from callboard.actors.group.in_flight import DeleteContext, Deletion
@@ -65,15 +65,15 @@ def deletions_do_not_wait(patch: pytest.MonkeyPatch) -> None:
 
     def at_once(self: GroupActor, deletion: Deletion) -> None:
         if not deletion.is_sent:
-            found = self._doomed(deletion)
-            context = DeleteContext(deletion.reply, False, found.is_all, len(found.records))
+            found = self._next_batch(deletion)
+            context = DeleteContext(deletion.reply, False, found.is_last, len(found.records))
             if found.records:
                 self._append(found.records, context)
                 deletion.is_sent = True
             else:
-                self._delete_written(context, ErrorCode.NONE)
+                self._handle_tombstones_written(context, ErrorCode.NONE)
 
-    patch.setattr(GroupActor, "_delete_if_all_is_written", at_once)
+    patch.setattr(GroupActor, "_append_tombstones_when_idle", at_once)
 
 
 def deleted_groups_are_answered_early(patch: pytest.MonkeyPatch) -> None:
@@ -82,8 +82,8 @@ def deleted_groups_are_answered_early(patch: pytest.MonkeyPatch) -> None:
 
     def answer_and_append(self: GroupActor, records: Any, context: Any) -> None:
         append(self, records, context)
-        if isinstance(context, DeleteContext) and self._underway.deletion is not None:
-            self._underway.deletion.answer(ErrorCode.NONE)
+        if isinstance(context, DeleteContext) and self._in_flight.deletion is not None:
+            self._in_flight.deletion.answer(ErrorCode.NONE)
 
     patch.setattr(GroupActor, "_append", answer_and_append)
 
@@ -102,7 +102,7 @@ def sleepers_forget(patch: pytest.MonkeyPatch) -> None:
 
 
 def sleepers_are_not_swept(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Sweep, "concerns", lambda self, packed: False)
+    patch.setattr(RetentionScan, "may_have_expired", lambda self, packed: False)
 
 
 def minutes_are_seconds(patch: pytest.MonkeyPatch) -> None:
@@ -113,7 +113,7 @@ def minutes_are_seconds(patch: pytest.MonkeyPatch) -> None:
 
 
 def served_while_it_loads(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Unserved, "refuse", lambda self, request, partitions: None)
+    patch.setattr(Availability, "error_reply_for", lambda self, request, partitions: None)
 
 
 def settings_are_not_kept(patch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from callboard.actors.messages import (
     Joined,
     JoinGroup,
     LeaveGroup,
-    Leaving,
+    LeavingMember,
     OffsetCommit,
     OffsetDelete,
     OffsetFetch,
@@ -127,7 +127,7 @@ class Worker(Player):
                 await self.pause()
         if self.member_id and self.instance_id is None:
             with suppress(ChannelLost):
-                await self.ask(LeaveGroup(self.group_id, (Leaving(self.member_id, None),)))
+                await self.ask(LeaveGroup(self.group_id, (LeavingMember(self.member_id, None),)))
 
     async def _be_a_member(self) -> None:
         joined = await self._join()
@@ -424,7 +424,7 @@ class Nuisance(Player, Listener):
         draw = self.sim.random
         strangers: list[Any] = [
             Heartbeat(self.group_id, "nobody", None, draw.randint(-1, 9)),
-            LeaveGroup(self.group_id, (Leaving("nobody", None), Leaving("", "no such instance"))),
+            LeaveGroup(self.group_id, (LeavingMember("nobody", None), LeavingMember("", "no such instance"))),
             SyncGroup(self.group_id, "nobody", None, draw.randint(-1, 9), None, None, (("nobody", b"[0]"),)),
             OffsetCommit(self.group_id, "nobody", None, draw.randint(0, 9), (Commit(TOPIC, 0, 5, -1, self.unique()),)),
             OffsetFetch("", None),

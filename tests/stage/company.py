@@ -14,7 +14,7 @@ from callboard.actors.errors import ErrorCode
 from callboard.actors.group.classic import ClassicGroup
 from callboard.actors.group.effects import Effects
 from callboard.actors.group.states import State
-from callboard.actors.messages import Joined, Leaving, Left
+from callboard.actors.messages import Joined, LeavingMember, Left
 from callboard.actors.records import GroupRecord, GroupValue
 
 from . import requests
@@ -66,7 +66,7 @@ class Company:
         self._carry_out(effects)
         return answer
 
-    def leave(self, *who: str | Leaving) -> Left:
+    def leave(self, *who: str | LeavingMember) -> Left:
         effects = Effects()
         answer = self.group.leave(requests.leave(*who), effects)
         self._carry_out(effects)

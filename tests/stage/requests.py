@@ -9,7 +9,7 @@ from callboard.actors.messages import (
     Heartbeat,
     JoinGroup,
     LeaveGroup,
-    Leaving,
+    LeavingMember,
     OffsetCommit,
     OffsetFetch,
     Protocol,
@@ -72,8 +72,8 @@ def heartbeat(member_id: str, generation_id: int, *, group_id: str = GROUP, inst
     return Heartbeat(group_id, member_id, instance, generation_id)
 
 
-def leave(*who: str | Leaving, group_id: str = GROUP) -> LeaveGroup:
-    return LeaveGroup(group_id, tuple(Leaving(one, None) if isinstance(one, str) else one for one in who))
+def leave(*who: str | LeavingMember, group_id: str = GROUP) -> LeaveGroup:
+    return LeaveGroup(group_id, tuple(LeavingMember(one, None) if isinstance(one, str) else one for one in who))
 
 
 def commit(
@@ -86,10 +86,12 @@ def commit(
     topic: str = "t",
     partition: int = 0,
     metadata: str = "",
-    tells_unknown_group: bool = True,
+    supports_group_id_not_found: bool = True,
 ) -> OffsetCommit:
     commits = (Commit(topic, partition, offset, -1, metadata),)
-    return OffsetCommit(group_id, member_id, instance, generation_id, commits, tells_unknown_group=tells_unknown_group)
+    return OffsetCommit(
+        group_id, member_id, instance, generation_id, commits, supports_group_id_not_found=supports_group_id_not_found
+    )
 
 
 def fetch(

@@ -139,8 +139,8 @@ def txn_commit(
         instance,
         generation_id,
         commits,
-        joins_transaction=version >= 5,
-        tells_abortable=version >= 4,
+        adds_partition_to_transaction=version >= 5,
+        supports_transaction_abortable=version >= 4,
     )
 
 

@@ -317,7 +317,7 @@ def _newest_first(partition: LogPartition, disk: Disk) -> tuple[dict[str, object
         return dict(transactions.values), [*transactions.damages, *transactions.troubles]
     loaded = load_partition(partition.folder, disk)
     asleep = {group_id: state_of(GroupData.unpack(packed)) for group_id, packed in loaded.asleep.items()}
-    awake = {group_id: state_of(data) for group_id, data in loaded.awake.items() if not data.is_gone()}
+    awake = {group_id: state_of(data) for group_id, data in loaded.awake.items() if not data.is_empty()}
     quarantined = [f"group '{group_id}' cannot be read: {why}" for group_id, why in loaded.quarantined.items()]
     return asleep | awake, [*loaded.damages, *loaded.troubles, *quarantined]
 

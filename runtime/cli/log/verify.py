@@ -78,14 +78,14 @@ class Replay:
                 self._open.setdefault(record.producer_id, set()).add(record.group_id)
 
     def state(self) -> dict[str, object]:
-        groups = {group_id: state_of(data) for group_id, data in self._groups.items() if not data.is_gone()}
+        groups = {group_id: state_of(data) for group_id, data in self._groups.items() if not data.is_empty()}
         return groups | {name: value for name, value in self._transactions.items() if value is not None}
 
 
 def state_of(data: GroupData) -> object:
     """A group's value, offsets and pending offsets, in an order of their own."""
     offsets = {(topic, partition): value for topic, partition, value in data.offsets}
-    pending = {place: dict(producers) for place, producers in data.pending.places.items()}
+    pending = {place: dict(producers) for place, producers in data.pending.by_partition.items()}
     return data.value, offsets, pending
 
 
@@ -149,7 +149,7 @@ def differences(one: State, one_way: str, other: State, other_way: str) -> Itera
 def _newest_first(picture: LogPartition, disk: Disk) -> dict[str, object]:
     loaded = load_partition(picture.folder, disk)
     asleep = {group_id: state_of(GroupData.unpack(packed)) for group_id, packed in loaded.asleep.items()}
-    awake = {group_id: state_of(data) for group_id, data in loaded.awake.items() if not data.is_gone()}
+    awake = {group_id: state_of(data) for group_id, data in loaded.awake.items() if not data.is_empty()}
     return asleep | awake
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....actors.errors import CoordinatorError, ErrorCode
-from ....actors.transactions.messages import InitProducerId, ProducerGiven
+from ....actors.transactions.messages import InitProducerId, ProducerIdAssigned
 from ..call import Call
 from ..codec.codes import NO_THROTTLE, milliseconds, producer_error
 
@@ -16,9 +16,9 @@ def handle(call: Call) -> None:
     producer_id = int(getattr(request, "producer_id", NO_PRODUCER))
     epoch = getattr(request, "producer_epoch", NO_PRODUCER)
     if request.transactional_id == "" or (producer_id == NO_PRODUCER) != (epoch == NO_PRODUCER):
-        call.reply_bytes(encode(call, ProducerGiven(ErrorCode.INVALID_REQUEST)))
+        call.reply_bytes(encode(call, ProducerIdAssigned(ErrorCode.INVALID_REQUEST)))
     elif call.node.is_loading:  # then it is not known yet which ids are in use
-        call.reply_bytes(encode(call, ProducerGiven(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)))
+        call.reply_bytes(encode(call, ProducerIdAssigned(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)))
     elif request.transactional_id is None:
         call.node.topics.producer_ids.when_reserved(lambda: call.finish(lambda: encode(call, new_producer(call))))
     else:
@@ -28,15 +28,15 @@ def handle(call: Call) -> None:
         call.node.topics.producer_ids.when_reserved(lambda: call.ask_transactions(message, encode))
 
 
-def new_producer(call: Call) -> ProducerGiven:
+def new_producer(call: Call) -> ProducerIdAssigned:
     """For one without transactions. If it wants its epoch raised it gets a new id too."""
     try:
-        return ProducerGiven(ErrorCode.NONE, call.node.topics.new_producer_id(), 0)
+        return ProducerIdAssigned(ErrorCode.NONE, call.node.topics.new_producer_id(), 0)
     except CoordinatorError as refusal:
-        return ProducerGiven(refusal.code)
+        return ProducerIdAssigned(refusal.code)
 
 
-def encode(call: Call, answer: ProducerGiven) -> bytes:
+def encode(call: Call, answer: ProducerIdAssigned) -> bytes:
     response = call.make(
         "InitProducerIdResponse",
         throttle_time=NO_THROTTLE,

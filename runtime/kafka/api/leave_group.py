@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....actors.errors import ErrorCode
-from ....actors.messages import LeaveGroup, Leaving, Left
+from ....actors.messages import LeaveGroup, LeavingMember, Left
 from ..call import Call
 from ..codec.codes import NO_THROTTLE
 
@@ -14,10 +14,10 @@ def handle(call: Call) -> None:
     request = call.request
     if call.version >= BATCH_FROM:
         leaving = tuple(
-            Leaving(one.member_id, one.group_instance_id, getattr(one, "reason", None)) for one in request.members
+            LeavingMember(one.member_id, one.group_instance_id, getattr(one, "reason", None)) for one in request.members
         )
     else:
-        leaving = (Leaving(request.member_id, None),)
+        leaving = (LeavingMember(request.member_id, None),)
     call.ask(LeaveGroup(request.group_id, leaving), encode)
 
 

@@ -123,7 +123,7 @@ def check_transaction(call: Call, topic: Topic, sent: Any) -> None:
     transaction = call.node.transaction_table.get(name)
     error = ErrorCode.INVALID_PRODUCER_ID_MAPPING
     if transaction is not None:
-        error = transaction.verify(*producer, (topic.name, sent.index))
+        error = transaction.verify_partition(*producer, (topic.name, sent.index))
     if error is ErrorCode.PRODUCER_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
     if error is ErrorCode.TRANSACTION_ABORTABLE and call.version < ABORTABLE_SINCE:

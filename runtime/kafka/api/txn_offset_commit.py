@@ -36,8 +36,8 @@ def handle(call: Call) -> None:
         group_instance_id=request.group_instance_id if version >= MEMBER_FROM else None,
         generation_id=request.generation_id if version >= MEMBER_FROM else NO_GENERATION,
         commits=commits,
-        joins_transaction=version >= JOINS_FROM,
-        tells_abortable=version >= ABORTABLE_FROM,
+        adds_partition_to_transaction=version >= JOINS_FROM,
+        supports_transaction_abortable=version >= ABORTABLE_FROM,
     )
     places = tuple((commit.topic, commit.partition) for commit in commits)
     call.ask_transactions(message, partial(encode, refused, places))

@@ -481,7 +481,7 @@ class NewestFirst:
         data.value = found.value
         for topic, rows in found.topics():
             data.offsets.restore(topic, {row[0]: OffsetValue(*row[1:]) for row in rows})
-        data.pending.places = {place: dict(reversed(producers.items())) for place, producers in pending.items()}
+        data.pending.by_partition = {place: dict(reversed(producers.items())) for place, producers in pending.items()}
 
 
 def _extent(chunk: Chunk, start: int) -> tuple[int, int, int]:

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ....actors.engine_ports import ReplyTo
+from ....actors.error_reply import error_reply
 from ....actors.errors import ErrorCode
 from ....actors.messages import GroupRequest
-from ....actors.refusal import refusal
 from ...kafka.call import Call, ResponseChannel
 from ...kafka.codec.schemas import Schema
 from ...kafka.refusing import error_body, errors_in, read_answer
@@ -218,7 +218,7 @@ class LocalExchange:
         self._reply.set(self._answer)
 
     def refuse(self, code: Any) -> None:
-        self._answer = refusal(self._message, ErrorCode(int(code)))
+        self._answer = error_reply(self._message, ErrorCode(int(code)))
         self.send_answer()
 
     def disconnect(self) -> None:

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from ....actors.group.classic import ClassicGroup
 from ....actors.group.effects import Deadline
-from ....actors.group.members import Member
+from ....actors.group.members import GroupMember
 from ....actors.group.states import State
 from .facts import Facts
 
@@ -91,6 +91,6 @@ class Sparing:
         if any(member.member_id in group.pending_sync for member in there):
             yield group.sync_deadline
 
-    def _is_there(self, group_id: str, member: Member) -> bool:
+    def _is_there(self, group_id: str, member: GroupMember) -> bool:
         names = {member.member_id, member.group_instance_id, member.client_id}
         return not self._silent & names and self._presence.client_of(group_id, member.member_id) is not None

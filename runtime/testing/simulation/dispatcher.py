@@ -17,7 +17,7 @@ from typing import Any
 
 import pykka
 
-from ....actors.base import belong_to
+from ....actors.base import set_current_dispatcher
 from ....actors.engine_ports import Clock
 from ...disk.faulty import PowerLoss
 from ...disk.threads import Call, Inline, Work
@@ -48,7 +48,7 @@ class SeededDispatcher(Dispatcher):
         self._is_pumping = False
         self._tally = self.new_tally()
         self._context = copy_context()
-        self._context.run(belong_to, self)
+        self._context.run(set_current_dispatcher, self)
 
     def ready(self, mailbox: Mailbox) -> None:
         self._ready.append(mailbox)
@@ -75,7 +75,7 @@ class SeededDispatcher(Dispatcher):
         if ready:
             self.loop.call_soon(self._pump, context=self._context)
 
-    def after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
+    def tell_after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
         self.loop.call_soon(tell_because, self.cause_now(), ref, message, context=self._context)
 
     def new_alarm(self, clock: Clock) -> Alarm:

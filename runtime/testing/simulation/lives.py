@@ -395,12 +395,12 @@ class Lives:
         """What the coordinator holds now of each group of which there is something."""
         assert self.current is not None, "there is nobody to ask"
         node = self.current.node
-        found = {name: GroupData.unpack(packed) for name, packed in node.groups.asleep.items()}
+        found = {name: GroupData.unpack(packed) for name, packed in node.groups.passivated.items()}
         for name, ref in node.groups.groups.items():
             actor = ref.actor_inbox.actor
             if isinstance(actor, GroupActor):
                 found[name] = actor.data
-        return {name: data for name, data in found.items() if not data.is_gone()}
+        return {name: data for name, data in found.items() if not data.is_empty()}
 
     def live(self) -> dict[str, object]:
         """The same, and of each transactional id, in a form that can be compared."""

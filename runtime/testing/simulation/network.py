@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
+from ....actors.error_reply import error_reply
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.messages import Heartbeat, OffsetCommit
-from ....actors.refusal import refusal
 from ...member.channel import ChannelLost
 from .faults_drawn import FaultDraw
 from .history import Exchange, History
@@ -268,7 +268,7 @@ class Place:
         """As a connection tells its client."""
         error = exc_info[1] if exc_info else None
         code = error.code if isinstance(error, CoordinatorError) else ErrorCode.UNKNOWN_SERVER_ERROR
-        self._done(refusal(self._exchange.message, code))
+        self._done(error_reply(self._exchange.message, code))
 
 
 class _Way:

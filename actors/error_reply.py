@@ -1,4 +1,4 @@
-"""The answer to a request that says nothing but an error."""
+"""The reply to a request that fails as a whole."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 from .errors import ErrorCode
 from .messages import (
     Committed,
+    DeleteTopicOffsets,
     Described,
     DescribeGroup,
     Fetched,
-    ForgetTopics,
     GroupRequest,
     Joined,
     JoinGroup,
@@ -24,11 +24,17 @@ from .messages import (
     SyncGroup,
     TxnOffsetCommit,
 )
-from .transactions.messages import EndTransaction, InitProducerId, ProducerGiven, TransactionRequest, VerifyPartitions
+from .transactions.messages import (
+    EndTransaction,
+    InitProducerId,
+    ProducerIdAssigned,
+    TransactionRequest,
+    VerifyPartitions,
+)
 
 
-def refusal(request: GroupRequest | ForgetTopics | TransactionRequest, error: ErrorCode) -> Any:
-    """Of the class that answers this request; a bare code where that is the answer."""
+def error_reply(request: GroupRequest | DeleteTopicOffsets | TransactionRequest, error: ErrorCode) -> Any:
+    """A reply of the class that belongs to the request; the error code itself if replies of this type are codes."""
     match request:
         case JoinGroup():
             return Joined(error, member_id=request.member_id)
@@ -45,7 +51,7 @@ def refusal(request: GroupRequest | ForgetTopics | TransactionRequest, error: Er
         case DescribeGroup():
             return Described(error, request.group_id)
         case InitProducerId() | EndTransaction():
-            return ProducerGiven(error)
+            return ProducerIdAssigned(error)
         case VerifyPartitions():
             return (error,) * len(request.partitions)
         case _:
