@@ -181,7 +181,7 @@ class NamedTimers(Design):
         self.drop = lambda name: self.timers.cancel(name // NAMES_AN_OWNER, name)
 
     def advance(self, tick: int) -> dict[Any, list[Any]]:
-        return self.timers.expired(tick)
+        return self.timers.pop_expired(tick)
 
     def names(self, fired: dict[Any, list[Any]]) -> list[int]:
         return [name for names in fired.values() for name in names]

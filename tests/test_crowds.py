@@ -93,7 +93,7 @@ async def parked_crowd(door: Door) -> tuple[list[CardboardClient], list[bytes]]:
 
 
 @on_a_loop
-async def test_a_beat_behind_a_crowd_of_requests_is_answered_before_most_of_them_are_handled(tmp_path: Path) -> None:
+async def test_heartbeat_behind_burst_of_joins_is_answered_before_most_joins(tmp_path: Path) -> None:
     """They are all read in one turn of the loop; the beat is the last of them."""
     async with open_door(tmp_path) as door:
         other, clients = await bystander(door), [CardboardClient(door.node) for _ in range(MEMBERS)]
@@ -108,7 +108,7 @@ async def test_a_beat_behind_a_crowd_of_requests_is_answered_before_most_of_them
 
 
 @on_a_loop
-async def test_a_beat_is_answered_before_most_of_a_generation_is(tmp_path: Path) -> None:
+async def test_heartbeat_is_answered_before_most_join_responses_of_large_group(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         other = await bystander(door)
         clients, joins = await parked_crowd(door)
@@ -146,7 +146,7 @@ async def sync_all(clients: list[CardboardClient], leader: Any, others: list[Any
 
 
 @on_a_loop
-async def test_who_is_parked_is_answered_before_a_stop(tmp_path: Path) -> None:
+async def test_parked_requests_are_answered_before_server_stops(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         clients, _ = await parked_crowd(door)
         await door.restart()
@@ -156,7 +156,7 @@ async def test_who_is_parked_is_answered_before_a_stop(tmp_path: Path) -> None:
 
 
 @on_a_loop
-async def test_a_leave_behind_a_join_counts_though_its_client_hangs_up_at_once(tmp_path: Path) -> None:
+async def test_leave_behind_join_is_handled_after_client_disconnects(tmp_path: Path) -> None:
     """All of it comes in one turn of the loop, before anything of it is handled."""
     async with open_door(tmp_path) as door:
         first = await door.connect()
@@ -174,7 +174,7 @@ async def test_a_leave_behind_a_join_counts_though_its_client_hangs_up_at_once(t
 
 
 @on_a_loop
-async def test_a_join_before_a_bad_frame_is_answered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_join_before_invalid_frame_is_answered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with open_door(tmp_path) as door:
         for bad, logged in ((b"\0\0\0\0", 1), (framed(b"\0\x63" + bytes(20)), 2)):
             client = CardboardClient(door.node)
@@ -186,7 +186,9 @@ async def test_a_join_before_a_bad_frame_is_answered(tmp_path: Path, caplog: pyt
 
 
 @on_a_loop
-async def test_a_bad_join_before_a_bad_frame_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_invalid_join_before_invalid_frame_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with open_door(tmp_path) as door:
         client = CardboardClient(door.node)
         client.feed(framed(b"\0\x0b\0\x09" + bytes(4) + b"\xff\xff\0") + b"\0\0\0\0")
@@ -228,7 +230,7 @@ class Shared:
         raise AssertionError("nobody refuses here")
 
 
-def test_groups_take_turns_and_each_keeps_its_order() -> None:
+def test_response_queue_serves_groups_round_robin_in_order() -> None:
     loop, taken = Loop(), list[Any]()
     backlog, place = Backlog(loop.soon), Shared(taken)
     for number in range(3 * ANSWERS_A_TURN):
@@ -244,7 +246,7 @@ def test_groups_take_turns_and_each_keeps_its_order() -> None:
     assert len(backlog) == 0
 
 
-def test_a_backlog_that_was_emptied_is_filled_again() -> None:
+def test_response_queue_is_reused_after_it_was_empty() -> None:
     loop, taken = Loop(), list[Any]()
     backlog = Backlog(loop.soon)
     for value in range(5):
@@ -253,7 +255,7 @@ def test_a_backlog_that_was_emptied_is_filled_again() -> None:
         assert (taken, loop.callbacks) == (list(range(value + 1)), [])
 
 
-def test_at_the_end_all_are_answered_at_once_or_none() -> None:
+def test_response_queue_at_shutdown_sends_all_or_none() -> None:
     loop, taken = Loop(), list[Any]()
     backlog = Backlog(loop.soon)
     for value in range(100):
@@ -266,7 +268,7 @@ def test_at_the_end_all_are_answered_at_once_or_none() -> None:
     assert (len(taken), loop.callbacks) == (100, [])
 
 
-def test_a_place_that_takes_nothing_costs_the_others_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_reply_slot_does_not_affect_others(caplog: pytest.LogCaptureFixture) -> None:
     loop, taken = Loop(), list[Any]()
     backlog = Backlog(loop.soon)
     for value in range(4):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from actor_system.requests import GROUP, commit, fetch, join, leave
+from actor_system.simulation import CoordinatorSimulation
 from hypothesis import given
 from hypothesis import strategies as st
-from stage.requests import GROUP, commit, fetch, join, leave
-from stage.world import World
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.actor import IDLE_MS
@@ -17,66 +17,66 @@ from callboard.actors.timer.messages import Wake
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def simulation() -> CoordinatorSimulation:
+    return CoordinatorSimulation()
 
 
-def test_a_group_that_nobody_uses_leaves_memory_and_comes_back(world: World) -> None:
+def test_idle_group_is_passivated_and_activated_by_request(simulation: CoordinatorSimulation) -> None:
     """Its offsets and its generation are packed; the next request finds all of it."""
-    [leader] = world.form({})
+    [leader] = simulation.form_group({})
     for partition in (0, 3):
-        world.post(commit(7, member_id=leader.member_id, generation_id=1, partition=partition, metadata="é"))
-    world.post(leave(leader.member_id))
-    before = world.ask(ListGroups()).value
-    world.advance(2 * IDLE_MS)
-    assert list(world.directory.passivated) == [GROUP]
-    assert world.directory.groups == {}
-    assert len(world.system.actors()) == 3, "coordinator, timer and writer"
-    assert world.deadlines == 0, "nobody waits for anything"
-    assert world.ask(ListGroups()).value == before
-    assert world.ask(ListGroups(states=frozenset({"empty"}))).value == before
-    assert world.ask(ListGroups(states=frozenset({"stable"}))).value == ()
-    offsets = [one.offset for one in world.post(fetch(partitions=(0, 1, 3))).value.topics[0][1]]
+        simulation.post(commit(7, member_id=leader.member_id, generation_id=1, partition=partition, metadata="é"))
+    simulation.post(leave(leader.member_id))
+    before = simulation.ask(ListGroups()).value
+    simulation.advance(2 * IDLE_MS)
+    assert list(simulation.directory.passivated) == [GROUP]
+    assert simulation.directory.groups == {}
+    assert len(simulation.system.actors()) == 3, "coordinator, timer and writer"
+    assert simulation.deadlines == 0, "nobody waits for anything"
+    assert simulation.ask(ListGroups()).value == before
+    assert simulation.ask(ListGroups(states=frozenset({"empty"}))).value == before
+    assert simulation.ask(ListGroups(states=frozenset({"stable"}))).value == ()
+    offsets = [one.offset for one in simulation.post(fetch(partitions=(0, 1, 3))).value.topics[0][1]]
     assert offsets == [7, -1, 7]
-    assert world.directory.passivated == {}
-    joining = world.post(join())
-    world.advance(3000)
+    assert simulation.directory.passivated == {}
+    joining = simulation.post(join())
+    simulation.advance(3000)
     assert joining.value.generation_id == 3, "after the generation that ended with the last member"
 
 
-def test_a_group_in_use_stays_awake(world: World) -> None:
+def test_used_group_is_not_passivated(simulation: CoordinatorSimulation) -> None:
     """Members, ids that were given away and commits now and then keep it."""
-    world.form({"session_ms": 1_800_000})
-    world.post(commit(1, group_id="simple"))
+    simulation.form_group({"session_ms": 1_800_000})
+    simulation.post(commit(1, group_id="simple"))
     for number in range(10):
-        world.advance(IDLE_MS - 1)
-        world.post(commit(number, group_id="simple"))
-    assert sorted(world.directory.groups) == [GROUP, "simple"]
-    world.advance(2 * IDLE_MS)
-    assert list(world.directory.groups) == [GROUP]
+        simulation.advance(IDLE_MS - 1)
+        simulation.post(commit(number, group_id="simple"))
+    assert sorted(simulation.directory.groups) == [GROUP, "simple"]
+    simulation.advance(2 * IDLE_MS)
+    assert list(simulation.directory.groups) == [GROUP]
 
 
-def test_a_request_that_meets_a_group_on_its_way_out_keeps_it(world: World) -> None:
+def test_request_during_passivation_keeps_group_active(simulation: CoordinatorSimulation) -> None:
     """Whatever the moment between falling asleep and being packed at which it comes."""
     for steps in range(8):
         group_id = f"g{steps}"
-        world.post(commit(5, group_id=group_id))
-        world.clock.now_ms += IDLE_MS
-        world.timer.tell(Wake())
+        simulation.post(commit(5, group_id=group_id))
+        simulation.clock.now_ms += IDLE_MS
+        simulation.timer.tell(Wake())
         for _ in range(steps):
-            world.dispatcher.step()
-        late = world.send(commit(6, group_id=group_id))
-        seen = world.send(fetch(group_id=group_id))
-        world.run()
+            simulation.dispatcher.step()
+        late = simulation.send(commit(6, group_id=group_id))
+        seen = simulation.send(fetch(group_id=group_id))
+        simulation.run()
         assert late.value == Committed((ErrorCode.NONE,))
         assert not seen.is_waiting
-        assert world.post(fetch(group_id=group_id)).value.topics[0][1][0].offset == 6
+        assert simulation.post(fetch(group_id=group_id)).value.topics[0][1][0].offset == 6
 
 
-def test_groups_without_members_sleep_from_the_start(world: World) -> None:
-    world.form({})
-    world.post(commit(3, group_id="simple"))
-    again = World(world.log.groups())
+def test_loaded_groups_without_members_are_passivated(simulation: CoordinatorSimulation) -> None:
+    simulation.form_group({})
+    simulation.post(commit(3, group_id="simple"))
+    again = CoordinatorSimulation(simulation.log.groups())
     assert (list(again.directory.groups), list(again.directory.passivated)) == ([GROUP], ["simple"])
     assert again.post(fetch(group_id="simple")).value.topics[0][1][0].offset == 3
 
@@ -90,7 +90,9 @@ OFFSETS = st.builds(OffsetValue, LONGS, LONGS, st.text(), LONGS, LONGS)
     value=st.none() | EMPTY_GROUPS,
     commits=st.lists(st.tuples(st.text(max_size=3), st.integers(0, 9), OFFSETS)),
 )
-def test_packing_loses_nothing(value: GroupValue | None, commits: list[tuple[str, int, OffsetValue]]) -> None:
+def test_unpacked_group_equals_packed_group(
+    value: GroupValue | None, commits: list[tuple[str, int, OffsetValue]]
+) -> None:
     data = GroupData()
     data.value = value
     for topic, partition, offset in commits:

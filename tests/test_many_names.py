@@ -36,7 +36,7 @@ class Counted:
 
 
 @on_a_loop
-async def test_others_are_served_between_the_slices(tmp_path: Path) -> None:
+async def test_other_requests_are_served_between_slices(tmp_path: Path) -> None:
     """By number of turns, not by the clock: a member beats in each turn of the loop and is answered in the next few."""
     async with open_door(tmp_path) as door:
         member = await enrol(await door.connect(), "g")
@@ -59,7 +59,7 @@ async def test_others_are_served_between_the_slices(tmp_path: Path) -> None:
 
 
 @on_a_loop
-async def test_answers_in_slices_are_whole_in_every_version(tmp_path: Path) -> None:
+async def test_sliced_responses_are_complete_in_every_version(tmp_path: Path) -> None:
     """Array counts of one, two and three bytes; with what kio itself would write."""
     async with open_door(tmp_path) as door:
         client = await door.connect()
@@ -87,7 +87,7 @@ def kafka_answer(version: int, body: bytes) -> Any:
 
 
 @on_a_loop
-async def test_deletions_of_many_groups_come_in_slices_too(tmp_path: Path) -> None:
+async def test_deletes_of_many_groups_are_sliced(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client = await door.connect()
         names = [f"nobody-{number}" for number in range(3 * SLICE + 1)]
@@ -97,7 +97,7 @@ async def test_deletions_of_many_groups_come_in_slices_too(tmp_path: Path) -> No
 
 
 @on_a_loop
-async def test_a_client_that_goes_meanwhile_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_client_that_disconnects_during_slices_leaves_no_state(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client = CardboardClient(door.node)
         names = [f"nobody-{number}" for number in range(NAMES)]

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from stage.company import Company
-from stage.ports import HandLog, Place
-from stage.requests import heartbeat, join
-from stage.world import World
+from actor_system.ports import ManualLog, RecordedReply
+from actor_system.requests import heartbeat, join
+from actor_system.simulated_group import SimulatedGroup
+from actor_system.simulation import CoordinatorSimulation
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.classic import ClassicGroup
@@ -47,7 +47,7 @@ def in_many() -> dict[str, GroupData]:
     return {f"group-{number}": group("member") for number in range(MEMBERS)}
 
 
-class Theatre(World):
+class Theatre(CoordinatorSimulation):
     """A world that goes on step by step, whose alarm rings as soon as it is due, as that of a busy loop does."""
 
     def __init__(self, groups: dict[str, GroupData]) -> None:
@@ -62,7 +62,7 @@ class Theatre(World):
             self.alarm.due_ms = None
             self.timer.tell(Wake())
         if not self.dispatcher.step() and self.log.in_flight:
-            self.log.keep()
+            self.log.complete_append()
 
     @property
     def is_busy(self) -> bool:
@@ -71,18 +71,18 @@ class Theatre(World):
     def beats(self) -> Iterator[tuple[int, int]]:
         """Heartbeats of the other group until all is quiet: turns and expired names before each answer."""
         while self.is_busy:
-            place, turns, before = Place(), 0, self.expired
-            self.directory.post(heartbeat("talker", 1, group_id=OTHER), place)
-            while place.is_waiting:
+            reply, turns, before = RecordedReply(), 0, self.expired
+            self.directory.post(heartbeat("talker", 1, group_id=OTHER), reply)
+            while reply.is_waiting:
                 self.step()
                 turns += 1
-            assert place.value is ErrorCode.NONE
+            assert reply.value is ErrorCode.NONE
             if not self.dispatcher._ready:
                 self.step()  # what waits for an idle moment has it
             yield turns, self.expired - before
 
 
-class RecordingLog(HandLog):
+class RecordingLog(ManualLog):
     """Keeps no records, only how many there were in each round."""
 
     def _outcome(self, entry: object, error: ErrorCode) -> object:  # type: ignore[override]
@@ -105,7 +105,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[Theatre]:
 
 
 @pytest.mark.parametrize("cast", [in_one, in_many])
-def test_others_are_served_while_twenty_thousand_expire(
+def test_heartbeats_are_answered_while_20000_sessions_expire(
     cast: Callable[[], dict[str, GroupData]], counted: list[Theatre]
 ) -> None:
     groups = cast()
@@ -126,32 +126,32 @@ def test_others_are_served_while_twenty_thousand_expire(
         assert theatre.post(DescribeGroup(group_id)).value.state == "Empty"
 
 
-def test_who_joins_anew_meanwhile_does_not_wait_either(counted: list[Theatre]) -> None:
+def test_joins_are_answered_while_20000_sessions_expire(counted: list[Theatre]) -> None:
     """A new group is made by the coordinator, which hears of each group that becomes Empty: it keeps up with them."""
     theatre = Theatre(in_many())
     counted.append(theatre)
     theatre.clock.now_ms += SESSION_MS + 10
     most = 0
     while theatre.expired < MEMBERS:
-        place, before = Place(), theatre.expired
-        theatre.directory.post(join(group_id=f"new-{before}", version=9), place)
-        while place.is_waiting:
+        reply, before = RecordedReply(), theatre.expired
+        theatre.directory.post(join(group_id=f"new-{before}", version=9), reply)
+        while reply.is_waiting:
             theatre.step()
-        assert place.error is ErrorCode.MEMBER_ID_REQUIRED
+        assert reply.error is ErrorCode.MEMBER_ID_REQUIRED
         most = max(most, theatre.expired - before)
         for _ in range(100):
             theatre.step()
     assert most <= 4 * TURN_LIMIT
 
 
-def test_what_an_expiry_costs_does_not_depend_on_how_many_have_expired() -> None:
+def test_cost_of_session_expiry_is_constant() -> None:
     """By the number of entries that are looked at to find the leader's heir: a plain dict walks over all that left."""
-    company = Company()
-    company.load(in_one()["crowd"].value)  # type: ignore[arg-type]
-    members, effects = company.group.members, Effects()
-    company.clock.now_ms += SESSION_MS
+    simulated_group = SimulatedGroup()
+    simulated_group.load(in_one()["crowd"].value)  # type: ignore[arg-type]
+    members, effects = simulated_group.group.members, Effects()
+    simulated_group.clock.now_ms += SESSION_MS
     for number in range(MEMBERS - 1):
-        company.group.expired(("session", f"member-{number}"), effects)
-        assert company.group.leader_id == f"member-{number + 1}"
+        simulated_group.group.expired(("session", f"member-{number}"), effects)
+        assert simulated_group.group.leader_id == f"member-{number + 1}"
     assert list(members.by_id) == [f"member-{MEMBERS - 1}"]
     assert type(members.by_id).__name__ == "OrderedDict", "its first entry is found in one step"

@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
+from actor_system.simulated_group import SimulatedGroup
 from member_helpers import GROUP, a_node, held, in_virtual_time
-from stage.company import Company
 
 from callboard import Coordinator
 from callboard.runtime.embed.results import ListedGroup
@@ -47,14 +47,14 @@ async def test_without_it_generations_begin_at_one_as_in_kafka() -> None:
 
 
 def test_a_generation_of_the_clock_is_the_second_and_grows_by_one() -> None:
-    company = Company()
-    company.rules.group_generation_from_clock = True
-    company.group = company.fresh_group()
-    began = company.group.generation
-    assert began == company.clock.wall_ms() // 1000 - 1_577_836_800
-    company.form({}, {})
-    assert company.generation == began + 1
-    assert company.durable[-1].generation == began + 1
+    simulated_group = SimulatedGroup()
+    simulated_group.settings.group_generation_from_clock = True
+    simulated_group.group = simulated_group.new_group()
+    began = simulated_group.group.generation
+    assert began == simulated_group.clock.wall_ms() // 1000 - 1_577_836_800
+    simulated_group.form_group({}, {})
+    assert simulated_group.generation == began + 1
+    assert simulated_group.durable[-1].generation == began + 1
 
 
 def test_progress_outlives_what_kafka_would_let_go() -> None:

@@ -12,12 +12,12 @@ from collections.abc import Hashable
 from typing import Any
 from unittest.mock import patch
 
+from actor_system.ports import ManualLog, RecordedReply
+from actor_system.requests import GROUP, commit, fetch, heartbeat, join, leave, offers, sync
+from actor_system.simulation import CoordinatorSimulation
 from hypothesis import HealthCheck, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from stage.ports import HandLog, Place
-from stage.requests import GROUP, commit, fetch, heartbeat, join, leave, offers, sync
-from stage.world import World
 
 from callboard.actors.base import ActorRef
 from callboard.actors.errors import ErrorCode
@@ -98,17 +98,17 @@ class AnyWorld(RuleBasedStateMachine):
         self.fuse = Fuse()
         self.patch = patch("callboard.actors.group.actor.ClassicGroup", fused(self.fuse))
         self.patch.start()
-        self.world = World(holds_back=True)
+        self.simulation = CoordinatorSimulation(holds_appends=True)
         self.restarts = 0
         self.ids = ["ghost"]
-        self.sent: dict[tuple[type, str], list[Place]] = {}
-        self.given_up: list[Place] = []
+        self.sent: dict[tuple[type, str], list[RecordedReply]] = {}
+        self.given_up: list[RecordedReply] = []
 
     # What the tests look into -----------------------------------------------------------------------------------------
 
     @property
     def ref(self) -> ActorRef | None:
-        return self.world.directory.groups.get(GROUP)
+        return self.simulation.directory.groups.get(GROUP)
 
     @property
     def actor(self) -> GroupActor | None:
@@ -127,13 +127,13 @@ class AnyWorld(RuleBasedStateMachine):
 
     @property
     def timer(self) -> TimerActor:
-        timer = self.world.timer.actor_inbox.actor
+        timer = self.simulation.timer.actor_inbox.actor
         assert isinstance(timer, TimerActor)
         return timer
 
     @property
     def is_writing(self) -> bool:
-        writer = self.world.writer.actor_inbox.actor
+        writer = self.simulation.writer.actor_inbox.actor
         assert isinstance(writer, OffsetWriterActor)
         return bool(writer._in_flight or writer._waiting)
 
@@ -143,8 +143,8 @@ class AnyWorld(RuleBasedStateMachine):
     def members(self) -> list[GroupMember]:
         return list(self.actor._group.members) if self.actor is not None else []
 
-    def waiting(self) -> list[Place]:
-        return [place for place in self.world.places if place.is_waiting and place not in self.given_up]
+    def waiting(self) -> list[RecordedReply]:
+        return [reply for reply in self.simulation.replies if reply.is_waiting and reply not in self.given_up]
 
     # What clients do --------------------------------------------------------------------------------------------------
 
@@ -153,17 +153,17 @@ class AnyWorld(RuleBasedStateMachine):
         member = self.member(member_id)
         return member_id, member.group_instance_id if member is not None else None
 
-    def post(self, request: GroupRequest) -> Place:
+    def post(self, request: GroupRequest) -> RecordedReply:
         """A client that sends a request again has given up the one before; the group may answer that, or forget it."""
         kind = (type(request), getattr(request, "member_id", ""))
         if isinstance(request, JoinGroup | SyncGroup) and request.member_id:
             member = self.member(request.member_id)
             parked = (member.joining if isinstance(request, JoinGroup) else member.syncing) if member else None
-            older = [*self.sent.pop(kind, ()), *([parked] if isinstance(parked, Place) else ())]
-            self.given_up += [place for place in older if place.is_waiting]
-        place = self.world.post(request)
-        self.sent.setdefault(kind, []).append(place)
-        return place
+            older = [*self.sent.pop(kind, ()), *([parked] if isinstance(parked, RecordedReply) else ())]
+            self.given_up += [reply for reply in older if reply.is_waiting]
+        reply = self.simulation.post(request)
+        self.sent.setdefault(kind, []).append(reply)
+        return reply
 
     @rule(instance=st.sampled_from([None, None, "a", "b"]), times=st.tuples(times, times), offered=protocols)
     def join_new(self, instance: str | None, times: tuple[int, int], offered: tuple[Protocol, ...]) -> None:
@@ -224,7 +224,7 @@ class AnyWorld(RuleBasedStateMachine):
         for member in self.members():
             if member.joining is None:
                 self._join(member.member_id, member.group_instance_id, (10_000, 10_000), member.protocols, 9)
-        self.world.advance(3000)
+        self.simulation.advance(3000)
         for member in self.members()[:syncs]:
             self.ids.append(member.member_id)
             self.sync(0, 0)
@@ -234,17 +234,17 @@ class AnyWorld(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from([10, 3000, 6000, 10_000, 60_000, 100_000]))
     def wait(self, ms: int) -> None:
-        self.world.advance(ms)
+        self.simulation.advance(ms)
 
-    @precondition(lambda self: self.world.log.in_flight)
+    @precondition(lambda self: self.simulation.log.in_flight)
     @rule(outcome=outcomes)
     def end_rounds(self, outcome: str) -> None:
         """Of what is on its way to the log; the writer begins the next round itself."""
-        while outcome != "late" and self.world.log.in_flight:
+        while outcome != "late" and self.simulation.log.in_flight:
             if outcome == "kept":
-                self.world.keep()
+                self.simulation.complete_append()
             else:
-                self.world.fail()
+                self.simulation.fail()
 
     @rule(method=st.sampled_from(METHODS), after=st.booleans(), times=st.sampled_from([1, 1, 1, 5]))
     def have_bugs(self, method: str, after: bool, times: int) -> None:
@@ -265,18 +265,20 @@ class AnyWorld(RuleBasedStateMachine):
     @rule()
     def sweep(self) -> None:
         assert self.ref is not None
-        place = Place()
-        self.world.places.append(place)
-        self.ref.post(ExpireOffsets(), place)
-        self.world.run()
+        reply = RecordedReply()
+        self.simulation.replies.append(reply)
+        self.ref.post(ExpireOffsets(), reply)
+        self.simulation.run()
 
     @rule()
     def restart(self) -> None:
         """The process is killed: whoever waited has lost its connection, and what was not durable is gone."""
-        log = HandLog()
-        log.durable = list(self.world.log.durable)
+        log = ManualLog()
+        log.durable = list(self.simulation.log.durable)
         self.restarts += 1
-        self.world = World(log.groups(), holds_back=True, log=log, seed=self.restarts)  # other ids than before
+        self.simulation = CoordinatorSimulation(
+            log.groups(), holds_appends=True, log=log, seed=self.restarts
+        )  # other ids than before
 
     # What must hold ---------------------------------------------------------------------------------------------------
 
@@ -288,9 +290,9 @@ class AnyWorld(RuleBasedStateMachine):
 
     @invariant()
     def whoever_waits_is_in_somebodys_hands(self) -> None:
-        parked = [place for member in self.members() for place in (member.joining, member.syncing)]
-        for place in self.waiting():
-            assert place in parked or self.is_writing, "nobody knows of a request that is not answered"
+        parked = [reply for member in self.members() for reply in (member.joining, member.syncing)]
+        for reply in self.waiting():
+            assert reply in parked or self.is_writing, "nobody knows of a request that is not answered"
 
     @invariant()
     def whoever_is_parked_has_an_alarm(self) -> None:
@@ -321,7 +323,7 @@ class AnyWorld(RuleBasedStateMachine):
     def the_timer_will_ring(self) -> None:
         """One wake-up serves all deadlines: it must not come after the first of them."""
         due_ms = min(one.due_tick for names in self.timer._timers._timers.values() for one in names.values())
-        assert self.world.alarm.due_ms is not None and self.world.alarm.due_ms <= due_ms
+        assert self.simulation.alarm.due_ms is not None and self.simulation.alarm.due_ms <= due_ms
 
     def teardown(self) -> None:
         try:
@@ -331,16 +333,16 @@ class AnyWorld(RuleBasedStateMachine):
 
     def _let_time_pass(self) -> None:
         self.fuse.light("", False, 0)
-        self.world.keep_all()
-        self.world.holds_back = False
-        self.world.advance(WAIT_MAX_MS)
+        self.simulation.complete_all_appends()
+        self.simulation.holds_appends = False
+        self.simulation.advance(WAIT_MAX_MS)
         assert not self.waiting(), f"{len(self.waiting())} requests are never answered"
-        self.world.advance(AT_REST_MS)
+        self.simulation.advance(AT_REST_MS)
         actor = self.ref.actor_inbox.actor if self.ref is not None else None
         note(f"at the end: {actor}")
         assert actor is None or isinstance(actor, FailedGroup), "it sleeps, or it was deleted, or it has failed"
-        if GROUP in self.world.directory.passivated:
-            answer = self.world.post(DescribeGroup(GROUP)).value
+        if GROUP in self.simulation.directory.passivated:
+            answer = self.simulation.post(DescribeGroup(GROUP)).value
             assert (answer.error, answer.state) == (ErrorCode.NONE, State.EMPTY.value)
 
 

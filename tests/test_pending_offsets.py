@@ -65,7 +65,7 @@ THE_LATER_COMMITS_FIRST: list[Record] = [
 @given(st.lists(records, max_size=30))
 @example(THE_LATER_COMMITS_FIRST)
 @example([*THE_LATER_COMMITS_FIRST[:3], MarkerRecord(7, 0, False)])
-def test_what_counts_is_what_lies_latest_in_the_log(log: list[Record]) -> None:
+def test_latest_record_in_log_wins(log: list[Record]) -> None:
     data, model = GroupData(), Model()
     for place, record in enumerate(log):
         data.replay(record)
@@ -84,7 +84,7 @@ def test_what_counts_is_what_lies_latest_in_the_log(log: list[Record]) -> None:
     assert data.is_empty() is not bool(is_open or model.main)
 
 
-def test_a_fetch_of_everything_shows_what_is_committed_only() -> None:
+def test_fetch_of_all_offsets_excludes_pending_ones() -> None:
     """Kafka's fetchAllOffsets: partitions without a committed offset are not listed, pending or not."""
     data = GroupData()
     for record in (plain(0, 5), pending(7, 0, 6), pending(7, 1, 6)):
@@ -95,7 +95,7 @@ def test_a_fetch_of_everything_shows_what_is_committed_only() -> None:
     assert (only.partition, only.offset, only.error) == (0, 5, ErrorCode.NONE)
 
 
-def test_a_deletion_names_each_partition_once() -> None:
+def test_tombstones_contain_each_partition_once() -> None:
     data = GroupData()
     for record in (plain(0, 5), pending(7, 0, 6), pending(7, 1, 6), pending(8, 1, 7)):
         data.replay(record)
@@ -107,7 +107,7 @@ def test_a_deletion_names_each_partition_once() -> None:
     assert data.is_empty()
 
 
-def test_a_tombstone_in_a_transaction_is_one_at_once() -> None:
+def test_tombstone_in_transaction_takes_effect_at_once() -> None:
     data = GroupData()
     data.replay(plain(0, 5))
     data.replay(PendingOffsetRecord("g", "t", 0, None, 7, 0))

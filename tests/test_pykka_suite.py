@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 import links
 import pytest
+from actor_system.players import LOOPS, THREADS
 from pykka_suite.plugin import DISPATCHER, INSIDE, OUTCOMES
 from pykka_suite.source import PYKKA
 from pykka_suite.table import NOT_ABOUT_OUR_ACTORS, NOT_ON_THE_LOOPS_THREAD, TESTS, USING_OUR_ACTORS
 from source_archive import SourceUnavailable
-from stage.players import LOOPS, THREADS
 
 HERE = Path(__file__).resolve().parent
 RUN_DEADLINE_S = 600

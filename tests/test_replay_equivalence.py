@@ -15,12 +15,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from actor_system.ports import WALL_MS, ManualLog
+from actor_system.requests import commit, join, leave, sync
+from actor_system.transactions import PARTITIONS, TransactionSimulation, txn_commit
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from stage.ports import WALL_MS, HandLog
-from stage.requests import commit, join, leave, sync
-from stage.transactions import PARTITIONS, TransactionWorld, txn_commit
 from structlog.testing import capture_logs
 
 from callboard.actors.errors import ErrorCode
@@ -51,7 +51,7 @@ CENTURY_MS = 100 * 365 * 24 * 3_600_000
 HOUR_MS = 3_600_000
 
 
-class DiskLog(HandLog):
+class DiskLog(ManualLog):
     """Rounds go into a real log when the world lets them; loading reads what is there, the newest first."""
 
     def __init__(self, disk: FaultyDisk) -> None:
@@ -120,14 +120,14 @@ class Machine(RuleBasedStateMachine):
         self.producers: dict[str, tuple[int, int]] = {}
         self.events: set[str] = set()  # what this log has seen, and with what it lost its power
         self.losses: list[frozenset[str]] = []
-        self.world: TransactionWorld
+        self.simulation: TransactionSimulation
         self.log: DiskLog
 
     @initialize()
     def start(self) -> None:
         self.log = DiskLog(self.disk)
-        self.world = TransactionWorld(log=self.log, seed=7)
-        self.world.clock.now_ms = self.now_ms
+        self.simulation = TransactionSimulation(log=self.log, seed=7)
+        self.simulation.clock.now_ms = self.now_ms
         self.members.clear()
         self.producers.clear()
 
@@ -144,35 +144,35 @@ class Machine(RuleBasedStateMachine):
         request = commit(
             offset, member_id=member_id, generation_id=generation, group_id=group, partition=number, metadata=note
         )
-        self.world.post(request)
+        self.simulation.post(request)
 
     @rule(group=st.just(GROUPS[0]))
     def join(self, group: str) -> None:
-        place = self.world.post(join(group_id=group))
-        self.world.advance(self.world.rules.group_initial_rebalance_delay_ms + 60_000)
+        place = self.simulation.post(join(group_id=group))
+        self.simulation.advance(self.simulation.settings.group_initial_rebalance_delay_ms + 60_000)
         if place.is_waiting or not isinstance(place.value, Joined) or place.value.error:
             return
         joined = place.value
         if joined.leader == joined.member_id:
-            self.world.post(sync(joined.member_id, joined.generation_id, {joined.member_id: b"x"}, group_id=group))
+            self.simulation.post(sync(joined.member_id, joined.generation_id, {joined.member_id: b"x"}, group_id=group))
         self.members[group] = joined.member_id, joined.generation_id
 
     @rule(group=st.just(GROUPS[0]))
     def leave(self, group: str) -> None:
         if group in self.members:
-            self.world.post(leave(self.members.pop(group)[0], group_id=group))
+            self.simulation.post(leave(self.members.pop(group)[0], group_id=group))
 
     @rule(group=st.sampled_from(GROUPS))
     def delete_group(self, group: str) -> None:
-        self.world.post(DeleteGroup(group))
+        self.simulation.post(DeleteGroup(group))
 
     @rule(group=st.sampled_from(GROUPS), number=st.integers(0, 2))
     def delete_offset(self, group: str, number: int) -> None:
-        self.world.post(OffsetDelete(group, (("t", (number,)),)))
+        self.simulation.post(OffsetDelete(group, (("t", (number,)),)))
 
     @rule(name=st.sampled_from(TRANSACTIONAL_IDS))
     def init_producer(self, name: str) -> None:
-        given = self.world.ask_about(InitProducerId(name, 60_000, -1, -1)).value
+        given = self.simulation.ask_transactions(InitProducerId(name, 60_000, -1, -1)).value
         if not given.error:
             self.producers[name] = given.producer_id, given.producer_epoch
 
@@ -182,13 +182,13 @@ class Machine(RuleBasedStateMachine):
             self.init_producer(name)
         if name in self.producers:
             producer = self.producers[name]
-            self.world.ask_about(AddOffsets(name, *producer, group))
-            self.world.ask_about(txn_commit(producer, offset, group_id=group, name=name, partitions=(0, 1)))
+            self.simulation.ask_transactions(AddOffsets(name, *producer, group))
+            self.simulation.ask_transactions(txn_commit(producer, offset, group_id=group, name=name, partitions=(0, 1)))
 
     @rule(name=st.sampled_from(TRANSACTIONAL_IDS), committed=st.booleans())
     def end_transaction(self, name: str, committed: bool) -> None:
         if name in self.producers:
-            self.world.ask_about(EndTransaction(name, *self.producers[name], committed, False))
+            self.simulation.ask_transactions(EndTransaction(name, *self.producers[name], committed, False))
 
     @rule(groups=st.lists(st.sampled_from(GROUPS), min_size=4, max_size=12), offset=st.integers(200, 299))
     def commit_often(self, groups: list[str], offset: int) -> None:
@@ -202,8 +202,8 @@ class Machine(RuleBasedStateMachine):
     def pass_time(self, ms: int) -> None:
         """Sessions and transactions end; groups fall asleep; offsets grow old."""
         before = self._tombstones()
-        self.world.advance(ms)
-        self.world.run()
+        self.simulation.advance(ms)
+        self.simulation.run()
         if self._tombstones() > before:
             self.events.add("expired")
 
@@ -214,11 +214,11 @@ class Machine(RuleBasedStateMachine):
 
     def _again(self, known: dict[str, object]) -> None:
         """``known``: what was there before, all of it answered, so it must be there now."""
-        self.now_ms = self.world.clock.now_ms
+        self.now_ms = self.simulation.clock.now_ms
         with capture_logs():
             self.start()
         assert not list(differences(known, "before", self._replayed(), "after the start"))
-        self.world.run()
+        self.simulation.run()
 
     @rule()
     def restart(self) -> None:
@@ -249,7 +249,7 @@ class Machine(RuleBasedStateMachine):
         numbers = self._numbers()
         if numbers:
             folder = partition(numbers[number % len(numbers)]).folder
-            now_ms = WALL_MS + self.world.clock.now_ms
+            now_ms = WALL_MS + self.simulation.clock.now_ms
             settings = Settings(now_ms, "test", -1, retention_ms, 1500, chunk_bytes=500)
             if compact(self.disk, folder, settings, clock=lambda: now_ms) is not None:
                 self.events.add("compacted")
@@ -284,14 +284,14 @@ class Machine(RuleBasedStateMachine):
         return replayed
 
     def _live(self) -> dict[str, object]:
-        directory = self.world.directory
+        directory = self.simulation.directory
         found = {name: GroupData.unpack(packed) for name, packed in directory.passivated.items()}
         for name, ref in directory.groups.items():
             actor = ref.actor_inbox.actor
             assert isinstance(actor, GroupActor)
             found[name] = actor.data
         groups: dict[str, object] = {name: state_of(data) for name, data in found.items() if not data.is_empty()}
-        return groups | {name: one.value for name, one in self.world.table.items() if one.value is not None}
+        return groups | {name: one.value for name, one in self.simulation.table.items() if one.value is not None}
 
     def _compacted(self, where: LogPartition) -> dict[str, object]:
         """A copy is compacted twice: tombstones stay the first time and go the second."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pykka
 import pytest
-from stage.players import LOOPS, PATIENCE_S, Player, Say, do, new_loop
+from actor_system.players import LOOPS, WAIT_TIMEOUT_S, Player, Say, do, new_loop
 
 from callboard.actors.base import ActorRef
 from callboard.runtime.engine.system import System
@@ -29,7 +29,7 @@ async def two_players(system: System) -> tuple[ActorRef, ActorRef]:
 def on_another_thread(body: Any) -> None:
     thread = threading.Thread(target=body)
     thread.start()
-    thread.join(PATIENCE_S)
+    thread.join(WAIT_TIMEOUT_S)
     assert not thread.is_alive()
 
 
@@ -57,19 +57,19 @@ def test_who_blocks_on_an_actor_of_a_closed_loop_hears_that_it_is_dead(loop_kind
     busy, idle = loop.run_until_complete(two_players(system))
     busy.tell(Say("never read"))
     loop.close()
-    heard: list[object] = []
+    received: list[object] = []
 
     def ask() -> None:
         for player in (idle, busy, system.spawn(Player)):
             with pytest.raises(pykka.ActorDeadError):
                 player.ask(Say("y"))
-            heard.append(player)
+            received.append(player)
 
     if is_own_thread:
         ask()
     else:
         on_another_thread(ask)
-    assert len(heard) == 3
+    assert len(received) == 3
 
 
 @every_loop
@@ -133,11 +133,11 @@ def test_a_loop_may_move_to_another_thread(loop_kind: str) -> None:
     try:
         is_there = threading.Event()
         loop.call_soon_threadsafe(is_there.set)
-        assert is_there.wait(PATIENCE_S)
+        assert is_there.wait(WAIT_TIMEOUT_S)
         assert player.ask(Say("y")) == "heard y"
         handled = threading.Event()
         player.tell(do(lambda _: handled.set()))
-        assert handled.wait(PATIENCE_S)
+        assert handled.wait(WAIT_TIMEOUT_S)
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from stage.players import Player, Say, do, keep_the_reply
+from actor_system.players import Player, Say, do, keep_reply
 
 from callboard.actors.base import Actor, ActorRef, Supervision
 from callboard.actors.timer.messages import Expired, Schedule
@@ -30,11 +30,11 @@ class Gossip(Actor):
     def __init__(self, circle: list[ActorRef]) -> None:
         super().__init__()
         self.circle = circle
-        self.heard = 0
+        self.received = 0
 
     def on_rumour(self, rumour: str) -> str:
-        self.heard += 1
-        dice = random.Random(f"{rumour} {self.heard}")
+        self.received += 1
+        dice = random.Random(f"{rumour} {self.received}")
         if len(rumour) < 12:
             for _ in range(dice.randrange(3)):
                 dice.choice(self.circle).tell(rumour + dice.choice("abc"))
@@ -45,10 +45,10 @@ class Gossip(Actor):
         return f"{self.actor_ref.actor_inbox.label} has heard {rumour}"
 
     def save_state(self, error: Exception | None) -> int:
-        return self.heard
+        return self.received
 
     def restore_state(self, kept: int) -> None:
-        self.heard = kept
+        self.received = kept
 
 
 def story(seed: int) -> bytes:
@@ -82,11 +82,11 @@ def test_other_seeds_tell_other_stories() -> None:
 
 def order(seed: int | None, names: str = "abcdef") -> str:
     system = System(Simulation(seed))
-    heard: list[str] = []
+    received: list[str] = []
     for name in names:
-        system.spawn(Player, heard, name).tell(Say("!"))
+        system.spawn(Player, received, name).tell(Say("!"))
     system.dispatcher.run()  # type: ignore[attr-defined]
-    return "".join(one[0] for one in heard if one.endswith("!"))
+    return "".join(one[0] for one in received if one.endswith("!"))
 
 
 def test_a_seed_may_bring_any_order() -> None:
@@ -103,11 +103,11 @@ def test_who_asks_for_names_does_not_change_the_order() -> None:
 
     def run(asks: bool) -> tuple[list[str], list[str]]:
         system = System(Simulation(3))
-        heard: list[str] = []
-        refs = [system.spawn(Player, heard, name) for name in "abcdef"]
+        received: list[str] = []
+        refs = [system.spawn(Player, received, name) for name in "abcdef"]
         urns = [ref.actor_urn for ref in refs] if asks else []
         system.dispatcher.run()  # type: ignore[attr-defined]
-        return heard, urns
+        return received, urns
 
     assert run(asks=True)[0] == run(asks=False)[0]
     assert run(asks=True)[1] == run(asks=True)[1]
@@ -118,13 +118,13 @@ def test_who_asks_for_names_does_not_change_the_order() -> None:
 
 def test_a_step_is_one_message_of_one_actor() -> None:
     dispatcher = Simulation(1)
-    heard: list[str] = []
-    player = System(dispatcher).spawn(Player, heard)
+    received: list[str] = []
+    player = System(dispatcher).spawn(Player, received)
     for number in range(3):
         player.tell(Say(number))
     seen = []
     while dispatcher.step():
-        seen.append(len(heard))
+        seen.append(len(received))
     assert seen == [2, 3, 4], "the start comes with the first message"
     assert not dispatcher.step()
 
@@ -141,7 +141,7 @@ def test_actors_that_never_rest_are_found_out(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(AssertionError, match=r"did not come to rest in 1000 steps \(seed 5\)"):
         dispatcher.run()
     with pytest.raises(AssertionError, match=r"did not answer, .* in 1000 steps \(seed 5\)"):
-        player.ask(do(keep_the_reply))
+        player.ask(do(keep_reply))
 
 
 # Time ----------------------------------------------------------------------------------------------------------------
@@ -152,12 +152,12 @@ class Waiting(Player):
 
     handlers = {**Player.handlers, Expired: "on_expired"}
 
-    def __init__(self, heard: list[Any], clock: Any) -> None:
-        super().__init__(heard)
+    def __init__(self, received: list[Any], clock: Any) -> None:
+        super().__init__(received)
         self.clock = clock
 
     def on_expired(self, message: Expired) -> None:
-        self.heard += [(self.clock.now_ms, name) for name in message.names]
+        self.received += [(self.clock.now_ms, name) for name in message.names]
 
 
 @pytest.mark.parametrize("seed", [None, 1, 2])
@@ -165,12 +165,12 @@ def test_alarms_ring_in_virtual_time(seed: int | None) -> None:
     """An hour passes at once, and each deadline comes at its own time, not before and a tick later at most."""
     dispatcher = Simulation(seed)
     system = System(dispatcher)
-    heard: list[Any] = []
-    timer, waiting = system.start_timer(), system.spawn(Waiting, heard, dispatcher.clock)
+    received: list[Any] = []
+    timer, waiting = system.start_timer(), system.spawn(Waiting, received, dispatcher.clock)
     for name, due_ms in [("late", 3_000_000), ("soon", 50), ("never", 3_600_001), ("same", 50), ("then", 60_000)]:
         timer.tell(Schedule(waiting, name, due_ms))
     dispatcher.advance(3_600_000)
-    assert sorted(heard[1:]) == [(50, "same"), (50, "soon"), (60_000, "then"), (3_000_000, "late")]
+    assert sorted(received[1:]) == [(50, "same"), (50, "soon"), (60_000, "then"), (3_000_000, "late")]
     assert dispatcher.clock.now_ms == 3_600_000
     assert dispatcher.clock.wall_ms() == START_WALL_MS + 3_600_000
 
@@ -210,15 +210,15 @@ def test_who_waits_for_an_answer_lets_time_pass() -> None:
 def test_an_alarm_that_was_set_anew_rings_once() -> None:
     dispatcher = Simulation(1)
     alarm = dispatcher.new_alarm(dispatcher.clock)
-    heard: list[Any] = []
-    alarm.actor = System(dispatcher).spawn(type("Bell", (Actor,), {"on_receive": lambda _, one: heard.append(one)}))
+    received: list[Any] = []
+    alarm.actor = System(dispatcher).spawn(type("Bell", (Actor,), {"on_receive": lambda _, one: received.append(one)}))
     for due_ms in (500, 100, 100, 300):
         alarm.set(due_ms)
     dispatcher.advance(299)
-    assert heard == []
+    assert received == []
     dispatcher.advance(1)
-    assert len(heard) == 1
+    assert len(received) == 1
     alarm.set(400)
     alarm.clear()
     dispatcher.advance(1000)
-    assert len(heard) == 1
+    assert len(received) == 1

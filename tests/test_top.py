@@ -7,9 +7,9 @@ import io
 import threading
 
 import pytest
+from actor_system.players import WAIT_TIMEOUT_S, Call, Player, Say
 from rich.console import Console
 from rich.table import Table
-from stage.players import PATIENCE_S, Call, Player, Say
 
 from callboard.runtime import Simulation, Stats, System
 from callboard.runtime.engine.stats import ClassStats, Depth, TurnStats
@@ -109,7 +109,7 @@ def test_a_loops_system_is_watched_until_the_task_is_cancelled() -> None:
                 await watching
             assert "\x1b[?25h" in file.getvalue(), "the cursor is back"
 
-    asyncio.run(asyncio.wait_for(body(), PATIENCE_S))
+    asyncio.run(asyncio.wait_for(body(), WAIT_TIMEOUT_S))
 
 
 def test_a_threaded_system_is_watched_for_a_time() -> None:

@@ -184,12 +184,12 @@ def walk(page_bits: int, spread: int, seed: int, names: int, check_every: int) -
 
 
 @pytest.mark.parametrize(("page_bits", "spread", "seed"), SMALL_WALKS)
-def test_small_wheel_gives_what_a_sorted_list_gives(page_bits: int, spread: int, seed: int) -> None:
+def test_small_wheel_equals_sorted_list(page_bits: int, spread: int, seed: int) -> None:
     walk(page_bits, spread, seed, names=40, check_every=5)
 
 
 @pytest.mark.parametrize(("page_bits", "spread", "seed"), LARGE_WALKS)
-def test_large_wheel_gives_what_a_sorted_list_gives(page_bits: int, spread: int, seed: int) -> None:
+def test_large_wheel_equals_sorted_list(page_bits: int, spread: int, seed: int) -> None:
     """Up to the default size. Its ring takes long to look through, so that is done less often."""
     walk(page_bits, spread, seed, names=200, check_every=1 << min(page_bits, 8))
 
@@ -204,7 +204,7 @@ STORY_STEPS = st.one_of(
 
 @settings(max_examples=300)
 @given(st.lists(STORY_STEPS, max_size=30))
-def test_any_short_story_comes_out_in_order(story: list[tuple[str, int, int]]) -> None:
+def test_random_steps_return_deadlines_in_order(story: list[tuple[str, int, int]]) -> None:
     """The same by hypothesis, which finds the shortest story that goes wrong."""
     pair = Pair(6, page_bits=1, spread=1)
     for step, first, *rest in story:
@@ -218,7 +218,7 @@ def test_any_short_story_comes_out_in_order(story: list[tuple[str, int, int]]) -
     pair.drain()
 
 
-def test_who_sleeps_until_next_tick_is_never_late_and_seldom_woken_for_nothing() -> None:
+def test_waiting_for_next_tick_is_never_late_and_rarely_early() -> None:
     """Sleeping until ``next_tick`` gives each deadline at its own tick, with one idle turn a page or spread at most."""
     rnd = random.Random(3)
     wheel = TimingWheel(0, page_bits=4, spread=4)
@@ -245,7 +245,7 @@ class Counting(TimingWheel):
         return moved
 
 
-def test_a_crowded_page_comes_down_in_small_steps() -> None:
+def test_full_page_moves_down_in_small_steps() -> None:
     """20,000 deadlines at one far tick: each call moves one spread at most, and all are there when it comes."""
     wheel = Counting()
     due = 50 << PAGE_BITS
@@ -262,7 +262,7 @@ def test_a_crowded_page_comes_down_in_small_steps() -> None:
     assert before == wheel.moved == 20_000
 
 
-def test_crowded_pages_in_a_row_share_one_budget() -> None:
+def test_consecutive_full_pages_share_one_budget() -> None:
     """A jump brings several pages into reach at once; still a call moves one spread."""
     wheel = Counting(0, page_bits=3, spread=100)
     for name in range(384):
@@ -271,7 +271,7 @@ def test_crowded_pages_in_a_row_share_one_budget() -> None:
     assert wheel.moved == 100
 
 
-def test_a_limit_bounds_the_work_after_a_long_sleep_too() -> None:
+def test_limit_bounds_work_after_long_pause() -> None:
     """The process slept past a crowded page: each call still moves and gives little, and the order holds."""
     wheel = Counting(0, page_bits=3, spread=10)
     for name in range(1000):
@@ -308,7 +308,7 @@ def lines_run(call: Callable[[], object]) -> int:
     return count
 
 
-def test_every_line_is_counted() -> None:
+def test_line_counter_counts_every_line() -> None:
     """What the next tests lean on does count: a deadline more is some lines more."""
 
     def lines(count: int) -> int:
@@ -323,7 +323,7 @@ def test_every_line_is_counted() -> None:
 
 @pytest.mark.parametrize("limit", [None, 1])
 @pytest.mark.parametrize("filed", [(), (10**15,), (10**15, 10**15 + 1, 10**16)])
-def test_empty_time_costs_the_same_however_long_it_is(filed: tuple[int, ...], limit: int | None) -> None:
+def test_cost_of_empty_time_is_constant(filed: tuple[int, ...], limit: int | None) -> None:
     """A day and a century are passed in the same few lines, and nothing that is filed is touched."""
 
     def lines(span: int) -> int:
@@ -339,7 +339,7 @@ def test_empty_time_costs_the_same_however_long_it_is(filed: tuple[int, ...], li
     assert lines(1) < 60
 
 
-def test_time_costs_what_lies_in_it_and_not_how_long_it_is() -> None:
+def test_cost_of_time_depends_only_on_deadlines() -> None:
     """A hundred lone deadlines more are as many lines more, whether they lie in a day or in a century."""
 
     def lines(count: int, span: int) -> int:
@@ -355,7 +355,7 @@ def test_time_costs_what_lies_in_it_and_not_how_long_it_is() -> None:
     assert lines(300, CENTURY_TICKS) == pytest.approx(lines(300, DAY_TICKS), rel=0.01)
 
 
-def test_adding_moving_and_cancelling_cost_the_same_whatever_is_filed() -> None:
+def test_cost_of_add_move_and_cancel_is_constant() -> None:
     """O(1): a hundred thousand others, near, far and at the same tick, make no difference."""
 
     def lines(others: int, due: int) -> tuple[int, int, int]:
@@ -374,7 +374,7 @@ def test_adding_moving_and_cancelling_cost_the_same_whatever_is_filed() -> None:
         assert lines(0, due) == lines(100_000, due)
 
 
-def test_a_clock_far_ahead_is_no_trouble() -> None:
+def test_advance_far_ahead() -> None:
     """A walk over these ticks, or only over their pages, would not end in this century."""
     wheel = TimingWheel()
     wheel.advance(10**15)
@@ -385,7 +385,7 @@ def test_a_clock_far_ahead_is_no_trouble() -> None:
     assert wheel.advance(10**18) == [far]
 
 
-def test_a_deadline_in_the_past_comes_with_the_next_call() -> None:
+def test_deadline_in_past_is_returned_by_next_advance() -> None:
     wheel = TimingWheel(100)
     wheel.advance(100)
     late, now = Timer(None, "late"), Timer(None, "now")
@@ -395,7 +395,7 @@ def test_a_deadline_in_the_past_comes_with_the_next_call() -> None:
     assert wheel.advance(100) == [late, now]
 
 
-def test_a_deadline_moves_when_it_is_added_again() -> None:
+def test_add_moves_scheduled_deadline() -> None:
     wheel = TimingWheel()
     deadline = Timer(None, "session")
     for due in (10, 10**9, 5, 20):
@@ -409,7 +409,7 @@ def test_a_deadline_moves_when_it_is_added_again() -> None:
     assert wheel.advance(30) == [deadline]
 
 
-def test_a_cancelled_deadline_does_not_come() -> None:
+def test_cancelled_deadline_is_not_returned() -> None:
     wheel = TimingWheel()
     near, far = Timer(None, "near"), Timer(None, "far")
     wheel.add(near, 3)
@@ -422,7 +422,7 @@ def test_a_cancelled_deadline_does_not_come() -> None:
     assert wheel.advance(2 * DAY_TICKS) == []
 
 
-def test_time_does_not_go_back() -> None:
+def test_advance_to_earlier_tick_returns_nothing() -> None:
     wheel = TimingWheel()
     wheel.advance(500)
     deadline = Timer(None, "session")
@@ -432,7 +432,7 @@ def test_time_does_not_go_back() -> None:
 
 
 @pytest.mark.parametrize("due", [3000, DAY_TICKS])
-def test_deadlines_of_one_tick_share_one_number(due: int) -> None:
+def test_deadlines_of_one_tick_share_one_int(due: int) -> None:
     """32 bytes a deadline, in the ring and far away."""
     wheel = TimingWheel()
     first, second = Timer(None, 1), Timer(None, 2)
@@ -442,12 +442,12 @@ def test_deadlines_of_one_tick_share_one_number(due: int) -> None:
 
 
 @pytest.mark.parametrize("limit", [0, -1])
-def test_a_limit_of_nothing_is_refused(limit: int) -> None:
+def test_advance_with_limit_0_raises(limit: int) -> None:
     with pytest.raises(ValueError, match=f"limit is {limit}; expected at least 1"):
         TimingWheel().advance(1, limit)
 
 
-def test_check_finds_a_deadline_in_the_wrong_place() -> None:
+def test_check_finds_deadline_in_wrong_slot() -> None:
     """The invariants that the other tests lean on do fail when they should."""
     wheel = TimingWheel()
     deadline = Timer(None, "session")

@@ -140,7 +140,7 @@ class ThreadTimer:
     def _run(self) -> None:
         while not self._closed:
             with self._changed:
-                found = self._timers.expired(self._clock.monotonic_ms(), EXPIRED_A_TURN)
+                found = self._timers.pop_expired(self._clock.monotonic_ms(), EXPIRED_A_TURN)
                 if not found:
                     self._wait()
             for cell, names in found.items():
@@ -176,7 +176,7 @@ class LoopTimer:
 
     def settle(self) -> bool:
         """Hand out everything that is due. Called on the loop."""
-        while found := self._timers.expired(self._clock.monotonic_ms()):
+        while found := self._timers.pop_expired(self._clock.monotonic_ms()):
             self._tell(found)
         return True
 
@@ -186,7 +186,7 @@ class LoopTimer:
 
     def _ring(self) -> None:
         self._wake_ms = None
-        self._tell(self._timers.expired(self._clock.monotonic_ms(), EXPIRED_A_TURN))
+        self._tell(self._timers.pop_expired(self._clock.monotonic_ms(), EXPIRED_A_TURN))
         self._wake_at(self._timers.next_due_ms())
 
     def _tell(self, found: dict[Cell, list[Hashable]]) -> None:

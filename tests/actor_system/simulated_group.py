@@ -1,7 +1,7 @@
-"""Company: one ``ClassicGroup`` and everything that a shell would do for it, without any actor.
+"""SimulatedGroup: one ``ClassicGroup`` whose effects are applied without an actor.
 
-Alarms ring to the millisecond when the test moves the clock. Records are durable at once, or, with ``holds_back``, when
-the test says so.
+Alarms fire to the millisecond when the test moves the clock. Records are durable at once; with ``holds_appends`` the
+test makes them durable.
 """
 
 from __future__ import annotations
@@ -18,47 +18,47 @@ from callboard.actors.messages import Joined, LeavingMember, Left
 from callboard.actors.records import GroupRecord, GroupValue
 
 from . import requests
-from .ports import GroupRules, Place, SeededRandom, TestClock
+from .ports import FakeGroupSettings, RecordedReply, SeededRandom, TestClock
 
 
-class OnItsWay(NamedTuple):
-    """A record that was handed over and is not durable yet."""
+class PendingAppend(NamedTuple):
+    """A record that is not durable yet."""
 
     record: GroupRecord
     context: Any
 
 
-class Company:
-    """A group, its clock, its alarms and its records. ``Members.check`` runs after every step."""
+class SimulatedGroup:
+    """A group with its clock, alarms and records. ``Members.check`` runs after every step."""
 
-    def __init__(self, *, holds_back: bool = False, now_ms: int = 1_000_000, seed: int = 0) -> None:
-        self.rules = GroupRules()
+    def __init__(self, *, holds_appends: bool = False, now_ms: int = 1_000_000, seed: int = 0) -> None:
+        self.settings = FakeGroupSettings()
         self.clock = TestClock(now_ms)
         self.random = SeededRandom(seed)
-        self.holds_back = holds_back
+        self.holds_appends = holds_appends
         self.alarms: dict[Hashable, int] = {}
-        self.on_its_way: deque[OnItsWay] = deque()
+        self.pending_appends: deque[PendingAppend] = deque()
         self.durable: list[GroupValue] = []
-        self.group = self.fresh_group()
+        self.group = self.new_group()
 
-    def fresh_group(self) -> ClassicGroup:
-        return ClassicGroup(requests.GROUP, self.rules, self.clock, self.random)
+    def new_group(self) -> ClassicGroup:
+        return ClassicGroup(requests.GROUP, self.settings, self.clock, self.random)
 
     # Requests --------------------------------------------------------------------------------------------------------
 
-    def join(self, member_id: str = "", **options: Any) -> Place:
-        place, effects = Place(), Effects()
-        self.group.join(requests.join(member_id, **options), place, effects)
+    def join(self, member_id: str = "", **options: Any) -> RecordedReply:
+        reply, effects = RecordedReply(), Effects()
+        self.group.join(requests.join(member_id, **options), reply, effects)
         self._carry_out(effects)
-        return place
+        return reply
 
     def sync(
         self, member_id: str, generation_id: int, assignments: Mapping[str, bytes] | None = None, **options: Any
-    ) -> Place:
-        place, effects = Place(), Effects()
-        self.group.sync(requests.sync(member_id, generation_id, assignments, **options), place, effects)
+    ) -> RecordedReply:
+        reply, effects = RecordedReply(), Effects()
+        self.group.sync(requests.sync(member_id, generation_id, assignments, **options), reply, effects)
         self._carry_out(effects)
-        return place
+        return reply
 
     def heartbeat(self, member_id: str, generation_id: int, **options: Any) -> ErrorCode:
         effects = Effects()
@@ -84,26 +84,26 @@ class Company:
         self._carry_out(effects)
 
     def load(self, value: GroupValue) -> None:
-        """A new group, as it is after a start from the log."""
-        self.group, self.alarms = self.fresh_group(), {}
-        self.on_its_way.clear()
+        """Replace the group by one that is loaded from a record, as at a start."""
+        self.group, self.alarms = self.new_group(), {}
+        self.pending_appends.clear()
         effects = Effects()
         self.group.load(value, effects)
         self._carry_out(effects)
 
     # The log ---------------------------------------------------------------------------------------------------------
 
-    def keep(self) -> None:
-        """The oldest record on its way is durable now."""
-        sent, effects = self.on_its_way.popleft(), Effects()
+    def complete_append(self) -> None:
+        """Make the oldest pending record durable."""
+        sent, effects = self.pending_appends.popleft(), Effects()
         assert sent.record.value is not None
         self.durable.append(sent.record.value)
         self.group.appended(sent.record.value, sent.context, effects)
         self._carry_out(effects)
 
     def fail(self, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
-        """The oldest record on its way could not be kept."""
-        sent, effects = self.on_its_way.popleft(), Effects()
+        """Fail the append of the oldest pending record."""
+        sent, effects = self.pending_appends.popleft(), Effects()
         self.group.append_failed(sent.context, error, effects)
         self._carry_out(effects)
 
@@ -114,7 +114,7 @@ class Company:
         return min(self.alarms.values(), default=None)
 
     def advance(self, ms: int) -> None:
-        """Move the clock, and ring what is due on the way, each at its time."""
+        """Move the clock. Alarms fire on the way, each at its time."""
         until_ms = self.clock.now_ms + ms
         while (due_ms := self.next_due_ms) is not None and due_ms <= until_ms:
             self.clock.now_ms = max(self.clock.now_ms, due_ms)
@@ -122,7 +122,7 @@ class Company:
         self.clock.now_ms = until_ms
 
     def ring(self) -> None:
-        """Deliver all alarms that are due now, in one turn."""
+        """Fire all alarms that are due now, in one turn."""
         effects = Effects()
         due = [name for name, due_ms in self.alarms.items() if due_ms <= self.clock.now_ms]
         for name in sorted(due, key=lambda one: self.alarms[one]):
@@ -136,32 +136,32 @@ class Company:
         assert self.next_due_ms is not None, "no alarm is set"
         self.advance(max(self.next_due_ms - self.clock.now_ms, 0))
 
-    # Short ways ------------------------------------------------------------------------------------------------------
+    # Shortcuts -------------------------------------------------------------------------------------------------------
 
-    def gather(self, *options: dict[str, Any]) -> list[Joined]:
-        """Members join an empty group; returns their answers, the leader's first. CompletingRebalance afterwards."""
-        places = [self.join(**{"client": f"m{number}", **one}) for number, one in enumerate(options)]
-        while any(place.is_waiting for place in places):
+    def join_all(self, *options: dict[str, Any]) -> list[Joined]:
+        """Members join; the group is CompletingRebalance afterwards. Returns the replies, the leader first."""
+        replies = [self.join(**{"client": f"m{number}", **one}) for number, one in enumerate(options)]
+        while any(reply.is_waiting for reply in replies):
             self.advance_to_next_alarm()
-        assert all(place.error is ErrorCode.NONE for place in places)
-        return [place.value for place in places]
+        assert all(reply.error is ErrorCode.NONE for reply in replies)
+        return [reply.value for reply in replies]
 
-    def form(self, *options: dict[str, Any]) -> list[Joined]:
-        """The same, and a durable assignment for everyone: ``b"of " + member id``. Stable afterwards."""
-        joined = self.gather(*options)
+    def form_group(self, *options: dict[str, Any]) -> list[Joined]:
+        """Members join and sync; the group is Stable afterwards. The assignments are ``b"of " + member_id``."""
+        joined = self.join_all(*options)
         self.assign(joined)
         assert self.state() is State.STABLE
         return joined
 
-    def assign(self, joined: list[Joined]) -> list[Place]:
-        """All members of a generation sync, the leader too."""
+    def assign(self, joined: list[Joined]) -> list[RecordedReply]:
+        """All members of a generation, including the leader, sync."""
         parts = {one.member_id: b"of " + one.member_id.encode() for one in joined}
-        places = []
+        replies = []
         for one in joined:
             is_leader = one.leader == one.member_id
             instance = self.group.members.by_id[one.member_id].group_instance_id
-            places.append(self.sync(one.member_id, one.generation_id, parts if is_leader else None, instance=instance))
-        return places
+            replies.append(self.sync(one.member_id, one.generation_id, parts if is_leader else None, instance=instance))
+        return replies
 
     def state(self) -> State:
         return self.group.state
@@ -179,9 +179,9 @@ class Company:
         assert len(effects.records) <= 1, "two records of a group in one turn"
         for record in effects.records:
             assert isinstance(record, GroupRecord)
-            self.on_its_way.append(OnItsWay(record, effects.context))
+            self.pending_appends.append(PendingAppend(record, effects.context))
         for reply, value in effects.answers:
             reply.set(value)
         self.group.members.check()
-        while self.on_its_way and not self.holds_back:
-            self.keep()
+        while self.pending_appends and not self.holds_appends:
+            self.complete_append()

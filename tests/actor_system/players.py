@@ -1,8 +1,8 @@
-"""Players: an actor that notes what it is told, and stages of every kind for it to play on.
+"""Player: an actor that records its messages, and actor systems of every kind to run it on.
 
-A ``Stage`` is a system that a test drives from outside, whatever runs the actors: a loop or threads in the background,
-or the simulation, which runs when somebody waits for an answer. ``play_on`` is for what only a coroutine on the actors'
-own loop can try.
+A ``SystemHarness`` is a system that a test controls from outside: on an event loop or threads in the background, or the
+simulation, which runs while a test waits for a reply. ``play_on`` is for tests that need a coroutine on the loop of the
+actors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from callboard.runtime.engine.dispatcher import LoopDispatcher
 from callboard.runtime.engine.simulation import Simulation
 from callboard.runtime.engine.system import System
 
-PATIENCE_S = 120  # how long a test waits before it says that nothing will come
+WAIT_TIMEOUT_S = 120  # how long a test waits before it says that nothing will come
 LOOPS = ("asyncio", "uvloop")
 THREADS = ("threads-1", "threads-4")
 REAL = (*LOOPS, *THREADS)
@@ -36,7 +36,7 @@ Play = Callable[[Body], None]
 
 
 class Say(str):
-    """A message that is noted."""
+    """A message that is recorded."""
 
     __slots__ = ()
 
@@ -48,24 +48,24 @@ class Fail(str):
 
 
 class Call(tuple[Callable[..., Any]]):
-    """A message that brings what to do along: it is called with the actor."""
+    """A message with a function, which is called with the actor."""
 
     __slots__ = ()
 
 
 class Player(Actor):
-    """Notes what it is told in a list that the test holds."""
+    """Records its messages in a list of the test."""
 
     handlers = {Say: "say", Fail: "fail", Call: "call"}
 
-    def __init__(self, heard: list[Any] | None = None, name: str = "") -> None:
+    def __init__(self, received: list[Any] | None = None, name: str = "") -> None:
         super().__init__()
-        self.heard: list[Any] = heard if heard is not None else []
+        self.received: list[Any] = received if received is not None else []
         self.name = name
         self.kept: ReplyTo | None = None
 
     def say(self, message: Say) -> str:
-        self.heard.append(f"{self.name}{message}")
+        self.received.append(f"{self.name}{message}")
         return f"heard {message}"
 
     def fail(self, message: Fail) -> None:
@@ -75,10 +75,10 @@ class Player(Actor):
         return message[0](self)
 
     def on_start(self) -> None:
-        self.heard.append(f"{self.name}start")
+        self.received.append(f"{self.name}start")
 
     def on_stop(self) -> None:
-        self.heard.append(f"{self.name}stop")
+        self.received.append(f"{self.name}stop")
 
 
 def do(what: Callable[..., Any]) -> Call:
@@ -86,19 +86,19 @@ def do(what: Callable[..., Any]) -> Call:
     return Call((what,))
 
 
-def keep_the_reply(player: Player) -> object:
-    """For ``Call``: the answer comes later, when the test says so."""
+def keep_reply(player: Player) -> object:
+    """For ``Call``: store the reply_to; the test replies later."""
     player.kept = player.reply_to
     return DEFERRED
 
 
-def settle_the_reply(player: Player) -> None:
+def settle_reply(player: Player) -> None:
     assert player.kept is not None
     player.kept.set("at last")
 
 
-class Stage:
-    """A system, and what a test needs to know of what runs it."""
+class SystemHarness:
+    """A system with helpers that work on every kind of dispatcher."""
 
     def __init__(self, system: System) -> None:
         self.system = system
@@ -108,8 +108,8 @@ class Stage:
         return isinstance(self.system.dispatcher, Simulation)
 
     def until(self, condition: Callable[[], bool]) -> None:
-        """Let the actors work until ``condition`` holds."""
-        deadline_s = time.monotonic() + PATIENCE_S
+        """Run the actors until ``condition`` is true."""
+        deadline_s = time.monotonic() + WAIT_TIMEOUT_S
         while not condition():
             assert time.monotonic() < deadline_s, "what the test waits for does not come"
             if isinstance(self.system.dispatcher, Simulation):
@@ -117,24 +117,24 @@ class Stage:
             else:
                 time.sleep(0.0002)
 
-    def is_heard(self, ref: ActorRef) -> None:
-        """Until all that was sent to ``ref`` so far is handled."""
-        ref.ask(do(lambda _: None), timeout=PATIENCE_S)
+    def wait_until_handled(self, ref: ActorRef) -> None:
+        """Wait until all messages that were sent to ``ref`` so far are handled."""
+        ref.ask(do(lambda _: None), timeout=WAIT_TIMEOUT_S)
 
     @contextmanager
-    def held(self, ref: ActorRef) -> Iterator[None]:
-        """In this block the player handles nothing: what is sent to it waits."""
-        if self.is_simulated():  # nobody does anything until somebody waits
+    def paused(self, ref: ActorRef) -> Iterator[None]:
+        """Within this block the player handles no messages."""
+        if self.is_simulated():  # actors run only while a test waits
             yield
             return
         arrived, go_on = threading.Event(), threading.Event()
 
         def hold(_: Player) -> None:
             arrived.set()
-            go_on.wait(PATIENCE_S)
+            go_on.wait(WAIT_TIMEOUT_S)
 
         ref.tell(do(hold))
-        assert arrived.wait(PATIENCE_S)
+        assert arrived.wait(WAIT_TIMEOUT_S)
         try:
             yield
         finally:
@@ -142,23 +142,23 @@ class Stage:
 
 
 @contextmanager
-def stage_on(name: str) -> Iterator[Stage]:
-    """A stage of this kind; at the end its actors are stopped and its threads are gone."""
+def open_system(name: str) -> Iterator[SystemHarness]:
+    """Open a system of this kind. At the end its actors are stopped and its threads have ended."""
     kind, _, number = name.partition("-")
     if kind == "threads":
         with System.on_threads(int(number)) as system:
-            yield Stage(system)
+            yield SystemHarness(system)
     elif kind == "simulation":
         with System.simulated(int(number) if number else None) as system:
-            yield Stage(system)
+            yield SystemHarness(system)
     else:
         with loop_in_background(kind) as loop, System.on_loop(loop) as system:
-            yield Stage(system)
+            yield SystemHarness(system)
 
 
 @contextmanager
 def loop_in_background(kind: str) -> Iterator[asyncio.AbstractEventLoop]:
-    """An event loop that runs on a thread of its own."""
+    """An event loop on its own thread."""
     loop = new_loop(kind)
     thread = threading.Thread(target=loop.run_forever, name=f"{kind} of a test")
     thread.start()
@@ -175,8 +175,8 @@ def new_loop(kind: str) -> asyncio.AbstractEventLoop:
 
 
 @contextmanager
-def no_garbage_collector() -> Iterator[None]:
-    """What goes in this block goes by itself. Nothing is logged, since pytest keeps each record with its error."""
+def without_garbage_collector() -> Iterator[None]:
+    """Disable the garbage collector, and logging, because pytest keeps each log record with its error."""
     gc.collect()
     gc.disable()
     logging.disable(logging.CRITICAL)
@@ -187,15 +187,15 @@ def no_garbage_collector() -> Iterator[None]:
         gc.enable()
 
 
-def stage_fixture(*names: str) -> Any:
-    """A fixture: each test that asks for it is played on all these stages."""
+def system_fixture(*names: str) -> Any:
+    """A fixture that runs each test on all of these kinds of systems."""
 
     @pytest.fixture(params=names)
-    def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
-        with stage_on(request.param) as stage:
-            yield stage
+    def actor_system(request: pytest.FixtureRequest) -> Iterator[SystemHarness]:
+        with open_system(request.param) as actor_system:
+            yield actor_system
 
-    return stage
+    return actor_system
 
 
 def play_on(request: pytest.FixtureRequest) -> Play:
@@ -204,7 +204,7 @@ def play_on(request: pytest.FixtureRequest) -> Play:
     def run(body: Body) -> None:
         async def main() -> None:
             system = System(LoopDispatcher(asyncio.get_running_loop()))
-            await asyncio.wait_for(body(system), PATIENCE_S)
+            await asyncio.wait_for(body(system), WAIT_TIMEOUT_S)
 
         with asyncio.Runner(loop_factory=lambda: new_loop(request.param)) as runner:
             runner.run(main())

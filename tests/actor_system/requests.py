@@ -1,4 +1,4 @@
-"""Short ways to write requests to a group. ``version`` is that of Kafka's request, as far as groups can tell."""
+"""Functions that build requests to a group. ``version``: the version of Kafka's request."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def join(
     protocols: Sequence[Protocol] = offers("range"),
     version: int = 3,
 ) -> JoinGroup:
-    """Version 3 by default: the last that needs one request to become a member."""
+    """Version 3 by default: the last with which one request is enough to become a member."""
     return JoinGroup(
         group_id=group_id,
         member_id=member_id,
@@ -72,8 +72,10 @@ def heartbeat(member_id: str, generation_id: int, *, group_id: str = GROUP, inst
     return Heartbeat(group_id, member_id, instance, generation_id)
 
 
-def leave(*who: str | LeavingMember, group_id: str = GROUP) -> LeaveGroup:
-    return LeaveGroup(group_id, tuple(LeavingMember(one, None) if isinstance(one, str) else one for one in who))
+def leave(*members: str | LeavingMember, group_id: str = GROUP) -> LeaveGroup:
+    return LeaveGroup(
+        group_id, tuple(LeavingMember(member, None) if isinstance(member, str) else member for member in members)
+    )
 
 
 def commit(

@@ -1,4 +1,4 @@
-"""What ``actors/ports.py`` asks for, in the hands of a test."""
+"""Implementations of ``actors/ports.py`` and ``actors/engine_ports.py`` that a test controls."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from callboard.actors.ports import Appended, Entry
 from callboard.actors.records import Record, TransactionRecord, UnknownRecord
 from callboard.runtime.loading.loader import Loading
 
-WALL_MS = 1_700_000_000_000  # the wall clock when a test's monotonic clock stands at 0
+WALL_MS = 1_700_000_000_000  # wall-clock time at monotonic time 0
 
 
 class TestClock:
-    """Stands still until it is moved; wall and monotonic time run together."""
+    """A clock that only the test moves. Wall-clock and monotonic time move together."""
 
     __test__ = False
 
@@ -32,7 +32,7 @@ class TestClock:
 
 
 class SeededRandom:
-    """The same ids for the same seed."""
+    """A source of UUIDs that depend only on the seed."""
 
     def __init__(self, seed: int = 0) -> None:
         self._random = random.Random(seed)
@@ -41,8 +41,8 @@ class SeededRandom:
         return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
 
 
-class GroupRules:
-    """``GroupSettings`` with Kafka's defaults; a test changes what it is about."""
+class FakeGroupSettings:
+    """``GroupSettings`` with Kafka's defaults, which a test may change."""
 
     def __init__(self) -> None:
         self.group_initial_rebalance_delay_ms = 3000
@@ -56,8 +56,8 @@ class GroupRules:
         self.offsets_retention_check_interval_ms = 600_000
 
 
-class Place:
-    """A ``ReplyTo`` that notes what comes, and objects to a second answer."""
+class RecordedReply:
+    """A ``ReplyTo`` that records the reply and fails at a second one."""
 
     def __init__(self) -> None:
         self.answers: list[Any] = []
@@ -77,14 +77,14 @@ class Place:
 
     @property
     def value(self) -> Any:
-        """The one answer; a failure if there is none yet."""
+        """The reply. AssertionError if there is none."""
         assert not self.errors, f"answered with an exception: {self.errors}"
         assert len(self.answers) == 1, f"{len(self.answers)} answers: {self.answers}"
         return self.answers[0]
 
     @property
     def error(self) -> ErrorCode:
-        """The error code of the answer, whether it is one or has one."""
+        """The error code of the reply, or the reply itself if it is an error code."""
         value = self.value
         return value if isinstance(value, ErrorCode) else ErrorCode(value.error)
 
@@ -92,12 +92,12 @@ class Place:
         assert len(self.answers) + len(self.errors) == 1, f"answered twice: {self.answers} {self.errors}"
 
 
-class HandLog:
-    """A ``Log`` whose rounds end when the test says so: ``keep`` makes one durable, ``fail`` does not."""
+class ManualLog:
+    """A ``Log`` whose rounds the test ends: ``complete_append`` makes a round durable, ``fail`` fails it."""
 
     def __init__(self) -> None:
         self.durable: list[tuple[int, Record]] = []  # partition and record, in the order of the log
-        self.rounds: list[list[Entry]] = []  # all that were ever begun
+        self.rounds: list[list[Entry]] = []  # all rounds so far
         self.timestamps_ms: list[int] = []
         self._done: Callable[[Sequence[Appended]], None] | None = None
 
@@ -112,21 +112,21 @@ class HandLog:
         self.timestamps_ms.append(timestamp_ms)
         self._done = done
 
-    def keep(self) -> None:
+    def complete_append(self) -> None:
         self.settle([ErrorCode.NONE] * len(self.in_flight))
 
     def fail(self, error: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> None:
         self.settle([error] * len(self.in_flight))
 
     def settle(self, errors: Sequence[ErrorCode]) -> None:
-        """End the round in flight, with an outcome for each of its entries."""
+        """End the round in flight with one error code per entry."""
         assert self._done is not None, "no round is in flight"
         outcomes = [self._outcome(entry, error) for entry, error in zip(self.in_flight, errors, strict=True)]
         done, self._done = self._done, None
         done(outcomes)
 
     def groups(self) -> dict[str, GroupData]:
-        """What a loader finds: the durable records of each group, replayed."""
+        """The groups as a loader would build them from the durable records."""
         partitions: dict[int, Loading] = {}
         for partition, record in self.durable:
             assert not isinstance(record, UnknownRecord)
@@ -142,8 +142,8 @@ class HandLog:
         return Appended(ErrorCode.NONE, base_offset)
 
 
-class HandAlarm:
-    """An ``Alarm`` that rings when the test moves the clock past it."""
+class ManualAlarm:
+    """An ``Alarm`` that stores its time; the test fires it."""
 
     def __init__(self) -> None:
         self.due_ms: int | None = None

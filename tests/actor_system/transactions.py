@@ -1,4 +1,4 @@
-"""A world with transactions: the transactions' actor beside the groups, topics that note what they are told."""
+"""A simulation with TransactionsActor and topics that record their markers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from callboard.actors.transactions.messages import AddOffsets, AddPartitions, En
 from callboard.actors.transactions.rules import Transaction
 from callboard.runtime.loading.loader import open_transactions
 
-from .ports import HandLog, Place
+from .ports import ManualLog, RecordedReply
 from .requests import GROUP, fetch
-from .world import World
+from .simulation import CoordinatorSimulation
 
 TX = "tx"
 TIMEOUT_MS = 60_000
@@ -24,7 +24,7 @@ PARTITIONS = 3
 Producer = tuple[int, int]
 
 
-class HandTopics:
+class FakeTopics:
     """``TransactionTopics`` whose ids count from 1000 on."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class HandTopics:
         self.ended.append((topic, partition, marker))
 
 
-class TransactionRules:
+class FakeTransactionSettings:
     """``TransactionSettings`` with Kafka's defaults."""
 
     def __init__(self) -> None:
@@ -48,8 +48,8 @@ class TransactionRules:
         self.transaction_remove_expired_transaction_cleanup_interval_ms = 3_600_000
 
 
-def transactions_in(log: HandLog) -> dict[str, TransactionValue]:
-    """What a loader finds."""
+def transactions_in(log: ManualLog) -> dict[str, TransactionValue]:
+    """The transactional ids as a loader would find them."""
     found: dict[str, TransactionValue] = {}
     for _partition, record in log.durable:
         if isinstance(record, TransactionRecord):
@@ -59,21 +59,21 @@ def transactions_in(log: HandLog) -> dict[str, TransactionValue]:
     return found
 
 
-class TransactionWorld(World):
+class TransactionSimulation(CoordinatorSimulation):
     """With a ``log`` of another world it goes on where that one ended."""
 
-    def __init__(self, *, log: HandLog | None = None, holds_back: bool = False, seed: int | None = None) -> None:
-        log = log or HandLog()
+    def __init__(self, *, log: ManualLog | None = None, holds_appends: bool = False, seed: int | None = None) -> None:
+        log = log or ManualLog()
         groups = log.groups()
         super().__init__(groups, log=log, seed=seed)
-        self.holds_back = holds_back
-        self.topics = HandTopics()
-        self.transaction_rules = TransactionRules()
+        self.holds_appends = holds_appends
+        self.topics = FakeTopics()
+        self.transaction_settings = FakeTransactionSettings()
         self.table = {name: Transaction(name, value) for name, value in transactions_in(log).items()}
         self.topics.next_id = max((t.value.producer_id + 1 for t in self.table.values()), default=1000)
-        offsets_partitions = self.rules.offsets_topic_num_partitions
+        offsets_partitions = self.settings.offsets_topic_num_partitions
         environment = TransactionEnvironment(
-            self.transaction_rules,
+            self.transaction_settings,
             self.clock,
             self.timer,
             self.writer,
@@ -86,32 +86,34 @@ class TransactionWorld(World):
         self.transactions: ActorRef = self.system.spawn(TransactionsActor, environment, self.table, pending)
         self.run()
 
-    def ask_about(self, message: Any) -> Place:
-        """A request to the transactions; runs until all is quiet."""
-        place = Place()
-        self.places.append(place)
-        self.transactions.post(message, place)
+    def ask_transactions(self, message: Any) -> RecordedReply:
+        """Send a request to TransactionsActor and run until no actor has messages."""
+        reply = RecordedReply()
+        self.replies.append(reply)
+        self.transactions.post(message, reply)
         self.run()
-        return place
+        return reply
 
-    # Short ways ------------------------------------------------------------------------------------------------------
+    # Shortcuts -------------------------------------------------------------------------------------------------------
 
     def init(self, name: str = TX, producer: Producer = (-1, -1), timeout_ms: int = TIMEOUT_MS) -> Producer:
-        given = self.ask_about(InitProducerId(name, timeout_ms, *producer)).value
+        given = self.ask_transactions(InitProducerId(name, timeout_ms, *producer)).value
         assert not given.error, given.error.name
         return given.producer_id, given.producer_epoch
 
-    def add_offsets(self, producer: Producer, group_id: str = GROUP, name: str = TX) -> Place:
-        return self.ask_about(AddOffsets(name, *producer, group_id))
+    def add_offsets(self, producer: Producer, group_id: str = GROUP, name: str = TX) -> RecordedReply:
+        return self.ask_transactions(AddOffsets(name, *producer, group_id))
 
-    def add_partitions(self, producer: Producer, *partitions: tuple[str, int], name: str = TX) -> Place:
-        return self.ask_about(AddPartitions(name, *producer, frozenset(partitions)))
+    def add_partitions(self, producer: Producer, *partitions: tuple[str, int], name: str = TX) -> RecordedReply:
+        return self.ask_transactions(AddPartitions(name, *producer, frozenset(partitions)))
 
-    def commit(self, producer: Producer, offset: int, **options: Any) -> Place:
-        return self.ask_about(txn_commit(producer, offset, **options))
+    def commit(self, producer: Producer, offset: int, **options: Any) -> RecordedReply:
+        return self.ask_transactions(txn_commit(producer, offset, **options))
 
-    def end(self, producer: Producer, committed: bool = True, name: str = TX, raises_epoch: bool = False) -> Place:
-        return self.ask_about(EndTransaction(name, *producer, committed, raises_epoch))
+    def end(
+        self, producer: Producer, committed: bool = True, name: str = TX, raises_epoch: bool = False
+    ) -> RecordedReply:
+        return self.ask_transactions(EndTransaction(name, *producer, committed, raises_epoch))
 
     def markers(self) -> list[MarkerRecord]:
         return [record for _, record in self.log.durable if isinstance(record, MarkerRecord)]
@@ -144,19 +146,19 @@ def txn_commit(
     )
 
 
-def fetched(world: TransactionWorld, group_id: str = GROUP, stable: bool = True) -> FetchedOffset:
-    [(_topic, [found])] = world.post(fetch(group_id=group_id, require_stable=stable)).value.topics
+def fetched(simulation: TransactionSimulation, group_id: str = GROUP, stable: bool = True) -> FetchedOffset:
+    [(_topic, [found])] = simulation.post(fetch(group_id=group_id, require_stable=stable)).value.topics
     assert isinstance(found, FetchedOffset)
     return found
 
 
-def offset(world: TransactionWorld, group_id: str = GROUP) -> int:
-    return fetched(world, group_id).offset
+def offset(simulation: TransactionSimulation, group_id: str = GROUP) -> int:
+    return fetched(simulation, group_id).offset
 
 
-def opened(world: TransactionWorld, value: int = 5, **options: str) -> tuple[int, int]:
-    """A producer with an open transaction that has committed an offset."""
-    producer = world.init()
-    assert world.add_offsets(producer, **options).error is ErrorCode.NONE
-    assert world.commit(producer, value, **options).value.errors == (ErrorCode.NONE,)
+def open_transaction(simulation: TransactionSimulation, value: int = 5, **options: str) -> tuple[int, int]:
+    """Open a transaction with one offset. Returns the producer."""
+    producer = simulation.init()
+    assert simulation.add_offsets(producer, **options).error is ErrorCode.NONE
+    assert simulation.commit(producer, value, **options).value.errors == (ErrorCode.NONE,)
     return producer

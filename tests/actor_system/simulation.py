@@ -1,4 +1,4 @@
-"""World: the whole coordinator, timer and writer and all, on the test's thread; log and time are in its hands."""
+"""CoordinatorSimulation: the whole coordinator with timer and writer on the test's thread."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from callboard.runtime.engine.simulation import Simulation
 from callboard.runtime.engine.system import System
 
 from . import requests
-from .ports import GroupRules, HandAlarm, HandLog, Place, SeededRandom
+from .ports import FakeGroupSettings, ManualAlarm, ManualLog, RecordedReply, SeededRandom
 
 
-class World:
-    """Posts requests as the front door does. With ``holds_back`` the log waits for ``keep`` and ``fail``."""
+class CoordinatorSimulation:
+    """With ``holds_appends`` every round of the log waits for ``complete_append`` or ``fail``."""
 
     def __init__(
         self,
         groups: Mapping[str, GroupData] | None = None,
         *,
-        holds_back: bool = False,
+        holds_appends: bool = False,
         seed: int | None = None,
-        log: HandLog | None = None,
+        log: ManualLog | None = None,
     ) -> None:
-        self.rules = GroupRules()
-        self.log = log or HandLog()
-        self.alarm = HandAlarm()
-        self.holds_back = holds_back
-        self.places: list[Place] = []  # of all requests that were ever sent
+        self.settings = FakeGroupSettings()
+        self.log = log or ManualLog()
+        self.alarm = ManualAlarm()
+        self.holds_appends = holds_appends
+        self.replies: list[RecordedReply] = []  # of all requests
         self.dispatcher = Simulation(seed)
         self.clock = self.dispatcher.clock
         self.clock.now_ms = 1_000_000
         self.system = System(self.dispatcher)
-        self.directory = Directory(self.rules)
+        self.directory = Directory(self.settings)
         self.timer = self.system.spawn(TimerActor, self.clock, self.alarm)
         self.writer = self.system.spawn(OffsetWriterActor, self.log, self.clock)
         self.coordinator: ActorRef = self.system.spawn(
@@ -48,32 +48,32 @@ class World:
             self.directory,
             self.clock,
             SeededRandom(seed or 0),
-            self.rules,
+            self.settings,
             self.timer,
             self.writer,
-            self.rules.offsets_topic_num_partitions,
+            self.settings.offsets_topic_num_partitions,
             groups or {},
         )
         self.run()
 
-    def post(self, request: GroupRequest) -> Place:
-        """Send, and run until all is quiet."""
-        place = self.send(request)
+    def post(self, request: GroupRequest) -> RecordedReply:
+        """Send a request and run until no actor has messages."""
+        reply = self.send(request)
         self.run()
-        return place
+        return reply
 
-    def send(self, request: GroupRequest) -> Place:
-        place = Place()
-        self.places.append(place)
-        self.directory.post(request, place)
-        return place
+    def send(self, request: GroupRequest) -> RecordedReply:
+        reply = RecordedReply()
+        self.replies.append(reply)
+        self.directory.post(request, reply)
+        return reply
 
-    def ask(self, message: Any) -> Place:
-        """A question to the coordinator itself."""
-        place = Place()
-        self.coordinator.post(message, place)
+    def ask(self, message: Any) -> RecordedReply:
+        """Send a request to the coordinator actor and run."""
+        reply = RecordedReply()
+        self.coordinator.post(message, reply)
         self.run()
-        return place
+        return reply
 
     def tell_coordinator(self, message: Any) -> None:
         self.coordinator.tell(message)
@@ -85,7 +85,7 @@ class World:
 
     @property
     def deadlines(self) -> int:
-        """How many deadlines groups have filed; the coordinator has one more, for its sweep."""
+        """Number of deadlines of groups; the coordinator has one more, for its retention scan."""
         timer = self.timer.actor_inbox.actor
         assert isinstance(timer, TimerActor)
         return len(timer._timers) - 1
@@ -94,19 +94,19 @@ class World:
 
     def run(self) -> None:
         self.dispatcher.run()
-        while self.log.in_flight and not self.holds_back:
-            self.log.keep()
+        while self.log.in_flight and not self.holds_appends:
+            self.log.complete_append()
             self.dispatcher.run()
-        assert all(len(place.answers) + len(place.errors) <= 1 for place in self.places), "answered twice"
+        assert all(len(reply.answers) + len(reply.errors) <= 1 for reply in self.replies), "answered twice"
 
-    def keep(self) -> None:
-        """The round in flight is durable."""
-        self.log.keep()
+    def complete_append(self) -> None:
+        """Make the round in flight durable and run."""
+        self.log.complete_append()
         self.run()
 
-    def keep_all(self) -> None:
+    def complete_all_appends(self) -> None:
         while self.log.in_flight:
-            self.keep()
+            self.complete_append()
 
     def fail(self, *args: Any) -> None:
         self.log.fail(*args)
@@ -115,7 +115,7 @@ class World:
     # Time ------------------------------------------------------------------------------------------------------------
 
     def advance(self, ms: int) -> None:
-        """Move the clock, and ring the alarm on the way."""
+        """Move the clock. The alarm fires on the way."""
         until_ms = self.clock.now_ms + ms
         while self.alarm.due_ms is not None and self.alarm.due_ms <= until_ms:
             self.clock.now_ms = max(self.clock.now_ms, self.alarm.due_ms)
@@ -124,14 +124,14 @@ class World:
             self.run()
         self.clock.now_ms = until_ms
 
-    # Short ways ------------------------------------------------------------------------------------------------------
+    # Shortcuts -------------------------------------------------------------------------------------------------------
 
-    def form(self, *options: dict[str, Any]) -> list[Joined]:
-        """Members join and sync; the group is Stable afterwards. Returns what they were answered, the leader first."""
-        places = [self.post(requests.join(**{"client": f"m{number}", **one})) for number, one in enumerate(options)]
-        while any(place.is_waiting for place in places):
-            self.advance(self.rules.group_initial_rebalance_delay_ms)
-        joined: list[Joined] = [place.value for place in places]
+    def form_group(self, *options: dict[str, Any]) -> list[Joined]:
+        """Members join and sync; the group is Stable afterwards. Returns the join replies, the leader's first."""
+        replies = [self.post(requests.join(**{"client": f"m{number}", **one})) for number, one in enumerate(options)]
+        while any(reply.is_waiting for reply in replies):
+            self.advance(self.settings.group_initial_rebalance_delay_ms)
+        joined: list[Joined] = [reply.value for reply in replies]
         for one in joined:
             parts = {other.member_id: b"of " + other.member_id.encode() for other in joined}
             mine = parts if one.leader == one.member_id else None
@@ -140,7 +140,7 @@ class World:
         return joined
 
     def group(self, group_id: str = requests.GROUP) -> GroupActor:
-        """The actor itself, to look into."""
+        """The instance of the group's actor."""
         actor = self.directory.groups[group_id].actor_inbox.actor
         assert isinstance(actor, GroupActor)
         return actor
