@@ -1,4 +1,4 @@
-"""Who is alive and who is not: sessions, and what renews them; heartbeats; the end; the view."""
+"""Classic groups: sessions, heartbeats, commits, close and describe."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_parked_sync_prevents_session_expiry(simulated_group: SimulatedGroup) ->
 
 
 def test_sessions_that_expire_in_one_turn_append_one_record(simulated_group: SimulatedGroup) -> None:
-    """Both alarms ring together; the group is Empty once, and one record says so."""
+    """Both alarms fire together; the group becomes Empty once, with one record."""
     simulated_group.form_group({"session_ms": 10_000}, {"session_ms": 10_000})
     simulated_group.durable.clear()
     simulated_group.advance(10_000)
@@ -131,7 +131,7 @@ def test_session_expiry_of_last_missing_member_completes_join_phase(simulated_gr
 
 
 def test_alarm_of_removed_or_cancelled_deadline_is_ignored(simulated_group: SimulatedGroup) -> None:
-    """What the timer had sent when its member left, or when its deadline was cancelled."""
+    """The timer sent it before the member left or the deadline was cancelled."""
     leader, follower = simulated_group.form_group({}, {})
     simulated_group.leave(follower.member_id)
     for name in (("session", follower.member_id), ("pending", "ghost"), ("join",), ("sync",)):
@@ -167,7 +167,7 @@ def test_heartbeat_in_empty_group_returns_25(simulated_group: SimulatedGroup) ->
 
 
 def test_simple_commit_is_accepted_only_while_group_is_empty(simulated_group: SimulatedGroup) -> None:
-    """Rule 2: without a generation, who asks is not looked at."""
+    """Rule 2: without a generation the sender is not checked."""
     assert simulated_group.commit() is ErrorCode.NONE
     assert simulated_group.commit(member_id="ghost", instance="nobody") is ErrorCode.NONE
     pending = simulated_group.join(version=4).value.member_id
@@ -294,7 +294,7 @@ def test_close_answers_parked_syncs(simulated_group: SimulatedGroup) -> None:
 
 
 def test_request_to_dead_group_returns_15_before_other_checks(simulated_group: SimulatedGroup) -> None:
-    """Whatever the sender got wrong, or right: it must look for another coordinator."""
+    """The client has to look up the coordinator, whatever else is wrong."""
     member = simulated_group.form_group({"instance": "i"})[0]
     simulated_group.close(ErrorCode.NOT_COORDINATOR)
     gone = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -312,7 +312,7 @@ def test_request_to_dead_group_returns_15_before_other_checks(simulated_group: S
 
 
 def test_requests_to_dead_group_schedule_no_deadline(simulated_group: SimulatedGroup) -> None:
-    """A heartbeat that was on its way when the group closed must not bring a session back."""
+    """A late heartbeat must not start a session again."""
     member = simulated_group.form_group({})[0]
     simulated_group.close(ErrorCode.NOT_COORDINATOR)
     simulated_group.heartbeat(member.member_id, 1)

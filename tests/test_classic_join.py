@@ -24,7 +24,7 @@ def simulated_group() -> SimulatedGroup:
 
 
 def refused(reply: RecordedReply, error: ErrorCode, member_id: str = "") -> None:
-    """Kafka's body of an answer that is only an error."""
+    """Check that the reply is Kafka's, with only an error."""
     assert reply.value == Joined(error, member_id, -1, None, None, "", (), False)
 
 
@@ -51,7 +51,7 @@ def test_first_member_becomes_leader_of_generation_1(simulated_group: SimulatedG
 
 @pytest.mark.parametrize("version", [4, 9])
 def test_join_v4_without_member_id_returns_79_and_member_id(simulated_group: SimulatedGroup, version: int) -> None:
-    """KIP-394: a lost answer leaves no ghost behind. The group is still Empty."""
+    """KIP-394: a lost response leaves no unused member. The group is still Empty."""
     reply = simulated_group.join(version=version, client="c")
     assert re.fullmatch(rf"c-{UUID}", reply.value.member_id)
     refused(reply, ErrorCode.MEMBER_ID_REQUIRED, reply.value.member_id)
@@ -94,14 +94,14 @@ def test_heartbeat_of_pending_member_returns_25(simulated_group: SimulatedGroup)
 
 
 def test_join_with_pending_member_id_and_instance_id_returns_25(simulated_group: SimulatedGroup) -> None:
-    """Kafka answers UNKNOWN_SERVER_ERROR; no client does it."""
+    """Kafka returns UNKNOWN_SERVER_ERROR; no client sends this."""
     member_id = simulated_group.join(version=4).value.member_id
     refused(simulated_group.join(member_id, instance="i"), ErrorCode.UNKNOWN_MEMBER_ID, member_id)
     assert simulated_group.group.members.pending
 
 
 def test_join_phase_waits_for_pending_members(simulated_group: SimulatedGroup) -> None:
-    """A handed-out id is a promise: the phase ends when it has joined, or when it is forgotten."""
+    """The phase ends when the pending member has joined or its id has expired."""
     first = simulated_group.form_group({})[0]
     pending = simulated_group.join(version=4).value.member_id
     again = simulated_group.join(first.member_id)
@@ -153,7 +153,7 @@ def test_join_needs_one_protocol_that_all_members_support(simulated_group: Simul
 
 
 def test_rejoin_with_new_protocols_is_checked_against_own_old_ones(simulated_group: SimulatedGroup) -> None:
-    """Kafka counts the requester too, as it was: alone, a member cannot change to something quite new."""
+    """Kafka counts the sender with its old protocols, so a single member cannot change to an entirely new one."""
     member = simulated_group.form_group({"protocols": offers("range")})[0]
     refused(
         simulated_group.join(member.member_id, protocols=offers("sticky")),
@@ -164,7 +164,7 @@ def test_rejoin_with_new_protocols_is_checked_against_own_old_ones(simulated_gro
 
 
 def test_protocols_of_pending_members_are_not_checked(simulated_group: SimulatedGroup) -> None:
-    """Only the second join decides which protocols a group has."""
+    """Only the second join defines the protocols of a group."""
     pending = simulated_group.join(version=4, protocol_type="consumer").value.member_id
     simulated_group.join(protocol_type="connect", protocols=offers("compatible"))
     refused(simulated_group.join(pending), ErrorCode.INCONSISTENT_GROUP_PROTOCOL, pending)
@@ -205,7 +205,7 @@ def test_join_checks_instance_id_before_member_id(simulated_group: SimulatedGrou
 def test_rejoin_in_completing_rebalance_without_changes_repeats_response(
     simulated_group: SimulatedGroup, is_leader: bool
 ) -> None:
-    """CompletingRebalance, same metadata: the generation stands; the list is the leader's alone."""
+    """The generation stays; only the leader gets the list of members."""
     leader, follower = simulated_group.join_all({}, {})
     who = leader if is_leader else follower
     reply = simulated_group.join(who.member_id)
@@ -248,7 +248,7 @@ def test_rejoin_with_changed_protocols_starts_rebalance(
 
 
 def test_second_join_of_member_replaces_parked_join(simulated_group: SimulatedGroup) -> None:
-    """The one request that is never answered: its client has given it up (as in Kafka)."""
+    """The replaced join never gets a reply, as in Kafka: its client has abandoned it."""
     leader, _follower = simulated_group.form_group({}, {})
     first = simulated_group.join(leader.member_id)
     second = simulated_group.join(leader.member_id)
@@ -305,7 +305,7 @@ def test_members_of_full_group_can_rejoin(simulated_group: SimulatedGroup) -> No
 
 
 def test_group_max_size_counts_joined_members_during_join_phase(simulated_group: SimulatedGroup) -> None:
-    """The limit has shrunk: the last to come back is out, and the others need not wait for it."""
+    """The limit was lowered: the last member to rejoin is removed, and the others do not wait for it."""
     members = simulated_group.form_group({}, {}, {})
     simulated_group.settings.group_max_size = 2
     first = simulated_group.join(members[0].member_id)
@@ -334,7 +334,7 @@ def test_loaded_group_above_group_max_size_starts_rebalance(simulated_group: Sim
 
 
 def test_new_member_with_parked_join_is_removed_after_5_minutes(simulated_group: SimulatedGroup) -> None:
-    """KAFKA-7610: members whose client has gone pile up in a long join phase."""
+    """KAFKA-7610: members of dead clients would pile up in a long join phase."""
     first = simulated_group.form_group({"rebalance_ms": 1_000_000, "session_ms": 1_000_000})[0]
     reply = simulated_group.join(rebalance_ms=1_000_000, session_ms=6000)
     simulated_group.heartbeat(first.member_id, 1)

@@ -1,4 +1,4 @@
-"""LeaveGroup: each identity has its own answer, the group decides once after all."""
+"""LeaveGroup of a classic group: each member has its own result, and the group rebalances once."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_leave_of_last_member_makes_group_empty(simulated_group: SimulatedGroup)
 
 
 def test_batched_leave_starts_one_rebalance(simulated_group: SimulatedGroup) -> None:
-    """Each identity has its answer, in the order of the request, as it was sent."""
+    """Each member has its result, in the order of the request."""
     one, two, three = simulated_group.form_group({"instance": "a"}, {"instance": "b"}, {})
     pending = simulated_group.join(version=4).value.member_id
     left = simulated_group.leave(

@@ -1,7 +1,7 @@
-"""A classic group under anything that clients, time and disk may do to it, in any order.
+"""A classic group under random steps of clients, time and disk.
 
-After every step the group must make sense from outside (generations, leaders, answers) and from inside (counts,
-deadlines); at the end, time alone must answer everybody who waits.
+After every step the observable state (generations, leaders, replies) and the internal state (counts, deadlines) must be
+consistent. At the end, time alone must complete all parked requests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From one generation to the next: the initial delay, the join phase, the vote, the leader."""
+"""Rebalances of a classic group: initial delay, join phase, choice of protocol, leader."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_initial_delay_is_extended_by_new_members(
 
 
 def test_initial_delay_of_documented_example(simulated_group: SimulatedGroup) -> None:
-    """Delay 3000, rebalance timeout 10000: waits of 3000, 3000, 3000 and 1000 while somebody comes in each."""
+    """Delay 3000, rebalance timeout 10000: waits of 3000, 3000, 3000 and 1000 ms if members join in each of them."""
     first = simulated_group.join(rebalance_ms=10_000)
     alarms = []
     for _ in range(3):
@@ -66,7 +66,7 @@ def test_initial_delay_of_documented_example(simulated_group: SimulatedGroup) ->
 
 
 def test_initial_delay_of_0_ms_answers_in_next_turn(simulated_group: SimulatedGroup) -> None:
-    """The join that makes the group is parked: its answer comes with the next tick."""
+    """The first join is parked and answered at the next tick."""
     simulated_group.settings.group_initial_rebalance_delay_ms = 0
     reply = simulated_group.join()
     assert reply.is_waiting
@@ -88,7 +88,7 @@ def test_join_or_leave_does_not_end_initial_delay(simulated_group: SimulatedGrou
 
 
 def test_session_expiry_ends_initial_delay(simulated_group: SimulatedGroup) -> None:
-    """Kafka asks only whether all have joined; it holds for pending ids too."""
+    """Kafka only checks whether all have joined. The same holds for pending member ids."""
     simulated_group.settings.group_initial_rebalance_delay_ms = 50_000
     simulated_group.join(version=4, session_ms=6000)
     first = simulated_group.join()
@@ -108,7 +108,7 @@ def test_group_is_empty_after_all_leave_during_initial_delay(simulated_group: Si
 
 
 def test_empty_group_starts_initial_delay_again(simulated_group: SimulatedGroup) -> None:
-    """The group was Empty in between: generation 2 waits again, and is extended again."""
+    """The group was Empty in between, so generation 2 has an initial delay too, with extensions."""
     member = simulated_group.form_group({})[0]
     simulated_group.leave(member.member_id)
     assert simulated_group.generation == 2
@@ -121,7 +121,7 @@ def test_empty_group_starts_initial_delay_again(simulated_group: SimulatedGroup)
 
 
 def test_extension_of_initial_delay_does_not_carry_over(simulated_group: SimulatedGroup) -> None:
-    """Somebody came in the last interval, and nothing was left to extend; the next company starts from nothing."""
+    """A member joined in the last interval, when no extension was left."""
     simulated_group.form_group({"rebalance_ms": 3000}, {"rebalance_ms": 3000})
     simulated_group.leave(*simulated_group.group.members.by_id)
     reply = simulated_group.join(rebalance_ms=60_000)
@@ -176,7 +176,7 @@ def test_member_that_does_not_rejoin_is_removed(simulated_group: SimulatedGroup)
 
 
 def test_join_phase_without_rejoins_makes_group_empty(simulated_group: SimulatedGroup) -> None:
-    """All dynamic members are absent when the time is over: Empty, with a generation and a record of its own."""
+    """No dynamic member rejoined: the group becomes Empty, with a new generation and a record."""
     simulated_group.form_group(
         {"session_ms": 100_000, "rebalance_ms": 5000}, {"session_ms": 100_000, "rebalance_ms": 5000}
     )
@@ -200,7 +200,7 @@ def test_generation_increases_with_every_join_phase(simulated_group: SimulatedGr
 
 
 def test_failed_append_of_empty_group_record_is_ignored(simulated_group: SimulatedGroup) -> None:
-    """Kafka only logs it: nobody waits."""
+    """As in Kafka; no request waits for it."""
     simulated_group.form_group({})
     simulated_group.holds_appends = True
     simulated_group.leave(*simulated_group.group.members.by_id)
@@ -285,7 +285,7 @@ def test_absent_static_leader_stays_member_but_not_leader(simulated_group: Simul
 
 
 def test_join_phase_stays_open_with_only_absent_static_members(simulated_group: SimulatedGroup) -> None:
-    """Nobody could lead: the phase is extended, until one comes or their sessions end."""
+    """No member could lead: the phase is extended until one rejoins or their sessions expire."""
     times = {"rebalance_ms": 5000, "session_ms": 12_000}
     simulated_group.form_group({"instance": "a", **times}, {"instance": "b", **times})
     newcomer = simulated_group.join(client="newcomer")

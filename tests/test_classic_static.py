@@ -1,4 +1,4 @@
-"""Static members (KIP-345, KIP-814): back without a member id, they take over from their former selves."""
+"""Static members that rejoin without a member id (KIP-345, KIP-814)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_static_rejoin_appends_record_with_new_member_id(simulated_group: Simula
 
 
 def test_static_leader_rejoin_v9_returns_skip_assignment(simulated_group: SimulatedGroup) -> None:
-    """v9+: it gets the list, so that it can watch the topics, and need not assign."""
+    """v9+: the leader gets the list of members, but need not compute an assignment."""
     _, follower = pair(simulated_group)
     reply = simulated_group.join(instance="a", version=9, **TIMES)
     me = reply.value.member_id
@@ -64,7 +64,7 @@ def test_static_leader_rejoin_v9_returns_skip_assignment(simulated_group: Simula
 
 
 def test_static_leader_rejoin_v8_returns_old_leader_id(simulated_group: SimulatedGroup) -> None:
-    """Below v9: it would assign anew if it knew that it leads."""
+    """Below v9 a leader would compute a new assignment."""
     leader, _ = pair(simulated_group)
     reply = simulated_group.join(instance="a", version=8, **TIMES)
     assert (reply.value.leader, reply.value.members, reply.value.skip_assignment) == (leader.member_id, (), False)
@@ -131,7 +131,7 @@ def test_absent_static_member_stays_in_next_generation(simulated_group: Simulate
 
 @pytest.mark.parametrize("rebalance_ms", [0, -1, 20])
 def test_rebalance_timeout_of_0_ms_checks_once_per_second(simulated_group: SimulatedGroup, rebalance_ms: int) -> None:
-    """Only absent static members: the group looks now and then until their sessions end, and at once if one comes."""
+    """With only absent static members the group checks once per second, and at once if a member joins."""
     simulated_group.form_group({"instance": "a", **TIMES})
     simulated_group.join(instance="a", rebalance_ms=rebalance_ms, session_ms=100_000)
     reply = simulated_group.join(client="early", **TIMES)
@@ -151,7 +151,7 @@ def test_rebalance_timeout_of_0_ms_checks_once_per_second(simulated_group: Simul
 
 
 def test_empty_instance_id_is_static_member(simulated_group: SimulatedGroup) -> None:
-    """Kafka gives such a member an id that begins with nothing, not with its client's id."""
+    """As in Kafka the member id begins with the empty instance id, not with the client id."""
     [member] = simulated_group.form_group({"instance": ""})
     assert member.member_id.startswith("-")
     assert simulated_group.join(instance="").value.generation_id == 1
@@ -170,7 +170,7 @@ def test_static_rejoin_starts_new_session_and_ignores_old_alarm(simulated_group:
 
 
 def test_static_rejoin_with_parked_join_does_not_expire(simulated_group: SimulatedGroup) -> None:
-    """It took over from a member that was itself new: five minutes are for those who join for the first time."""
+    """It replaced a member that was new; the limit of five minutes applies only to first joins."""
     times = {"rebalance_ms": 200_000, "session_ms": 100_000}
     leader = simulated_group.form_group(times)[0]
     simulated_group.join(instance="b", rebalance_ms=200_000, session_ms=10_000)
@@ -182,7 +182,7 @@ def test_static_rejoin_with_parked_join_does_not_expire(simulated_group: Simulat
 
 
 def test_static_rejoin_inherits_pending_sync(simulated_group: SimulatedGroup) -> None:
-    """It syncs in time, so the deadline is off and nobody rebalances."""
+    """It syncs in time, so the deadline is cancelled without a rebalance."""
     times: dict[str, Any] = {"rebalance_ms": 5000, "session_ms": 100_000}
     leader, _ = simulated_group.join_all(times, {"instance": "b", **times})
     simulated_group.sync(leader.member_id, 1)
@@ -243,7 +243,7 @@ def test_leave_while_static_rejoin_is_in_flight_answers_join(simulated_group: Si
 
 
 def test_rebalance_before_static_rejoin_append_fails(simulated_group: SimulatedGroup) -> None:
-    """The next generation has the new self in it already: there is nothing to go back to, and nobody is fenced."""
+    """The next generation already contains the new member id, so nothing is reverted or fenced."""
     leader, _ = pair(simulated_group)
     simulated_group.holds_appends = True
     reply = simulated_group.join(instance="b", version=9, **TIMES)
@@ -259,7 +259,7 @@ def test_rebalance_before_static_rejoin_append_fails(simulated_group: SimulatedG
 
 
 def test_reverted_static_rejoin_keeps_common_protocol(simulated_group: SimulatedGroup) -> None:
-    """A newcomer shares only what the new self brought; then the record fails."""
+    """A new member shares only a protocol of the static rejoin whose append then fails."""
     simulated_group.form_group({"instance": "a", **TIMES})
     simulated_group.holds_appends = True
     simulated_group.join(instance="a", version=9, protocols=offers("range", "uniform"), **TIMES)
@@ -270,7 +270,7 @@ def test_reverted_static_rejoin_keeps_common_protocol(simulated_group: Simulated
 
 
 def test_static_rejoin_append_fails_during_join_phase(simulated_group: SimulatedGroup) -> None:
-    """The new self's JoinGroup is part of the open phase by now, and is answered with it."""
+    """The JoinGroup of the static rejoin is answered at the end of the join phase."""
     leader, _ = pair(simulated_group)
     simulated_group.holds_appends = True
     reply = simulated_group.join(instance="b", version=9, **TIMES)
@@ -292,7 +292,7 @@ def test_static_rejoin_append_fails_after_close(simulated_group: SimulatedGroup)
 
 
 def test_sync_deadline_passes_while_static_rejoin_is_in_flight(simulated_group: SimulatedGroup) -> None:
-    """A follower that never synced is back, parked on its record, and its time to sync runs out: it must hear so."""
+    """The parked join of the removed member must get a reply."""
     times: dict[str, Any] = {"rebalance_ms": 5000, "session_ms": 100_000}
     leader, _ = simulated_group.join_all(times, {"instance": "b", **times})
     simulated_group.sync(leader.member_id, 1)

@@ -1,4 +1,4 @@
-"""SyncGroup: parked until the leader's assignment is durable, and what becomes of it when something comes between."""
+"""SyncGroup of a classic group: parked until the leader's assignment is durable, or until a rebalance begins."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_rebalance_answers_parked_sync_with_27(simulated_group: SimulatedGroup) 
 
 
 def test_append_of_old_generation_is_ignored(simulated_group: SimulatedGroup) -> None:
-    """It is durable after the next generation has begun: the new one waits for its own."""
+    """It is durable after the next generation has begun, which waits for its own record."""
     leader, follower = simulated_group.join_all({}, {})
     simulated_group.sync(leader.member_id, 1, parts(leader, follower))
     simulated_group.join(leader.member_id, protocols=offers("range", metadata=b"2"))
@@ -145,7 +145,7 @@ def test_failed_assignment_append_answers_all_and_starts_rebalance(
 
 
 def test_second_sync_of_leader_does_not_change_durable_assignment(simulated_group: SimulatedGroup) -> None:
-    """The leader sent another assignment before the first was durable. What members hear must survive a restart."""
+    """The leader sent another assignment before the first was durable. Members must get what a restart would load."""
     leader, follower = simulated_group.join_all({}, {})
     simulated_group.sync(leader.member_id, 1, {follower.member_id: b"first"})
     reply = simulated_group.sync(follower.member_id, 1)
@@ -213,7 +213,7 @@ def test_sync_in_empty_group_returns_25(simulated_group: SimulatedGroup) -> None
 
 
 def test_member_without_sync_is_removed_at_sync_deadline(simulated_group: SimulatedGroup) -> None:
-    """KAFKA-12890: a leader that dies after its JoinGroup must not hold the others for ever."""
+    """KAFKA-12890: a leader that dies after its JoinGroup must not block the others forever."""
     times = {"rebalance_ms": 5000, "session_ms": 100_000}
     _leader, follower = simulated_group.join_all(times, times)
     reply = simulated_group.sync(follower.member_id, 1)

@@ -1,4 +1,4 @@
-"""CoordinatorActor and its directory: groups that are not there, that come, that go, that the log knows."""
+"""CoordinatorActor and its directory: unknown, new, deleted and loaded groups."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_join_or_simple_commit_creates_group(simulation: CoordinatorSimulation, 
 
 
 def test_two_pipelined_requests_create_one_group(simulation: CoordinatorSimulation) -> None:
-    """Both were sent before the group was there."""
+    """Both were sent before the group existed."""
     first, second = simulation.send(join()), simulation.send(commit(3))
     simulation.run()
     assert len(simulation.directory.groups) == 1
@@ -170,7 +170,7 @@ def test_list_groups_filters_by_type(simulation: CoordinatorSimulation) -> None:
 
 
 def test_group_reports_only_changed_listings(simulation: CoordinatorSimulation) -> None:
-    """A listing costs the groups nothing, so they must not report what has not changed."""
+    """Otherwise every request would send a message to the coordinator."""
     simulation.post(commit(group_id="simple"))
     group = simulation.group("simple")
     pending = simulation.post(join(group_id="simple", version=4)).value.member_id
@@ -205,7 +205,7 @@ def test_new_group_starts_at_generation_1(simulation: CoordinatorSimulation) -> 
 
 
 def test_shutdown_is_answered_after_earlier_requests_are_routed(simulation: CoordinatorSimulation) -> None:
-    """Then the groups are asked, and none is missed that a request on its way was about to make."""
+    """So no group is missed that an earlier request creates."""
     joining = [simulation.send(join(group_id=f"g{number}")) for number in range(5)]
     assert simulation.ask(Shutdown()).value is None
     assert len(simulation.directory.groups) == 5
@@ -249,7 +249,7 @@ def test_records_are_appended_to_partition_of_group(simulation: CoordinatorSimul
 
 
 def test_requests_do_not_overtake_those_in_coordinator_mailbox(simulation: CoordinatorSimulation) -> None:
-    """A pipeline of first commits: the group appears in the directory while some of them still lie in the mailbox."""
+    """Pipelined first commits: the group appears in the directory while some of them are still in the mailbox."""
     for offset in (1, 2, 3):
         simulation.send(commit(offset))
     simulation.dispatcher.step()  # the coordinator takes the first of them and makes the group

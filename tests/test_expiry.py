@@ -1,4 +1,4 @@
-"""Old offsets go, as KIP-211 says: to the millisecond, and nothing that somebody may still need. In virtual time."""
+"""Expiry of offsets (KIP-211), to the millisecond, in virtual time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def simulation() -> CoordinatorSimulation:
 
 
 def patient(simulation: CoordinatorSimulation) -> CoordinatorSimulation:
-    """Where members need not be heard."""
+    """Settings of members that need no heartbeats."""
     simulation.settings.group_max_session_timeout_ms = FOR_EVER_MS
     return simulation
 
@@ -59,7 +59,7 @@ def advance_to(simulation: CoordinatorSimulation, wall_ms: int) -> None:
 
 
 def sweep_at(simulation: CoordinatorSimulation, wall_ms: int) -> None:
-    """One sweep at this time of the wall clock, wherever the regular ones stand."""
+    """Run a retention scan at this wall-clock time."""
     advance_to(simulation, wall_ms)
     ring(simulation)
 
@@ -70,7 +70,7 @@ def ring(simulation: CoordinatorSimulation) -> None:
 
 
 def kept(simulation: CoordinatorSimulation, group_id: str = GROUP) -> list[tuple[str, int]]:
-    """What of a group is durable, by its records in the log."""
+    """The durable data of a group, from its records in the log."""
     data = simulation.log.groups().get(group_id, GroupData())
     return [(topic, partition) for topic, partition, _ in data.offsets]
 
@@ -83,7 +83,7 @@ def is_listed(simulation: CoordinatorSimulation, group_id: str = GROUP) -> bool:
 
 
 def test_offsets_of_simple_group_expire_by_commit_time(simulation: CoordinatorSimulation) -> None:
-    """Each for itself; the group with the last of them, with a tombstone of its own as in Kafka."""
+    """Each separately. The group is deleted with the last one, with its own tombstone, as in Kafka."""
     simulation.post(commit(1, topic="early"))
     early_ms = simulation.clock.wall_ms()
     simulation.advance(1000)
@@ -104,7 +104,7 @@ def test_offsets_of_simple_group_expire_by_commit_time(simulation: CoordinatorSi
 
 
 def test_offsets_of_empty_group_expire_by_time_since_empty(simulation: CoordinatorSimulation) -> None:
-    """However old the commits are; and together, as soon as the group has been without members for long enough."""
+    """All together, whatever the age of the commits, when the group has been empty for the retention time."""
     member = stable(simulation, "t")
     simulation.post(commit(1, member_id=member, generation_id=1))
     simulation.advance(2 * RETENTION_MS)
@@ -146,7 +146,7 @@ def test_group_with_members_stays_after_all_offsets_expired(simulation: Coordina
 def test_offsets_do_not_expire_if_subscriptions_are_unknown(
     simulation: CoordinatorSimulation, protocol_type: str
 ) -> None:
-    """Members that are no consumers, and consumers whose subscription makes no sense."""
+    """Members of another protocol type, and consumers with invalid subscriptions."""
     nonsense = (Protocol("range", b"nonsense"),)
     joining = simulation.post(join(protocol_type=protocol_type, protocols=nonsense, session_ms=FOR_EVER_MS))
     simulation.advance(3000)
@@ -159,7 +159,7 @@ def test_offsets_do_not_expire_if_subscriptions_are_unknown(
 
 
 def test_offsets_do_not_expire_during_rebalance(simulation: CoordinatorSimulation) -> None:
-    """Not even what has a time of its own."""
+    """Not even offsets with an explicit retention."""
     member = stable(simulation, "t")
     own_time = commit(1, topic="u", member_id=member, generation_id=1)._replace(retention_ms=1000)
     simulation.post(own_time)
@@ -177,7 +177,7 @@ def test_offsets_do_not_expire_during_rebalance(simulation: CoordinatorSimulatio
 def test_offset_with_explicit_retention_expires_at_that_time(
     simulation: CoordinatorSimulation, retention_ms: int
 ) -> None:
-    """OffsetCommit v2 to v4: earlier or later than the others, to the millisecond, also in a group that sleeps."""
+    """OffsetCommit v2 to v4: earlier or later than other offsets, to the millisecond, also in a passivated group."""
     simulation.post(commit(1)._replace(retention_ms=retention_ms))
     due_ms = simulation.clock.wall_ms() + retention_ms
     sweep_at(simulation, due_ms - 1)
@@ -198,7 +198,7 @@ def test_new_commit_restarts_offset_age(simulation: CoordinatorSimulation) -> No
 
 
 def test_empty_group_without_offsets_is_deleted_by_retention_scan(simulation: CoordinatorSimulation) -> None:
-    """However young: also one that was made for an id that nobody came back with."""
+    """Whatever its age, including groups with only a pending member id."""
     simulation.post(join(version=4, group_id="pending"))
     member = stable(simulation, "t")
     simulation.post(leave(member))
@@ -209,7 +209,6 @@ def test_empty_group_without_offsets_is_deleted_by_retention_scan(simulation: Co
 
 
 def test_offsets_expire_by_commit_time_if_empty_since_is_unknown() -> None:
-    """Then the commits count."""
     data = GroupData()
     data.replay(GroupRecord(GROUP, GroupValue("consumer", 3, None, None, -1, ())))
     data.replay(OffsetRecord(GROUP, "t", 0, OffsetValue(1, commit_timestamp_ms=WALL_MS)))
@@ -221,7 +220,7 @@ def test_offsets_expire_by_commit_time_if_empty_since_is_unknown() -> None:
 
 
 def test_changed_retention_applies_at_run_time(simulation: CoordinatorSimulation) -> None:
-    """What sleeps is packed with the times of its commits, not with that of its end."""
+    """Packed data contain commit times, not expiry times."""
     simulation.post(commit(1))
     simulation.advance(300_000)
     assert list(simulation.directory.passivated) == [GROUP]
@@ -232,7 +231,7 @@ def test_changed_retention_applies_at_run_time(simulation: CoordinatorSimulation
 
 
 def test_pending_offset_prevents_expiry_of_offset_and_group(simulation: CoordinatorSimulation) -> None:
-    """What it is about to replace stays, however old; what it has nothing to do with goes."""
+    """The offset that it would replace stays; other offsets expire."""
     for topic in ("t", "u"):
         simulation.post(commit(1, topic=topic))
     pending = PendingOffsetRecord(GROUP, "t", 0, OffsetValue(5, commit_timestamp_ms=WALL_MS), 7, 0)
@@ -256,7 +255,7 @@ def test_open_transaction_prevents_deletion_of_group_without_offsets(simulation:
 
 
 def test_commit_in_flight_prevents_expiry_of_its_offset() -> None:
-    """It was there before the tombstone would be written; and who comes meanwhile waits, then meets what is left."""
+    """It was sent before the tombstones; later requests wait for them."""
     simulation = CoordinatorSimulation(holds_appends=True)
     simulation.post(commit(1, topic="old"))
     simulation.complete_all_appends()
@@ -320,7 +319,7 @@ def test_expired_offsets_stay_deleted_after_restart(simulation: CoordinatorSimul
 
 
 def test_expired_offsets_are_deleted_in_batches() -> None:
-    """And the group goes with the last of them; one that is saved in between lives on."""
+    """The group is deleted with the last batch, unless an offset is committed in between."""
     count = 2 * expiry.BATCH + 1
     data = GroupData()
     for partition in range(count):
@@ -347,7 +346,7 @@ def test_retention_scan_activates_only_groups_with_expired_offsets(simulation: C
 
 
 def test_retention_scan_of_many_groups_limits_pending_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No more are awake than are asked at once, and each slice waits until the one before is durable."""
+    """The number of active groups is limited, and each part waits until the previous one is durable."""
     monkeypatch.setattr(scan, "GROUPS_PER_TURN", 40)
     monkeypatch.setattr(scan, "MAX_PENDING_GROUPS", 10)
     groups = {}
@@ -389,7 +388,7 @@ def test_retention_scan_longer_than_its_interval_continues(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("seed", range(20))
 def test_joins_and_commits_wait_while_offsets_expire(seed: int) -> None:
-    """Whatever the order: what was acknowledged after the sweep began is there."""
+    """In any order: commits that were acknowledged after the scan began are kept."""
     simulation = CoordinatorSimulation(seed=seed)
     simulation.post(commit(1))
     simulation.clock.now_ms += RETENTION_MS
@@ -425,7 +424,6 @@ VALUES = st.none() | st.builds(
 def test_packed_may_have_expired_agrees_with_find_expired(
     value: GroupValue | None, offsets: list[OffsetValue], now_ms: int, retention_ms: int
 ) -> None:
-    """Exactly when ``find_expired`` finds something."""
     simulation = CoordinatorSimulation()
     data = GroupData()
     data.value = value

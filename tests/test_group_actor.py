@@ -1,4 +1,4 @@
-"""GroupActor with a log in the test's hand: what is durable first, who waits for it, and what a bug leaves behind."""
+"""GroupActor with a manual log: replies and state changes before and after records are durable."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_refused_commit_returns_error_for_each_partition(simulation: Coordinator
 
 
 def test_commit_appends_one_entry(simulation: CoordinatorSimulation) -> None:
-    """All of it is kept, or nothing."""
+    """So it is written completely or not at all."""
     simulation.post(commit()._replace(commits=tuple(Commit("t", number, 1, -1, "") for number in range(5))))
     assert [len(entry.records) for entry in simulation.log.in_flight] == [5]
 
@@ -143,7 +143,7 @@ def test_sync_is_answered_when_assignment_is_durable(simulation: CoordinatorSimu
 def test_first_join_appends_group_record(
     simulation: CoordinatorSimulation, options: dict[str, Any], error: ErrorCode | None
 ) -> None:
-    """Kafka's record: nothing but the group's name. Nobody waits for it, and it is written once."""
+    """Kafka's record: only the name of the group. No request waits for it, and it is written once."""
     reply = simulation.post(join(**options))
     assert reply.is_waiting if error is None else reply.error is error
     simulation.post(join(version=4, client="another"))
@@ -170,7 +170,7 @@ def test_group_with_only_pending_members_survives_restart(simulation: Coordinato
 
 @pytest.mark.parametrize("error", [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.MESSAGE_TOO_LARGE])
 def test_failed_first_record_removes_group(simulation: CoordinatorSimulation, error: ErrorCode) -> None:
-    """Whoever waits hears of it, whoever was given an id is unknown, and the next one begins anew."""
+    """Parked requests get an error, pending ids are unknown, and the next join starts again."""
     pending, parked = simulation.post(join(version=4)), simulation.post(join())
     simulation.fail(error)
     assert parked.error is APPEND_ERRORS.get(error, error)
@@ -354,7 +354,7 @@ def test_group_that_becomes_empty_appends_record(simulation: CoordinatorSimulati
 
 @pytest.mark.parametrize("is_commit", [True, False])
 def test_earlier_deadline_is_sent_to_timer(simulation: CoordinatorSimulation, is_commit: bool) -> None:
-    """The member came back with a shorter session timeout; its next sign of life counts with that."""
+    """The member rejoined with a shorter session timeout."""
     leader, _ = form_stable_group(simulation, {"session_ms": 100_000}, {"session_ms": 200_000})
     simulation.post(join(leader.member_id, session_ms=6000))
     me = leader.member_id
@@ -427,7 +427,7 @@ def test_dead_group_returns_same_errors_as_kafka(
 
 
 def test_dead_group_answers_fetch(simulation: CoordinatorSimulation) -> None:
-    """Kafka reads nothing in a dead group, which there was deleted; here it is one that stops, and "none" would lie."""
+    """In Kafka a dead group was deleted and returns no offsets. Here it is stopping and still has its offsets."""
     simulation.post(commit(7))
     simulation.complete_append()
     simulation.tell(GROUP, Shutdown())
@@ -439,7 +439,7 @@ def test_dead_group_answers_fetch(simulation: CoordinatorSimulation) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_results_do_not_depend_on_order_of_mailboxes(seed: int) -> None:
-    """Group, writer, timer and coordinator take turns as a seed has it: requests of one sender keep their order."""
+    """Actors have their turns in random order; requests of one sender keep their order."""
     simulation = CoordinatorSimulation(seed=seed)
     joined = simulation.form_group({}, {}, {})
     replies = [

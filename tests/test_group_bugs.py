@@ -1,4 +1,4 @@
-"""A bug inside of a group: who asked hears of it, all are answered once, the group begins anew from its records."""
+"""Bugs inside of a group: the request gets the error, all others one reply, and the group restarts from its records."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def simulation() -> CoordinatorSimulation:
 
 
 class Bug(Exception):
-    """What a test plants in a handler."""
+    """The exception of a planted bug."""
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, method: str, *, after: bool = False, times: int = 1) -> None:
-    """Let a method of ClassicGroup fail, before or after it has done its work."""
+    """Make a method of ClassicGroup raise, before or after it has run."""
     original, left = getattr(ClassicGroup, method), [times]
 
     def failing(self: ClassicGroup, *args: Any, **kwargs: Any) -> Any:
@@ -90,7 +90,7 @@ def test_bug_answers_all_parked_requests(simulation: CoordinatorSimulation, monk
 def test_bug_while_replies_are_sent_loses_no_reply(
     simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The join phase ends: some of those who wait have been taken off their places when the bug strikes."""
+    """At the end of the join phase some parked joins have been removed from their members when the bug occurs."""
     leader, follower = form_stable_group(simulation)
     first = simulation.post(join(leader.member_id))
     plant(monkeypatch, "_begin_generation", after=True)
@@ -103,7 +103,7 @@ def test_bug_while_replies_are_sent_loses_no_reply(
 def test_bug_in_deadline_handler_restarts_group(
     simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody asked: the group begins anew all the same, and its sessions with it."""
+    """No request waits for a reply; the group and its sessions restart."""
     form_stable_group(simulation, {"session_ms": 10_000})
     plant(monkeypatch, "_session_expired")
     simulation.advance(10_000)
@@ -130,7 +130,7 @@ def test_bug_while_commit_is_in_flight_loses_no_reply(
 def test_bug_while_assignment_is_in_flight_applies_its_record(
     simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The record becomes durable after the group began anew: it is the group then."""
+    """The record becomes durable after the restart and defines the state of the group."""
     [joining] = start_joining(simulation)
     simulation.advance(3000)
     me = joining.value.member_id
@@ -175,7 +175,7 @@ def test_bug_while_delete_waits_completes_delete(
 def test_bugs_within_restart_limit_keep_group(
     simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three in ten seconds are borne for ever."""
+    """Three bugs in ten seconds are within the limit."""
     leader, _ = form_stable_group(simulation, {"session_ms": 60_000}, {"session_ms": 60_000})
     plant(monkeypatch, "join", after=True, times=20)
     for number in range(20):
@@ -194,7 +194,7 @@ def fail_too_often(simulation: CoordinatorSimulation, monkeypatch: pytest.Monkey
 def test_too_many_bugs_replace_group_by_failed_group(
     simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Everybody is told to come again; the other groups do not notice; then it is back, from what is durable."""
+    """Requests get COORDINATOR_NOT_AVAILABLE, other groups are not affected, and later the group is activated again."""
     leader, follower = form_stable_group(simulation)
     simulation.holds_appends = False
     simulation.post(commit(5, member_id=leader.member_id, generation_id=1))
@@ -221,7 +221,7 @@ def test_too_many_bugs_replace_group_by_failed_group(
 def test_failed_group_answers_requests_in_flight(
     simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A commit that becomes durable meanwhile is answered so, and is there when the group is back."""
+    """A commit that becomes durable is answered, and its offset is there when the group is active again."""
     leader, _ = form_stable_group(simulation)
     late = simulation.post(commit(9, member_id=leader.member_id, generation_id=1))
     seeing = simulation.post(fetch(require_stable=True))
@@ -258,7 +258,7 @@ def test_failed_group_completes_delete_in_flight(
 
 
 class Spoiled(RecordedReply):
-    """A place that cannot take its answer: the front door failed to encode it."""
+    """A ``ReplyTo`` that raises, like a response that cannot be encoded."""
 
     def set(self, value: Any = None) -> None:
         super().set(value)
@@ -270,7 +270,7 @@ class Spoiled(RecordedReply):
 
 
 def test_failing_reply_to_does_not_affect_other_replies(simulation: CoordinatorSimulation) -> None:
-    """The first of two is answered in vain at the end of the join phase; so is its commit, and a deletion."""
+    """The first of two joins has such a reply_to at the end of the join phase, then a commit and a deletion."""
     spoiled = Spoiled()
     simulation.directory.post(join(client="spoiled"), spoiled)
     other = simulation.post(join(client="other"))

@@ -1,4 +1,4 @@
-"""Requests that wait for a deletion come before all that came later, and a bug on the way leaves nobody waiting."""
+"""Requests that wait for a deletion are handled before later ones, even after a bug."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def offset_of(simulation: CoordinatorSimulation) -> int:
 @pytest.mark.parametrize("steps", range(8))
 @pytest.mark.parametrize("is_kept", [True, False])
 def test_commits_during_expiry_keep_their_order(steps: int, is_kept: bool) -> None:
-    """One waits for the deletion, the next comes when that is over; the last one that was acknowledged counts."""
+    """One commit waits for the deletion, the next arrives at its end; the last acknowledged one wins."""
     simulation = CoordinatorSimulation(seed=steps, holds_appends=True)
     simulation.settings.offsets_retention_check_interval_ms = 10**12
     simulation.post(commit(1, topic="old"))

@@ -1,4 +1,4 @@
-"""A group that is told of the coordinator's end still says what is committed. (Found by the simulation.)"""
+"""A group that is shutting down still answers fetches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def offset_in(answer: Fetched) -> int:
 
 
 def test_stable_fetch_during_shutdown_is_answered_after_commit() -> None:
-    """It was told that nothing is committed, and would have begun anew."""
+    """A reply without an offset would make the client start again from the beginning."""
     simulation = CoordinatorSimulation(holds_appends=True)
     simulation.post(commit(4))
     simulation.complete_all_appends()

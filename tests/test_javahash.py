@@ -1,4 +1,4 @@
-"""Java's hash of a string, and what Kafka computes with it."""
+"""Java's hash of a string, and the partitions and buckets that Kafka computes from it."""
 
 from __future__ import annotations
 

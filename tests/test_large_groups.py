@@ -1,4 +1,4 @@
-"""Groups that do not fit one batch of the log can be deleted all the same, and expire, whatever their names' length."""
+"""Deletion and expiry of groups whose tombstones do not fit into one batch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RETENTION_MS = 7 * 24 * 3_600_000
 
 
 class SmallLog(ManualLog):
-    """A log that refuses an entry of more than so many records, as the real one does by bytes."""
+    """A log that refuses entries with more than a number of records; the real one limits bytes."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ def test_large_group_is_deleted_in_batches(offsets: int) -> None:
 
 @pytest.mark.parametrize("most", [1, 2, 7, 100])
 def test_delete_halves_batch_that_is_too_large(most: int) -> None:
-    """Long names: five hundred tombstones may be more than a mebibyte."""
+    """Because of long names 500 tombstones may exceed 1 MiB."""
     simulation, log = world_with(650, most)
     assert simulation.ask(DeleteGroup(GROUP)).value is ErrorCode.NONE
     assert log.groups()[GROUP].is_empty()

@@ -1,4 +1,4 @@
-"""One request may name half a million groups: its work is cut into slices, and everybody else is served in between."""
+"""Requests with up to half a million groups are handled in slices; other requests are served in between."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SLICE_MAX = 3 * SLICE  # between a heartbeat and its answer: that takes up to th
 
 
 class Counted:
-    """What is posted to groups, counted between two looks."""
+    """Counts requests that are posted to groups."""
 
     def __init__(self, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
         self.posted = 0
@@ -37,7 +37,7 @@ class Counted:
 
 @on_a_loop
 async def test_other_requests_are_served_between_slices(tmp_path: Path) -> None:
-    """By number of turns, not by the clock: a member beats in each turn of the loop and is answered in the next few."""
+    """Measured in turns: a heartbeat in each turn of the loop is answered within a few turns."""
     async with open_door(tmp_path) as door:
         member = await enrol(await door.connect(), "g")
         with pytest.MonkeyPatch.context() as monkeypatch:
@@ -60,7 +60,7 @@ async def test_other_requests_are_served_between_slices(tmp_path: Path) -> None:
 
 @on_a_loop
 async def test_sliced_responses_are_complete_in_every_version(tmp_path: Path) -> None:
-    """Array counts of one, two and three bytes; with what kio itself would write."""
+    """Array counts of one, two and three bytes, compared with kio's encoding."""
     async with open_door(tmp_path) as door:
         client = await door.connect()
         await enrol(client, "g")
@@ -78,7 +78,7 @@ async def test_sliced_responses_are_complete_in_every_version(tmp_path: Path) ->
 
 
 def kafka_answer(version: int, body: bytes) -> Any:
-    """The answer as kio's entity."""
+    """The response as kio's entity."""
     from kio.serial import entity_reader
 
     entity, size = entity_reader(schema("describe_groups", version).response_type)(body, 0)

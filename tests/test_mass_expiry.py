@@ -1,7 +1,7 @@
-"""Twenty thousand members whose sessions end at once: everybody else is served in between.
+"""Other requests are served while the sessions of 20,000 members expire together.
 
-Nothing here looks at the clock. What counts is how much is done for those that expire between a heartbeat of another
-group and its answer: names, turns of actors, records of a round.
+These tests measure no time. They count the work between a heartbeat of another group and its reply: expired sessions,
+turns of actors, records of a round.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OTHER = "other"
 
 
 def group(*members: str, session_timeout_ms: int = SESSION_MS) -> GroupData:
-    """A Stable group as the log has it."""
+    """A Stable group from the log."""
     data = GroupData()
     kept = tuple(MemberValue(one, None, "c", "/h", 60_000, session_timeout_ms, b"s", b"a") for one in members)
     value = GroupValue("consumer", 1, "range", members[0], 1, kept)
@@ -48,7 +48,7 @@ def in_many() -> dict[str, GroupData]:
 
 
 class Theatre(CoordinatorSimulation):
-    """A world that goes on step by step, whose alarm rings as soon as it is due, as that of a busy loop does."""
+    """A simulation that runs step by step, whose alarm fires as soon as it is due."""
 
     def __init__(self, groups: dict[str, GroupData]) -> None:
         other = group("talker", session_timeout_ms=1_800_000)
@@ -57,7 +57,7 @@ class Theatre(CoordinatorSimulation):
         self.expired = 0
 
     def step(self) -> None:
-        """One turn of one actor, if there is anything to do at this time."""
+        """Run one turn of one actor, if there is one."""
         if self.alarm.due_ms is not None and self.alarm.due_ms <= self.clock.now_ms:
             self.alarm.due_ms = None
             self.timer.tell(Wake())
@@ -69,7 +69,7 @@ class Theatre(CoordinatorSimulation):
         return bool(self.expired < MEMBERS or self.log.in_flight or self.dispatcher._ready or self.dispatcher._later)
 
     def beats(self) -> Iterator[tuple[int, int]]:
-        """Heartbeats of the other group until all is quiet: turns and expired names before each answer."""
+        """Heartbeats of the other group until no messages are left: turns and expired names before each reply."""
         while self.is_busy:
             reply, turns, before = RecordedReply(), 0, self.expired
             self.directory.post(heartbeat("talker", 1, group_id=OTHER), reply)
@@ -83,7 +83,7 @@ class Theatre(CoordinatorSimulation):
 
 
 class RecordingLog(ManualLog):
-    """Keeps no records, only how many there were in each round."""
+    """Stores only the number of records in each round."""
 
     def _outcome(self, entry: object, error: ErrorCode) -> object:  # type: ignore[override]
         return super()._outcome(entry._replace(records=()), error)  # type: ignore[attr-defined]
@@ -91,7 +91,7 @@ class RecordingLog(ManualLog):
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[Theatre]:
-    """Whoever stands in this list counts what expires."""
+    """Count the expired sessions of this simulation."""
     theatres: list[Theatre] = []
     original = ClassicGroup.expired
 
@@ -127,7 +127,7 @@ def test_heartbeats_are_answered_while_20000_sessions_expire(
 
 
 def test_joins_are_answered_while_20000_sessions_expire(counted: list[Theatre]) -> None:
-    """A new group is made by the coordinator, which hears of each group that becomes Empty: it keeps up with them."""
+    """The coordinator creates the new group while it gets a message from each group that becomes Empty."""
     theatre = Theatre(in_many())
     counted.append(theatre)
     theatre.clock.now_ms += SESSION_MS + 10
@@ -145,7 +145,7 @@ def test_joins_are_answered_while_20000_sessions_expire(counted: list[Theatre]) 
 
 
 def test_cost_of_session_expiry_is_constant() -> None:
-    """By the number of entries that are looked at to find the leader's heir: a plain dict walks over all that left."""
+    """Counts the entries that are visited to find a new leader. A plain dict visits all removed ones."""
     simulated_group = SimulatedGroup()
     simulated_group.load(in_one()["crowd"].value)  # type: ignore[arg-type]
     members, effects = simulated_group.group.members, Effects()

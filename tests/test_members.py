@@ -1,4 +1,4 @@
-"""The members of a group: counts that are kept as they come and go, whatever the order."""
+"""The members of a group: counts stay right in any order of joins and leaves."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_cancelled_deadline_ignores_alarm() -> None:
     st.lists(st.one_of(st.integers(0, 50).map(lambda by: ("set", by)), st.just(("cancel", 0)), st.just(("wait", 7))))
 )
 def test_deadline_passes_at_last_set_time(steps: list[tuple[str, int]]) -> None:
-    """Against a model: the time it was last set to, and a timer that delivers every alarm on time."""
+    """Compared with a model: the last set time, and a timer that delivers every alarm on time."""
     deadline, now_ms = Deadline("d"), 0
     wanted: int | None = None
     filed: int | None = None

@@ -1,4 +1,4 @@
-"""OffsetDelete: single offsets go, durably, unless somebody is about to need them."""
+"""OffsetDelete: deletes single offsets durably, except those of subscribed topics."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_offset_delete_returns_error_if_append_fails() -> None:
 
 
 def test_offset_delete_deletes_commit_in_flight() -> None:
-    """It was sent before; so it must not outlive the deletion, which was sent after it."""
+    """It was sent earlier, so it must not survive the deletion."""
     simulation = CoordinatorSimulation(holds_appends=True)
     committing, deleting = simulation.post(commit(5)), simulation.post(delete("t"))
     simulation.complete_all_appends()
@@ -82,7 +82,7 @@ def test_offset_delete_for_unknown_group_returns_69() -> None:
 
 
 def test_offset_delete_for_subscribed_topic_returns_86() -> None:
-    """Also while they rebalance: what counts is the last generation; a first one may be of anything."""
+    """Also during a rebalance: the last generation counts; before the first one every topic may be subscribed."""
     simulation = with_offsets("t", "u")
     first = simulation.post(join(protocols=consumers_of("t")))
     assert simulation.post(delete("t", "u")).value.topics == (SUBSCRIBED, SUBSCRIBED), "nobody knows yet"
@@ -140,14 +140,14 @@ def test_group_exists_after_its_last_offset_is_deleted() -> None:
 
 @given(topics=st.lists(st.lists(st.text(max_size=9))), behind=st.binary(max_size=9), version=st.integers(0, 9))
 def test_subscribed_topics_parses_every_version(topics: list[list[str]], behind: bytes, version: int) -> None:
-    """What later versions add stands behind."""
+    """Later versions append fields."""
     sent = [subscription(*one, version=version, behind=b"\0\0\0\0" + behind) for one in topics]
     assert subscribed_topics(sent) == frozenset({topic for one in topics for topic in one})
 
 
 @given(st.binary(max_size=40))
 def test_subscribed_topics_of_invalid_bytes_is_none(data: bytes) -> None:
-    """Whatever comes, it is topics or nothing, and no exception."""
+    """Random bytes yield topics or None, never an exception."""
     found = subscribed_topics([data])
     assert found is None or all(isinstance(topic, str) for topic in found)
 
@@ -167,7 +167,7 @@ def test_subscription_with_impossible_count_is_invalid(count: int) -> None:
 
 @on_a_loop
 async def test_offset_delete_over_tcp(tmp_path: Path) -> None:
-    """Unknown topics and partitions are refused first, each by itself; what goes is gone after a restart."""
+    """Unknown topics and partitions get their own errors; deleted offsets stay deleted after a restart."""
     async with open_door(tmp_path) as door:
         client = await door.connect()
         await client.ask("offset_commit", 8, **committing("g"))

@@ -1,4 +1,4 @@
-"""One group's offsets: what is durable, what is fetched, what a commit writes, what a deletion erases."""
+"""One group's offsets: replay, fetch, records of commits and deletions."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_commit_with_retention_sets_expiry_time(retention_ms: int, expire_ms: in
     ],
 )
 def test_too_long_metadata_is_refused_for_its_partition(metadata: str, fits: bool) -> None:
-    """The limit counts UTF-16 units, whatever the setting's name says."""
+    """The limit counts UTF-16 code units, despite the name of the setting."""
     request = commit()._replace(
         commits=(Commit("t", 0, 1, -1, "fine"), Commit("t", 1, 2, -1, metadata), Commit("t", 2, 3, -1, ""))
     )
@@ -159,5 +159,5 @@ def test_too_long_metadata_is_refused_for_its_partition(metadata: str, fits: boo
 
 
 def test_negative_offset_is_stored_unchanged() -> None:
-    """Kafka refuses nothing here."""
+    """As in Kafka."""
     assert commit_records(commit(-5), 0, 10)[1][0].value == OffsetValue(-5, -1, "", 0, -1)

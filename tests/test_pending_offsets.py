@@ -1,4 +1,4 @@
-"""Offsets of open transactions, against a model that knows nothing but the order of the log."""
+"""Offsets of open transactions, compared with a model that uses only the order of the log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pending(producer_id: int, partition: int, offset: int) -> PendingOffsetRecor
 
 
 class Model:
-    """As Kafka does it: each value with its place in the log, and the highest place wins."""
+    """Each value with its log offset; the highest offset wins, as in Kafka."""
 
     def __init__(self) -> None:
         self.main: dict[int, tuple[int, int]] = {}

@@ -1,4 +1,4 @@
-"""The tables of states: complete, and held by the group that reads them."""
+"""The tables of states are complete, and groups follow them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_tables_contain_no_other_states_or_requests() -> None:
 
 
 def test_allowed_transitions_equal_kafkas() -> None:
-    """Source: ClassicGroupState; Dead is entered from everywhere, itself included."""
+    """Source: ClassicGroupState. Dead can be entered from every state, including Dead."""
     arrows = {(came_from.value, state.value) for state in State for came_from in ALLOWED_PREVIOUS_STATES[state]}
     assert {one for one in arrows if one[1] != "Dead"} == {
         ("PreparingRebalance", "Empty"),
@@ -103,7 +103,7 @@ def test_transition_that_is_not_allowed_raises(here: State, there: State) -> Non
 
 @pytest.mark.parametrize("state", list(State))
 def test_group_returns_errors_of_its_row(state: State) -> None:
-    """What the table says of a stranger without a member id is what a group does."""
+    """The group returns the errors of the table to a sender without a member id."""
     simulated_group = SimulatedGroup()
     WAYS[state](simulated_group)
     reply = simulated_group.join(client="stranger")
@@ -143,6 +143,6 @@ def test_member_gets_errors_of_the_row(state: State, kind: Request) -> None:
 
 
 def test_absent_row_has_entry_for_each_message() -> None:
-    """JOIN_KNOWN is the one kind that no class of message stands for: it is a JoinGroup with a member id."""
+    """JOIN_KNOWN has no class of its own: it is a JoinGroup with a member id."""
     assert set(REQUESTS.values()) | {Request.JOIN_KNOWN} == set(Request)
     assert REQUESTS[JoinGroup] is Request.JOIN_NEW

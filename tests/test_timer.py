@@ -1,4 +1,4 @@
-"""The TimerActor: owners hear of each deadline once, never early, one message a turn; one wake-up serves them all."""
+"""TimerActor: each deadline is delivered once, never early, one message per owner and turn, with one loop timer."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class FakeAlarm:
 
 
 class Owner:
-    """Stands for an ActorRef: it is told, and notes when."""
+    """Records the messages that it gets."""
 
     def __init__(self, clock: FakeClock) -> None:
         self.clock = clock
@@ -75,7 +75,7 @@ class Stage:
             self.actor.on_receive(message)
 
     def ring(self) -> None:
-        """The alarm goes off: at its time, or now when that is past."""
+        """Fire the alarm, at its time or now if that is past."""
         assert self.alarm.due_ms is not None
         self.clock.now_ms = max(self.clock.now_ms, self.alarm.due_ms)
         self.alarm.due_ms = None
@@ -105,7 +105,7 @@ def test_deadline_is_delivered_once_when_due(actor_system: Stage) -> None:
 
 @pytest.mark.parametrize("due_ms", [2001, 2009, 2010, 47_001, 47_009])
 def test_deadline_is_delivered_at_its_millisecond(actor_system: Stage, due_ms: int) -> None:
-    """Near or far, round or not: a client may sleep for its session timeout and then look."""
+    """Near or far: a client may sleep for its session timeout and then check."""
     owner = actor_system.owner()
     actor_system.tell(Schedule(owner, "session", due_ms))
     actor_system.play(due_ms - 1)
@@ -116,7 +116,7 @@ def test_deadline_is_delivered_at_its_millisecond(actor_system: Stage, due_ms: i
 
 
 def test_due_deadlines_of_owner_are_delivered_in_one_message(actor_system: Stage) -> None:
-    """In order of their deadlines; each owner gets its own."""
+    """In order of their due time; each owner gets only its own."""
     one, two = actor_system.owner(), actor_system.owner()
     actor_system.tell(Schedule(one, "b", 2020), Schedule(two, "x", 2000), Schedule(one, "a", 2010))
     actor_system.clock.now_ms = 5000
@@ -134,7 +134,7 @@ def test_schedule_replaces_deadline_of_same_name(actor_system: Stage) -> None:
 
 
 def test_cancelled_deadline_is_not_delivered(actor_system: Stage) -> None:
-    """Neither is one cancelled that was never filed, or twice."""
+    """Cancelling an unknown deadline, or twice, does nothing."""
     owner = actor_system.owner()
     actor_system.tell(Schedule(owner, "session", 2000), Schedule(owner, "rebalance", 3000))
     actor_system.tell(Cancel(owner, "session"), Cancel(owner, "session"), Cancel(actor_system.owner(), "session"))
@@ -177,7 +177,7 @@ def test_deadline_in_past_is_delivered_at_once(actor_system: Stage) -> None:
 
 
 def test_many_due_deadlines_are_delivered_over_several_turns(actor_system: Stage) -> None:
-    """A turn is bounded; the alarm rings again at once, so that others have their turns between."""
+    """The work per turn is limited; the alarm fires again at once, after other actors had a turn."""
     owners = [actor_system.owner() for _ in range(2 * TURN_LIMIT + 1)]
     actor_system.tell(*(Schedule(owner, "session", 2000) for owner in owners))
     told = []
@@ -198,7 +198,7 @@ def test_deadlines_of_dead_owner_are_dropped(actor_system: Stage) -> None:
 
 
 def test_owner_can_schedule_again_in_handler(actor_system: Stage) -> None:
-    """As groups do for members whose heartbeats have moved their deadlines."""
+    """As groups do after heartbeats have moved deadlines."""
     owner = actor_system.owner()
     actor_system.tell(Schedule(owner, "session", 2000))
     actor_system.play(2000)
@@ -215,7 +215,7 @@ def test_stop_clears_alarm(actor_system: Stage) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_random_deadlines_are_delivered_on_time(actor_system: Stage, seed: int) -> None:
-    """Random owners file, move and cancel over hours; each deadline that stood is told on time, and no other."""
+    """Random owners schedule, move and cancel deadlines over hours. Exactly the others are delivered, on time."""
     rnd = random.Random(seed)
     owners = [actor_system.owner() for _ in range(8)]
     wanted: dict[tuple[int, int], int] = {}
@@ -244,7 +244,7 @@ def test_random_deadlines_are_delivered_on_time(actor_system: Stage, seed: int) 
 
 
 class Handle:
-    """What ``call_later`` gives."""
+    """The result of ``call_later``."""
 
     def __init__(self, at_s: float, callback: Callable[[], None]) -> None:
         self.at_s = at_s
@@ -256,7 +256,7 @@ class Handle:
 
 
 class FakeLoop:
-    """An event loop as far as an alarm needs it: it keeps what was asked for and not cancelled."""
+    """The part of an event loop that an alarm uses. It stores handles that were not cancelled."""
 
     def __init__(self, clock: FakeClock) -> None:
         self.clock = clock
@@ -271,7 +271,7 @@ class FakeLoop:
         return self.handles
 
     def run_until(self, until_ms: int) -> Iterator[None]:
-        """Let the handles run in order of their time; yields after each."""
+        """Run the handles in order of their time; yields after each."""
         while due := [handle for handle in self.live() if handle.at_s <= until_ms / 1000]:
             handle = min(due, key=lambda each: each.at_s)
             handle.is_live = False
@@ -283,7 +283,7 @@ class FakeLoop:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_all_deadlines_use_one_loop_timer(seed: int) -> None:
-    """The real alarm: whatever is filed, moved, cancelled or due, the loop holds one handle, or none for nobody."""
+    """With the real alarm: the loop has one handle, or none if there are no deadlines."""
     rnd = random.Random(seed)
     clock = FakeClock(1000)
     loop = FakeLoop(clock)
@@ -309,7 +309,7 @@ def test_all_deadlines_use_one_loop_timer(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_pop_expired_at_every_millisecond_is_on_time(seed: int) -> None:
-    """The pure part alone: neither early nor late, whatever lies between, near or hours away."""
+    """``Timers`` alone: neither early nor late, for near and far deadlines."""
     rnd = random.Random(seed)
     timers = Timers(0)
     due_ms: dict[tuple[int, int], int] = {}
@@ -333,7 +333,7 @@ def test_pop_expired_at_every_millisecond_is_on_time(seed: int) -> None:
 
 
 def test_map_and_wheel_stay_consistent() -> None:
-    """The pure part, step by step, with its own invariants."""
+    """``Timers`` alone, with its invariants checked after every step."""
     rnd = random.Random(1)
     timers = Timers(0)
     now_ms = 0

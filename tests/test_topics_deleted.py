@@ -1,4 +1,4 @@
-"""Topics are deleted: their offsets go, in groups that are awake, asleep, or about to be told something else."""
+"""Deleted topics lose their offsets, in active groups, passivated groups, and groups with other work in flight."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GONE = TopicsDeleted(frozenset({"t"}))
 
 
 def sleeper(*topics: str, partitions: int = 1) -> GroupData:
-    """A simple group as the log has it; it sleeps until somebody asks."""
+    """A passivated simple group from the log."""
     data = GroupData()
     for topic in topics:
         for partition in range(partitions):
@@ -87,7 +87,7 @@ def test_commits_in_flight_for_deleted_topic_are_deleted() -> None:
 
 @pytest.mark.parametrize("passivated", [False, True])
 def test_commit_for_new_topic_of_same_name_is_kept(passivated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It overtakes the walk: the group is told before it hears of the commit, and only once."""
+    """The group gets the deletion before the commit, and only once, even if the scan comes later."""
     monkeypatch.setattr(scan, "GROUPS_PER_TURN", 1)
     others = {f"group-{number}": sleeper("t") for number in range(5)}
     simulation = CoordinatorSimulation({**others, GROUP: sleeper("t", partitions=2)})
@@ -134,7 +134,7 @@ def test_topic_deletion_in_batches_delays_commits() -> None:
 
 
 def test_topic_deletion_removes_pending_offsets() -> None:
-    """A COMMIT has nothing to apply afterwards, as in Kafka."""
+    """A later COMMIT marker applies nothing, as in Kafka."""
     simulation = TransactionSimulation()
     simulation.post(commit(4, partition=1))
     producer = open_transaction(simulation)
@@ -192,7 +192,7 @@ def test_topic_deletion_without_offsets_appends_nothing() -> None:
 
 
 def test_delete_topics_request_deletes_offsets(tmp_path: Path) -> None:
-    """Of those only that were there."""
+    """Only for topics that existed."""
     node = CardboardNode(tmp_path)
     node.topics.create("plays", 1)
     node.topics.create("u", 1)

@@ -1,4 +1,4 @@
-"""One transactional id, pure: the tables, the epochs, who may go on and who is fenced."""
+"""The rules of one transactional id, pure: tables, epochs, recovery and fencing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LIVING = tuple(INACTIVE_STATES | PREPARED_STATES | {ONGOING})
 
 
 class Rehearsal:
-    """A transactional id whose steps are durable at once, and whose new producer ids count from 100 on."""
+    """A transactional id whose steps are durable at once; new producer ids count from 100."""
 
     def __init__(self, state: TransactionState = EMPTY, epoch: int = -1) -> None:
         partitions = frozenset({PLACE}) if state in PREPARED_STATES | {ONGOING} else frozenset()
@@ -275,7 +275,7 @@ steps = st.lists(
 @settings(max_examples=300)
 @given(steps, st.sampled_from([-1, 0, EPOCH_MAX - 3]))
 def test_epochs_never_decrease_and_decisions_never_change(walk: list[tuple[str, int]], epoch: int) -> None:
-    """A zombie's requests (an epoch off by one) are mixed in. Ids and epochs only rise; a prepared end comes true."""
+    """With requests of zombies (epoch off by one). Ids and epochs only rise; a prepared result is completed."""
     rehearsal = Rehearsal(epoch=epoch)
     transaction = rehearsal.transaction
     for what, off in walk:

@@ -1,4 +1,4 @@
-"""Transactions with groups, writer and timer, on the simulation: what clients hear, when, and what survives."""
+"""Transactions with groups, writer and timer in a simulation: replies, their order, and durable results."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_groups_in_one_log_partition_share_a_marker() -> None:
 
 
 def groups_together(count: int) -> tuple[str, str]:
-    """Two groups in the same of so many partitions."""
+    """Two groups in the same log partition."""
     names = [f"g{number}" for number in range(count + 1)]
     by_partition: dict[int, list[str]] = {}
     for name in names:
@@ -125,14 +125,14 @@ def test_end_is_answered_when_decision_is_durable() -> None:
 
 
 def fetched_now(simulation: TransactionSimulation) -> FetchedOffset:
-    """What is durable, whatever is on its way."""
+    """The durable offset, whatever is in flight."""
     data = simulation.group().data
     [(_topic, [found])] = data.fetch(fetch(require_stable=True)).topics
     return found
 
 
 def test_marker_waits_for_commits_in_flight() -> None:
-    """The client did not wait for its answer; the marker must not come before what it ends."""
+    """The client did not wait for its response; the marker must not precede the offsets."""
     simulation = TransactionSimulation()
     producer = simulation.init()
     simulation.add_offsets(producer)
@@ -268,7 +268,7 @@ def test_verify_partitions_returns_error_per_partition() -> None:
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
-def test_init_with_timeout_above_maximum_returns_50(timeout_ms: int) -> None:
+def test_init_with_invalid_timeout_returns_50(timeout_ms: int) -> None:
     simulation = TransactionSimulation()
     refused = simulation.ask_transactions(InitProducerId(TX, timeout_ms)).value
     assert refused == ProducerIdAssigned(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
@@ -350,7 +350,7 @@ def test_unused_transactional_id_expires_unless_transaction_is_open() -> None:
     assert simulation.init("idle")[1] == 0
 
 
-def test_init_after_last_epoch_returns_new_producer_id() -> None:
+def test_end_with_last_epoch_returns_new_producer_id() -> None:
     simulation = TransactionSimulation()
     producer = simulation.init()
     transaction = simulation.table[TX]
@@ -370,7 +370,7 @@ def test_init_after_last_epoch_returns_new_producer_id() -> None:
 
 
 def in_two_partitions(simulation: TransactionSimulation) -> tuple[int, int]:
-    """A producer whose transaction has offsets of two groups in two partitions of the log, and records in a topic."""
+    """A producer with a transaction over two groups in two log partitions and one topic."""
     producer = open_transaction(simulation)
     other = next(name for name in ("b", "c", "d") if offsets_partition(name, 50) != offsets_partition(GROUP, 50))
     simulation.add_offsets(producer, group_id=other)
@@ -380,7 +380,7 @@ def in_two_partitions(simulation: TransactionSimulation) -> tuple[int, int]:
 
 
 def test_failed_marker_is_retried_until_durable() -> None:
-    """Only those that are missing; meanwhile the id is busy, and afterwards it goes on."""
+    """Only missing markers are written; the id is busy meanwhile and usable afterwards."""
     simulation = TransactionSimulation()
     producer = in_two_partitions(simulation)
     simulation.holds_appends = True

@@ -1,4 +1,4 @@
-"""What transactions leave behind: after crashes at every step, after bugs, and in groups that sleep or are deleted."""
+"""Transactions after crashes at every step, after bugs, and in passivated or deleted groups."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNSTABLE = FetchedOffset(0, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
 @pytest.mark.parametrize("rounds", range(8))
 @pytest.mark.parametrize("committed", [True, False])
 def test_decided_transaction_completes_after_any_loss(rounds: int, committed: bool) -> None:
-    """The log stops after so many rounds. Who was told that the transaction ended finds it ended as asked for."""
+    """The log stops after some rounds. An acknowledged end has its result after a restart."""
     log = ManualLog()
     promised = played(TransactionSimulation(log=log, holds_appends=True), rounds, committed)
     after = restarted(log)
@@ -36,7 +36,7 @@ def test_decided_transaction_completes_after_any_loss(rounds: int, committed: bo
 
 
 def played(simulation: TransactionSimulation, rounds: int, committed: bool) -> bool:
-    """A transaction, with a log that keeps so many rounds; whether its end was answered."""
+    """Run a transaction with a log of so many rounds. Returns whether its end was answered."""
     producer, reply = (1000, 0), RecordedReply()
     steps: list[Callable[[], RecordedReply]] = [
         lambda: simulation.ask_transactions(InitProducerId(TX, TIMEOUT_MS)),
@@ -58,7 +58,7 @@ def played(simulation: TransactionSimulation, rounds: int, committed: bool) -> b
 
 
 def restarted(log: ManualLog) -> TransactionSimulation:
-    """Another process on what is durable."""
+    """A new simulation with the durable records."""
     durable = ManualLog()
     durable.durable = list(log.durable)
     return TransactionSimulation(log=durable)
@@ -161,7 +161,7 @@ def test_failed_group_applies_markers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_random_schedules_have_same_result() -> None:
-    """Whatever actor has its turn first, a pipeline of requests is answered and the offset is there."""
+    """In any order of the actors, pipelined requests are answered and the offset is visible."""
     for seed in range(25):
         simulation = TransactionSimulation(seed=seed)
         producer = open_transaction(simulation)

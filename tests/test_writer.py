@@ -1,4 +1,4 @@
-"""OffsetWriterActor: gathers while a round is in flight, keeps the order, and tells everybody what became of it."""
+"""OffsetWriterActor: collects entries while a round is in flight, keeps their order, and notifies their owners."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from callboard.runtime.engine.system import System
 
 
 class Owner(Actor):
-    """Notes what it hears of its entries."""
+    """Records the messages that it gets."""
 
     handlers = {Written: "written"}
 
@@ -71,7 +71,7 @@ def desk() -> Desk:
 
 
 def test_round_may_complete_after_writer_stopped(desk: Desk) -> None:
-    """A session that ends in the last moment before a stop is written, and nobody waits for it."""
+    """A session that expires just before a stop is still written; no request waits for it."""
     desk.append(1)
     desk.run()
     stopped = desk.writer.stop(block=False)
@@ -91,7 +91,7 @@ def test_entries_of_one_turn_share_a_round(desk: Desk) -> None:
 
 
 def test_entries_wait_while_round_is_in_flight(desk: Desk) -> None:
-    """One round at a time (the log objects to two); the next takes everything that came meanwhile."""
+    """One round at a time (the log asserts it). The next round contains all entries that waited."""
     desk.append(1)
     desk.run()
     for number in (2, 3, 4):
@@ -109,7 +109,7 @@ def test_entries_wait_while_round_is_in_flight(desk: Desk) -> None:
 
 
 def test_round_is_delayed_while_turns_bring_entries(desk: Desk) -> None:
-    """A round costs the same whatever is in it, so clients that come one after the other share one."""
+    """A round costs the same whatever its size, so clients with consecutive commits share one."""
     desk.append(1)
     desk.dispatcher.step()
     desk.append(2)
@@ -118,7 +118,7 @@ def test_round_is_delayed_while_turns_bring_entries(desk: Desk) -> None:
 
 
 def test_round_begins_after_max_turns(desk: Desk) -> None:
-    """Under steady load every turn brings more, and somebody must be answered."""
+    """Under steady load every turn brings entries, and requests must still be answered."""
     desk.append(0)
     desk.dispatcher.step()
     for number in range(1, 100):
@@ -222,7 +222,7 @@ def test_drain_after_append_in_same_turn_waits_for_it(desk: Desk) -> None:
 
 
 class AtOnce(ManualLog):
-    """A log that calls back before ``append`` returns."""
+    """A log that calls ``done`` before ``append`` returns."""
 
     def append(self, *args: Any) -> None:
         super().append(*args)
@@ -239,7 +239,7 @@ def test_log_may_call_done_before_append_returns(desk: Desk) -> None:
 
 
 def test_log_that_raises_fails_only_its_round(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bug of the log's must not leave commits without an answer for ever."""
+    """After a bug of the log commits must still get a reply."""
 
     def broken(*_args: object) -> None:
         raise RuntimeError("a bug")

@@ -1,4 +1,4 @@
-"""Groups that nobody uses leave memory, and nobody can tell."""
+"""Passivation of idle groups, which clients cannot observe."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def simulation() -> CoordinatorSimulation:
 
 
 def test_idle_group_is_passivated_and_activated_by_request(simulation: CoordinatorSimulation) -> None:
-    """Its offsets and its generation are packed; the next request finds all of it."""
+    """Offsets and generation are packed and restored."""
     [leader] = simulation.form_group({})
     for partition in (0, 3):
         simulation.post(commit(7, member_id=leader.member_id, generation_id=1, partition=partition, metadata="é"))
@@ -45,7 +45,7 @@ def test_idle_group_is_passivated_and_activated_by_request(simulation: Coordinat
 
 
 def test_used_group_is_not_passivated(simulation: CoordinatorSimulation) -> None:
-    """Members, ids that were given away and commits now and then keep it."""
+    """Members, pending member ids and occasional commits keep it active."""
     simulation.form_group({"session_ms": 1_800_000})
     simulation.post(commit(1, group_id="simple"))
     for number in range(10):
@@ -57,7 +57,7 @@ def test_used_group_is_not_passivated(simulation: CoordinatorSimulation) -> None
 
 
 def test_request_during_passivation_keeps_group_active(simulation: CoordinatorSimulation) -> None:
-    """Whatever the moment between falling asleep and being packed at which it comes."""
+    """At any time between the end of the turn and packing."""
     for steps in range(8):
         group_id = f"g{steps}"
         simulation.post(commit(5, group_id=group_id))

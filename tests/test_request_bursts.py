@@ -1,6 +1,7 @@
-"""A crowd of members asks at once, and is answered at once: who beats in another group does not wait for all of them.
+"""Bursts of requests to one group do not delay other groups.
 
-Nothing here looks at the clock. What counts is how many of the crowd are handled, or answered, before the bystander is.
+These tests measure no time. They count how many requests of the burst are handled, or answered, before a heartbeat of
+another group.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ CROWD = "crowd"
 
 
 class Counter:
-    """An interceptor that only counts what is handled."""
+    """An interceptor that counts handled requests."""
 
     call = Call
 
@@ -50,7 +51,7 @@ class Counter:
 
 
 class Bystander:
-    """The one member of another group."""
+    """The only member of another group."""
 
     def __init__(self, node: Any, member: Member) -> None:
         self.client = CardboardClient(node)
@@ -68,7 +69,7 @@ async def bystander(door: Door) -> Bystander:
 
 
 async def heard(clients: list[CardboardClient], name: str, version: int, count: int = 1) -> list[Any]:
-    """What each was answered last."""
+    """The last reply of each client."""
     return [decode(name, version, (await client.answered(count))[-1]) for client in clients]
 
 
@@ -77,7 +78,7 @@ def answered(clients: list[CardboardClient], count: int) -> int:
 
 
 async def parked_crowd(door: Door) -> tuple[list[CardboardClient], list[bytes]]:
-    """Members whose second joins are parked, but that of the last, and the join that ends the phase."""
+    """Members whose second joins are parked, except the last one, and the join that ends the phase."""
     clients = [CardboardClient(door.node) for _ in range(MEMBERS)]
     for client in clients:
         client.feed(frame("join_group", 9, **joining(CROWD)))
@@ -94,7 +95,7 @@ async def parked_crowd(door: Door) -> tuple[list[CardboardClient], list[bytes]]:
 
 @on_a_loop
 async def test_heartbeat_behind_burst_of_joins_is_answered_before_most_joins(tmp_path: Path) -> None:
-    """They are all read in one turn of the loop; the beat is the last of them."""
+    """All of them are read in one turn of the loop; the heartbeat is the last."""
     async with open_door(tmp_path) as door:
         other, clients = await bystander(door), [CardboardClient(door.node) for _ in range(MEMBERS)]
         door.node.interceptor = interceptor = Counter()  # type: ignore[assignment]
@@ -157,7 +158,7 @@ async def test_parked_requests_are_answered_before_server_stops(tmp_path: Path) 
 
 @on_a_loop
 async def test_leave_behind_join_is_handled_after_client_disconnects(tmp_path: Path) -> None:
-    """All of it comes in one turn of the loop, before anything of it is handled."""
+    """All frames arrive in one turn of the loop, before any of them is handled."""
     async with open_door(tmp_path) as door:
         first = await door.connect()
         member = await enrol(first, "g")
@@ -200,7 +201,7 @@ async def test_invalid_join_before_invalid_frame_is_logged_once(
 
 
 class Loop:
-    """What is to be called when this turn is over."""
+    """Callbacks for the end of this turn."""
 
     def __init__(self) -> None:
         self.callbacks: list[Callable[[], None]] = []
@@ -215,7 +216,7 @@ class Loop:
 
 
 class Shared:
-    """A place of which all answers go to one list; ``bad`` ones cannot take any."""
+    """A ``ReplyTo`` that appends replies to a shared list; ``bad`` ones raise."""
 
     def __init__(self, taken: list[Any], bad: bool = False) -> None:
         self._taken = taken
