@@ -34,11 +34,11 @@ def test_member_without_heartbeat_is_removed_after_session_timeout(simulated_gro
 
 def test_heartbeat_renews_session_without_scheduling_an_alarm(simulated_group: SimulatedGroup) -> None:
     member = simulated_group.form_group({"session_ms": 10_000})[0]
-    filed = dict(simulated_group.alarms)
+    scheduled = dict(simulated_group.alarms)
     for _ in range(5):
         simulated_group.advance(1999)
         assert simulated_group.heartbeat(member.member_id, 1) is ErrorCode.NONE
-        assert simulated_group.alarms == filed, "the alarm stays where it is, and is filed again when it rings"
+        assert simulated_group.alarms == scheduled, "the alarm stays, and is scheduled again when it fires"
     simulated_group.advance(9_999)
     assert simulated_group.state() is State.STABLE
     simulated_group.advance(1)
@@ -136,10 +136,10 @@ def test_alarm_of_removed_or_cancelled_deadline_is_ignored(simulated_group: Simu
     simulated_group.leave(follower.member_id)
     for name in (("session", follower.member_id), ("pending", "ghost"), ("join",), ("sync",)):
         simulated_group.alarms[name] = simulated_group.clock.now_ms
-    simulated_group.ring()
+    simulated_group.fire_alarms()
     assert list(simulated_group.group.members.by_id) == [leader.member_id]
     assert (simulated_group.state(), simulated_group.generation) == (State.PREPARING_REBALANCE, 1)
-    assert simulated_group.alarms["join",] == simulated_group.clock.now_ms + 60_000, "an early alarm is filed again"
+    assert simulated_group.alarms["join",] == simulated_group.clock.now_ms + 60_000, "an early alarm is scheduled again"
 
 
 # Heartbeats ----------------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ def test_simple_commit_is_accepted_only_while_group_is_empty(simulated_group: Si
     assert simulated_group.commit(member_id="ghost", instance="nobody") is ErrorCode.NONE
     pending = simulated_group.join(version=4).value.member_id
     assert simulated_group.commit(member_id=pending) is ErrorCode.NONE, (
-        "a pending member is nobody, as seen on a real Kafka"
+        "a pending member is not a member, as in a real Kafka"
     )
 
 

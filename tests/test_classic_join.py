@@ -142,7 +142,7 @@ def test_join_without_common_protocol_returns_23(
         (simulated_group.join_all if state is State.COMPLETING_REBALANCE else simulated_group.form_group)({})
     assert simulated_group.state() is state
     refused(simulated_group.join(**wrong), ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    assert simulated_group.state() is state, "a refused newcomer disturbs nobody"
+    assert simulated_group.state() is state, "a refused join changes nothing"
 
 
 def test_join_needs_one_protocol_that_all_members_support(simulated_group: SimulatedGroup) -> None:

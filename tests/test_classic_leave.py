@@ -121,4 +121,4 @@ def test_leave_of_leader_while_assignment_is_in_flight(simulated_group: Simulate
     assert waiting.error is ErrorCode.REBALANCE_IN_PROGRESS
     simulated_group.complete_append()
     assert simulated_group.state() is State.PREPARING_REBALANCE
-    assert list(simulated_group.group.members.by_id) == [follower.member_id], "a record brings nobody back"
+    assert list(simulated_group.group.members.by_id) == [follower.member_id], "the record does not add the member again"

@@ -257,7 +257,7 @@ class AnyCompany(RuleBasedStateMachine):
             scheduled_ms = alarms.pop(deadline.name, None)
             assert deadline.scheduled_ms == scheduled_ms
             assert deadline.due_ms is None or (scheduled_ms is not None and scheduled_ms <= deadline.due_ms)
-        assert not alarms, f"alarms of nobody: {alarms}"
+        assert not alarms, f"alarms without an owner: {alarms}"
 
     def teardown(self) -> None:
         """Nobody does anything any more: the log settles, time passes, everybody is answered and the group is Empty."""

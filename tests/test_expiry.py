@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.actors.coordinator import group_scan as scan
-from callboard.actors.coordinator import retention as sweep
+from callboard.actors.coordinator import retention
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group import expiry
 from callboard.actors.group.offsets import GroupData, packed_may_have_expired
@@ -58,14 +58,14 @@ def advance_to(simulation: CoordinatorSimulation, wall_ms: int) -> None:
     simulation.advance(wall_ms - simulation.clock.wall_ms())
 
 
-def sweep_at(simulation: CoordinatorSimulation, wall_ms: int) -> None:
+def scan_at(simulation: CoordinatorSimulation, wall_ms: int) -> None:
     """Run a retention scan at this wall-clock time."""
     advance_to(simulation, wall_ms)
-    ring(simulation)
+    run_retention_scan(simulation)
 
 
-def ring(simulation: CoordinatorSimulation) -> None:
-    simulation.coordinator.tell(Expired((sweep.RETENTION_SCAN,)))
+def run_retention_scan(simulation: CoordinatorSimulation) -> None:
+    simulation.coordinator.tell(Expired((retention.RETENTION_SCAN,)))
     simulation.run()
 
 
@@ -88,12 +88,12 @@ def test_offsets_of_simple_group_expire_by_commit_time(simulation: CoordinatorSi
     early_ms = simulation.clock.wall_ms()
     simulation.advance(1000)
     simulation.post(commit(1, topic="late"))
-    sweep_at(simulation, early_ms + RETENTION_MS - 1)
+    scan_at(simulation, early_ms + RETENTION_MS - 1)
     assert kept(simulation) == [("early", 0), ("late", 0)]
-    sweep_at(simulation, early_ms + RETENTION_MS)
+    scan_at(simulation, early_ms + RETENTION_MS)
     assert kept(simulation) == [("late", 0)]
     assert is_listed(simulation)
-    sweep_at(simulation, early_ms + RETENTION_MS + 1000)
+    scan_at(simulation, early_ms + RETENTION_MS + 1000)
     assert kept(simulation) == []
     assert not is_listed(simulation)
     assert [record for _, record in simulation.log.durable][-2:] == [
@@ -113,9 +113,9 @@ def test_offsets_of_empty_group_expire_by_time_since_empty(simulation: Coordinat
     empty_ms = simulation.clock.wall_ms()
     simulation.advance(1000)
     simulation.post(commit(1, topic="by a tool"))
-    sweep_at(simulation, empty_ms + RETENTION_MS - 1)
+    scan_at(simulation, empty_ms + RETENTION_MS - 1)
     assert kept(simulation) == [("t", 0), ("by a tool", 0)]
-    sweep_at(simulation, empty_ms + RETENTION_MS)
+    scan_at(simulation, empty_ms + RETENTION_MS)
     assert kept(simulation) == []
     assert not is_listed(simulation)
 
@@ -125,9 +125,9 @@ def test_offsets_of_unsubscribed_topics_expire_in_stable_group(simulation: Coord
     for topic in ("t", "u"):
         simulation.post(commit(1, topic=topic, member_id=member, generation_id=1))
     at_ms = simulation.clock.wall_ms()
-    sweep_at(simulation, at_ms + RETENTION_MS - 1)
+    scan_at(simulation, at_ms + RETENTION_MS - 1)
     assert kept(simulation) == [("t", 0), ("u", 0)]
-    sweep_at(simulation, at_ms + RETENTION_MS)
+    scan_at(simulation, at_ms + RETENTION_MS)
     assert kept(simulation) == [("t", 0)]
     simulation.advance(RETENTION_MS)
     assert kept(simulation) == [("t", 0)]
@@ -165,11 +165,11 @@ def test_offsets_do_not_expire_during_rebalance(simulation: CoordinatorSimulatio
     simulation.post(own_time)
     joining = simulation.post(join(protocols=consumers_of("t"), session_ms=FOR_EVER_MS))
     assert joining.is_waiting
-    sweep_at(simulation, simulation.clock.wall_ms() + 2000)
+    scan_at(simulation, simulation.clock.wall_ms() + 2000)
     assert kept(simulation) == [("u", 0)]
     simulation.advance(60_000)
     assert simulation.post(DescribeGroup(GROUP)).value.state == "CompletingRebalance"
-    sweep_at(simulation, simulation.clock.wall_ms())
+    scan_at(simulation, simulation.clock.wall_ms())
     assert kept(simulation) == [("u", 0)]
 
 
@@ -180,9 +180,9 @@ def test_offset_with_explicit_retention_expires_at_that_time(
     """OffsetCommit v2 to v4: earlier or later than other offsets, to the millisecond, also in a passivated group."""
     simulation.post(commit(1)._replace(retention_ms=retention_ms))
     due_ms = simulation.clock.wall_ms() + retention_ms
-    sweep_at(simulation, due_ms - 1)
+    scan_at(simulation, due_ms - 1)
     assert kept(simulation) == [("t", 0)]
-    sweep_at(simulation, due_ms)
+    scan_at(simulation, due_ms)
     assert kept(simulation) == []
 
 
@@ -191,9 +191,9 @@ def test_new_commit_restarts_offset_age(simulation: CoordinatorSimulation) -> No
     simulation.advance(RETENTION_MS - CHECK_MS)
     simulation.post(commit(2))
     at_ms = simulation.clock.wall_ms()
-    sweep_at(simulation, at_ms + RETENTION_MS - 1)
+    scan_at(simulation, at_ms + RETENTION_MS - 1)
     assert kept(simulation) == [("t", 0)]
-    sweep_at(simulation, at_ms + RETENTION_MS)
+    scan_at(simulation, at_ms + RETENTION_MS)
     assert kept(simulation) == []
 
 
@@ -213,9 +213,9 @@ def test_offsets_expire_by_commit_time_if_empty_since_is_unknown() -> None:
     data.replay(GroupRecord(GROUP, GroupValue("consumer", 3, None, None, -1, ())))
     data.replay(OffsetRecord(GROUP, "t", 0, OffsetValue(1, commit_timestamp_ms=WALL_MS)))
     simulation = CoordinatorSimulation({GROUP: data})
-    sweep_at(simulation, WALL_MS + RETENTION_MS - 1)
+    scan_at(simulation, WALL_MS + RETENTION_MS - 1)
     assert is_listed(simulation)
-    sweep_at(simulation, WALL_MS + RETENTION_MS)
+    scan_at(simulation, WALL_MS + RETENTION_MS)
     assert not is_listed(simulation)
 
 
@@ -236,10 +236,10 @@ def test_pending_offset_prevents_expiry_of_offset_and_group(simulation: Coordina
         simulation.post(commit(1, topic=topic))
     pending = PendingOffsetRecord(GROUP, "t", 0, OffsetValue(5, commit_timestamp_ms=WALL_MS), 7, 0)
     simulation.group().data.replay(pending)
-    sweep_at(simulation, simulation.clock.wall_ms() + RETENTION_MS)
+    scan_at(simulation, simulation.clock.wall_ms() + RETENTION_MS)
     assert kept(simulation) == [("t", 0)]
     simulation.tell(GROUP, MarkerRecord(7, 0, False))
-    ring(simulation)
+    run_retention_scan(simulation)
     assert kept(simulation) == []
     assert not is_listed(simulation)
 
@@ -247,7 +247,7 @@ def test_pending_offset_prevents_expiry_of_offset_and_group(simulation: Coordina
 def test_open_transaction_prevents_deletion_of_group_without_offsets(simulation: CoordinatorSimulation) -> None:
     simulation.post(join(version=4))
     simulation.group().data.replay(PendingOffsetRecord(GROUP, "t", 0, OffsetValue(5), 7, 0))
-    ring(simulation)
+    run_retention_scan(simulation)
     assert is_listed(simulation)
 
 
@@ -264,7 +264,7 @@ def test_commit_in_flight_prevents_expiry_of_its_offset() -> None:
     simulation.advance(RETENTION_MS - 1)
     saving = simulation.post(commit(2))
     simulation.clock.now_ms += 1
-    ring(simulation)
+    run_retention_scan(simulation)
     late = simulation.post(commit(7, topic="old"))
     assert saving.is_waiting and late.is_waiting
     simulation.complete_all_appends()
@@ -281,7 +281,7 @@ def test_commits_in_flight_for_all_expired_offsets_prevent_deletion() -> None:
     simulation.advance(RETENTION_MS - 1)
     saving = simulation.post(commit(2))
     simulation.clock.now_ms += 1
-    ring(simulation)
+    run_retention_scan(simulation)
     joining = simulation.post(join())
     simulation.complete_all_appends()
     assert saving.value.errors == (ErrorCode.NONE,)
@@ -325,13 +325,13 @@ def test_expired_offsets_are_deleted_in_batches() -> None:
     for partition in range(count):
         data.replay(OffsetRecord(GROUP, "t", partition, OffsetValue(1, commit_timestamp_ms=WALL_MS)))
     simulation = CoordinatorSimulation({GROUP: data})
-    sweep_at(simulation, WALL_MS + RETENTION_MS)
+    scan_at(simulation, WALL_MS + RETENTION_MS)
     sizes = [len(entry.records) for entries in simulation.log.rounds for entry in entries]
     assert sizes == [expiry.BATCH, expiry.BATCH, 2]
     assert not is_listed(simulation)
 
 
-# Many, and asleep ----------------------------------------------------------------------------------------------------
+# Many groups ------------------------------------------------------------------------------------------------------
 
 
 def test_retention_scan_activates_only_groups_with_expired_offsets(simulation: CoordinatorSimulation) -> None:
@@ -392,7 +392,7 @@ def test_joins_and_commits_wait_while_offsets_expire(seed: int) -> None:
     simulation = CoordinatorSimulation(seed=seed)
     simulation.post(commit(1))
     simulation.clock.now_ms += RETENTION_MS
-    simulation.coordinator.tell(Expired((sweep.RETENTION_SCAN,)))
+    simulation.coordinator.tell(Expired((retention.RETENTION_SCAN,)))
     late = [simulation.send(commit(number)) for number in range(2, 5)]
     joining = simulation.send(join(version=4))
     simulation.run()

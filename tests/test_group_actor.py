@@ -185,7 +185,7 @@ def test_failed_first_record_removes_group(simulation: CoordinatorSimulation, er
 def test_leave_of_last_member_is_answered_when_durable(simulation: CoordinatorSimulation) -> None:
     leader, follower = form_stable_group(simulation)
     first = simulation.post(leave(follower.member_id))
-    assert first.value.error is ErrorCode.NONE, "there is nothing to write while somebody stays"
+    assert first.value.error is ErrorCode.NONE, "no record while members are left"
     last = simulation.post(leave(leader.member_id))
     assert last.is_waiting
     assert simulation.post(DescribeGroup(GROUP)).value.state == "Empty"
@@ -320,7 +320,7 @@ def test_delete_of_group_with_only_pending_members_succeeds(simulation: Coordina
     simulation.complete_all_appends()
     assert deleting.value is ErrorCode.NONE
     assert simulation.post(join(pending)).error is ErrorCode.UNKNOWN_MEMBER_ID
-    assert simulation.deadlines == 0, "nobody waits for its id any more"
+    assert simulation.deadlines == 0, "no deadline of a pending id is left"
 
 
 def test_each_of_two_deletes_gets_one_reply(simulation: CoordinatorSimulation) -> None:

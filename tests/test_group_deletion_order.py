@@ -6,7 +6,7 @@ import pytest
 from actor_system.requests import GROUP, commit, fetch, join
 from actor_system.simulation import CoordinatorSimulation
 
-from callboard.actors.coordinator import retention as sweep
+from callboard.actors.coordinator import retention
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.classic import ClassicGroup
 from callboard.actors.group.offsets import GroupData
@@ -34,7 +34,7 @@ def test_commits_during_expiry_keep_their_order(steps: int, is_kept: bool) -> No
     simulation.post(commit(1))
     simulation.complete_all_appends()
     simulation.clock.now_ms += 1000
-    simulation.tell_coordinator(Expired((sweep.RETENTION_SCAN,)))
+    simulation.tell_coordinator(Expired((retention.RETENTION_SCAN,)))
     assert simulation.log.in_flight, "the tombstones are on their way"
     first = simulation.post(commit(5))
     assert first.is_waiting

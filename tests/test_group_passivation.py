@@ -32,7 +32,7 @@ def test_idle_group_is_passivated_and_activated_by_request(simulation: Coordinat
     assert list(simulation.directory.passivated) == [GROUP]
     assert simulation.directory.groups == {}
     assert len(simulation.system.actors()) == 3, "coordinator, timer and writer"
-    assert simulation.deadlines == 0, "nobody waits for anything"
+    assert simulation.deadlines == 0, "no deadline is left"
     assert simulation.ask(ListGroups()).value == before
     assert simulation.ask(ListGroups(states=frozenset({"empty"}))).value == before
     assert simulation.ask(ListGroups(states=frozenset({"stable"}))).value == ()

@@ -40,14 +40,14 @@ def group(*members: str, session_timeout_ms: int = SESSION_MS) -> GroupData:
 
 
 def in_one() -> dict[str, GroupData]:
-    return {"crowd": group(*(f"member-{number}" for number in range(MEMBERS)))}
+    return {"large": group(*(f"member-{number}" for number in range(MEMBERS)))}
 
 
 def in_many() -> dict[str, GroupData]:
     return {f"group-{number}": group("member") for number in range(MEMBERS)}
 
 
-class Theatre(CoordinatorSimulation):
+class StepSimulation(CoordinatorSimulation):
     """A simulation that runs step by step, whose alarm fires as soon as it is due."""
 
     def __init__(self, groups: dict[str, GroupData]) -> None:
@@ -68,7 +68,7 @@ class Theatre(CoordinatorSimulation):
     def is_busy(self) -> bool:
         return bool(self.expired < MEMBERS or self.log.in_flight or self.dispatcher._ready or self.dispatcher._later)
 
-    def beats(self) -> Iterator[tuple[int, int]]:
+    def heartbeats(self) -> Iterator[tuple[int, int]]:
         """Heartbeats of the other group until no messages are left: turns and expired names before each reply."""
         while self.is_busy:
             reply, turns, before = RecordedReply(), 0, self.expired
@@ -90,14 +90,14 @@ class RecordingLog(ManualLog):
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[Theatre]:
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[StepSimulation]:
     """Count the expired sessions of this simulation."""
-    theatres: list[Theatre] = []
+    theatres: list[StepSimulation] = []
     original = ClassicGroup.expired
 
     def expired(self: ClassicGroup, name: tuple[str, ...], effects: Effects) -> None:
-        for theatre in theatres:
-            theatre.expired += 1
+        for simulation in theatres:
+            simulation.expired += 1
         original(self, name, effects)
 
     monkeypatch.setattr(ClassicGroup, "expired", expired)
@@ -106,48 +106,48 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[Theatre]:
 
 @pytest.mark.parametrize("cast", [in_one, in_many])
 def test_heartbeats_are_answered_while_20000_sessions_expire(
-    cast: Callable[[], dict[str, GroupData]], counted: list[Theatre]
+    cast: Callable[[], dict[str, GroupData]], counted: list[StepSimulation]
 ) -> None:
     groups = cast()
-    theatre = Theatre(groups)
-    counted.append(theatre)
-    theatre.clock.now_ms += SESSION_MS + 10
-    waits = list(theatre.beats())
-    assert theatre.expired == MEMBERS
+    simulation = StepSimulation(groups)
+    counted.append(simulation)
+    simulation.clock.now_ms += SESSION_MS + 10
+    waits = list(simulation.heartbeats())
+    assert simulation.expired == MEMBERS
     assert max(names for _, names in waits) <= 2 * TURN_LIMIT
     assert max(turns for turns, _ in waits) <= 2 * ROUND_MAX
     assert len(waits) >= MEMBERS // (2 * TURN_LIMIT)
-    assert max(map(len, theatre.log.rounds)) <= ROUND_MAX
-    theatre.run()
-    listed = theatre.ask(ListGroups()).value
+    assert max(map(len, simulation.log.rounds)) <= ROUND_MAX
+    simulation.run()
+    listed = simulation.ask(ListGroups()).value
     assert {one.group_id for one in listed if one.state == "Stable"} == {OTHER}
     assert len(listed) == len(groups) + 1
     for group_id in list(groups)[:3]:
-        assert theatre.post(DescribeGroup(group_id)).value.state == "Empty"
+        assert simulation.post(DescribeGroup(group_id)).value.state == "Empty"
 
 
-def test_joins_are_answered_while_20000_sessions_expire(counted: list[Theatre]) -> None:
+def test_joins_are_answered_while_20000_sessions_expire(counted: list[StepSimulation]) -> None:
     """The coordinator creates the new group while it gets a message from each group that becomes Empty."""
-    theatre = Theatre(in_many())
-    counted.append(theatre)
-    theatre.clock.now_ms += SESSION_MS + 10
+    simulation = StepSimulation(in_many())
+    counted.append(simulation)
+    simulation.clock.now_ms += SESSION_MS + 10
     most = 0
-    while theatre.expired < MEMBERS:
-        reply, before = RecordedReply(), theatre.expired
-        theatre.directory.post(join(group_id=f"new-{before}", version=9), reply)
+    while simulation.expired < MEMBERS:
+        reply, before = RecordedReply(), simulation.expired
+        simulation.directory.post(join(group_id=f"new-{before}", version=9), reply)
         while reply.is_waiting:
-            theatre.step()
+            simulation.step()
         assert reply.error is ErrorCode.MEMBER_ID_REQUIRED
-        most = max(most, theatre.expired - before)
+        most = max(most, simulation.expired - before)
         for _ in range(100):
-            theatre.step()
+            simulation.step()
     assert most <= 4 * TURN_LIMIT
 
 
 def test_cost_of_session_expiry_is_constant() -> None:
     """Counts the entries that are visited to find a new leader. A plain dict visits all removed ones."""
     simulated_group = SimulatedGroup()
-    simulated_group.load(in_one()["crowd"].value)  # type: ignore[arg-type]
+    simulated_group.load(in_one()["large"].value)  # type: ignore[arg-type]
     members, effects = simulated_group.group.members, Effects()
     simulated_group.clock.now_ms += SESSION_MS
     for number in range(MEMBERS - 1):

@@ -54,7 +54,7 @@ def test_replaced_parked_join_is_counted_once() -> None:
 
 def test_all_joined_is_false_with_pending_members() -> None:
     members, one = Members(), member("a")
-    assert members.all_joined(), "nobody is missing where nobody is"
+    assert members.all_joined(), "true without members"
     members.add(one)
     assert not members.all_joined()
     members.park_join(one, RecordedReply())
@@ -176,7 +176,7 @@ def test_earlier_deadline_schedules_alarm_again() -> None:
 def test_cancelled_deadline_ignores_alarm() -> None:
     deadline, effects = Deadline("d"), Effects()
     deadline.cancel(effects)
-    assert effects.alarms == {}, "nothing was filed"
+    assert effects.alarms == {}, "no alarm was scheduled"
     deadline.set(100, effects)
     deadline.cancel(effects)
     assert effects.alarms == {"d": None}
@@ -193,11 +193,11 @@ def test_deadline_passes_at_last_set_time(steps: list[tuple[str, int]]) -> None:
     """Compared with a model: the last set time, and a timer that delivers every alarm on time."""
     deadline, now_ms = Deadline("d"), 0
     wanted: int | None = None
-    filed: int | None = None
+    scheduled: int | None = None
 
-    def file(effects: Effects) -> None:
-        nonlocal filed
-        filed = effects.alarms.get("d", filed)
+    def schedule(effects: Effects) -> None:
+        nonlocal scheduled
+        scheduled = effects.alarms.get("d", scheduled)
 
     for step, by in [*steps, ("wait", 60)]:
         effects = Effects()
@@ -207,13 +207,13 @@ def test_deadline_passes_at_last_set_time(steps: list[tuple[str, int]]) -> None:
         elif step == "cancel":
             wanted = None
             deadline.cancel(effects)
-        file(effects)
+        schedule(effects)
         for _ in range(by if step == "wait" else 0):
             now_ms += 1
-            while filed is not None and filed <= now_ms:
-                filed, effects = None, Effects()
+            while scheduled is not None and scheduled <= now_ms:
+                scheduled, effects = None, Effects()
                 has_passed = deadline.handle_alarm(now_ms, effects)
                 assert has_passed == (wanted is not None and wanted <= now_ms)
                 wanted = None if has_passed else wanted
-                file(effects)
+                schedule(effects)
             assert wanted is None or wanted > now_ms, "it should have rung"

@@ -34,7 +34,7 @@ from callboard.runtime.kafka.response_queue import ANSWERS_A_TURN, Backlog
 from callboard.runtime.node.node import CROWD_A_TURN
 
 MEMBERS = 640
-CROWD = "crowd"
+BURST_GROUP = "burst"
 
 
 class Counter:
@@ -50,22 +50,22 @@ class Counter:
         handle(call)
 
 
-class Bystander:
+class OtherMember:
     """The only member of another group."""
 
     def __init__(self, node: Any, member: Member) -> None:
         self.client = CardboardClient(node)
         self._beat = frame("heartbeat", **beating("other", member))
 
-    async def beat(self) -> None:
+    async def heartbeat(self) -> None:
         before = len(self.client.answers())
         self.client.feed(self._beat)
         answers = await self.client.answered(before + 1)
         assert decode("heartbeat", 4, answers[-1])["error_code"] == "NONE"
 
 
-async def bystander(door: Door) -> Bystander:
-    return Bystander(door.node, await enrol(await door.connect(), "other"))
+async def bystander(door: Door) -> OtherMember:
+    return OtherMember(door.node, await enrol(await door.connect(), "other"))
 
 
 async def heard(clients: list[CardboardClient], name: str, version: int, count: int = 1) -> list[Any]:
@@ -77,18 +77,18 @@ def answered(clients: list[CardboardClient], count: int) -> int:
     return sum(len(client.answers()) >= count for client in clients)
 
 
-async def parked_crowd(door: Door) -> tuple[list[CardboardClient], list[bytes]]:
+async def parked_burst(door: Door) -> tuple[list[CardboardClient], list[bytes]]:
     """Members whose second joins are parked, except the last one, and the join that ends the phase."""
     clients = [CardboardClient(door.node) for _ in range(MEMBERS)]
     for client in clients:
-        client.feed(frame("join_group", 9, **joining(CROWD)))
+        client.feed(frame("join_group", 9, **joining(BURST_GROUP)))
     given = await heard(clients, "join_group", 9)
-    joins = [frame("join_group", 9, **joining(CROWD, one["member_id"])) for one in given]
+    joins = [frame("join_group", 9, **joining(BURST_GROUP, one["member_id"])) for one in given]
     clients[0].feed(joins[0])
     await clients[0].answered(2)
     for client, join in list(zip(clients, joins, strict=True))[1:]:
         client.feed(join)
-    while door.node.groups.groups[CROWD].actor_inbox.actor._group.members.joining < MEMBERS - 1:
+    while door.node.groups.groups[BURST_GROUP].actor_inbox.actor._group.members.joining < MEMBERS - 1:
         await asyncio.sleep(0)
     return clients, joins
 
@@ -100,8 +100,8 @@ async def test_heartbeat_behind_burst_of_joins_is_answered_before_most_joins(tmp
         other, clients = await bystander(door), [CardboardClient(door.node) for _ in range(MEMBERS)]
         door.node.interceptor = interceptor = Counter()  # type: ignore[assignment]
         for client in clients:
-            client.feed(frame("join_group", 9, **joining(CROWD)))
-        await other.beat()
+            client.feed(frame("join_group", 9, **joining(BURST_GROUP)))
+        await other.heartbeat()
         assert interceptor.handled <= 4 * CROWD_A_TURN
         given = await heard(clients, "join_group", 9)
         assert len({one["member_id"] for one in given}) == MEMBERS
@@ -112,13 +112,13 @@ async def test_heartbeat_behind_burst_of_joins_is_answered_before_most_joins(tmp
 async def test_heartbeat_is_answered_before_most_join_responses_of_large_group(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         other = await bystander(door)
-        clients, joins = await parked_crowd(door)
+        clients, joins = await parked_burst(door)
         clients[0].feed(joins[0])  # this completes the join phase
         while not answered(clients, 2):
-            await other.beat()
+            await other.heartbeat()
         waits = [answered(clients[1:], 2)]
         while waits[-1] < MEMBERS - 1:
-            await other.beat()
+            await other.heartbeat()
             waits.append(answered(clients[1:], 2))
         assert max(after - before for before, after in pairwise([0, *waits])) <= 4 * ANSWERS_A_TURN
         leader, *others = [decode("join_group", 9, client.answers()[-1]) for client in clients]
@@ -128,28 +128,28 @@ async def test_heartbeat_is_answered_before_most_join_responses_of_large_group(t
         await sync_all(clients, leader, others, other)
 
 
-async def sync_all(clients: list[CardboardClient], leader: Any, others: list[Any], other: Bystander) -> None:
+async def sync_all(clients: list[CardboardClient], leader: Any, others: list[Any], other: OtherMember) -> None:
     """And the same when the assignments are durable; each gets its own."""
-    everybody = [leader, *others]
-    shares = [{"member_id": one["member_id"], "assignment": one["member_id"].encode()} for one in everybody]
+    members = [leader, *others]
+    shares = [{"member_id": one["member_id"], "assignment": one["member_id"].encode()} for one in members]
     for client, one in zip(clients[1:], others, strict=True):
-        client.feed(frame("sync_group", 5, **syncing(CROWD, Member(one["member_id"], one["generation_id"]))))
+        client.feed(frame("sync_group", 5, **syncing(BURST_GROUP, Member(one["member_id"], one["generation_id"]))))
     before = [len(client.answers()) for client in clients]
     own = Member(leader["member_id"], leader["generation_id"])
-    clients[0].feed(frame("sync_group", 5, **syncing(CROWD, own, shares)))
+    clients[0].feed(frame("sync_group", 5, **syncing(BURST_GROUP, own, shares)))
     counts = [0]
     while counts[-1] < MEMBERS:
-        await other.beat()
+        await other.heartbeat()
         counts.append(sum(len(client.answers()) > known for client, known in zip(clients, before, strict=True)))
     assert max(after - earlier for earlier, after in pairwise(counts)) <= 4 * ANSWERS_A_TURN
-    for client, one in zip(clients, everybody, strict=True):
+    for client, one in zip(clients, members, strict=True):
         assert decode("sync_group", 5, client.answers()[-1])["assignment"] == one["member_id"].encode()
 
 
 @on_a_loop
 async def test_parked_requests_are_answered_before_server_stops(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
-        clients, _ = await parked_crowd(door)
+        clients, _ = await parked_burst(door)
         await door.restart()
         parked = [decode("join_group", 9, client.answers()[-1]) for client in clients[1:]]
         assert {one["error_code"] for one in parked} == {"NOT_COORDINATOR"}
@@ -228,7 +228,7 @@ class Shared:
         self._taken.append(value)
 
     def set_exception(self, exc_info: Any = None) -> None:
-        raise AssertionError("nobody refuses here")
+        raise AssertionError("no request is refused")
 
 
 def test_response_queue_serves_groups_round_robin_in_order() -> None:

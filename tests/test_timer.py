@@ -59,7 +59,7 @@ class Owner:
         self.heard.append((self.clock.now_ms, message.names))
 
 
-class Stage:
+class TimerHarness:
     """A TimerActor whose clock and alarm are in our hands."""
 
     def __init__(self, now_ms: int = 1000) -> None:
@@ -74,7 +74,7 @@ class Stage:
         for message in messages:
             self.actor.on_receive(message)
 
-    def ring(self) -> None:
+    def fire_alarm(self) -> None:
         """Fire the alarm, at its time or now if that is past."""
         assert self.alarm.due_ms is not None
         self.clock.now_ms = max(self.clock.now_ms, self.alarm.due_ms)
@@ -83,17 +83,17 @@ class Stage:
 
     def play(self, until_ms: int) -> None:
         while self.alarm.due_ms is not None and self.alarm.due_ms <= until_ms:
-            self.ring()
+            self.fire_alarm()
         self.clock.now_ms = max(self.clock.now_ms, until_ms)
 
 
 @pytest.fixture
-def actor_system() -> Iterator[Stage]:
+def actor_system() -> Iterator[TimerHarness]:
     with running_on(Simulation()):
-        yield Stage()
+        yield TimerHarness()
 
 
-def test_deadline_is_delivered_once_when_due(actor_system: Stage) -> None:
+def test_deadline_is_delivered_once_when_due(actor_system: TimerHarness) -> None:
     owner = actor_system.owner()
     actor_system.tell(Schedule(owner, "session", 46_000))
     actor_system.play(45_999)
@@ -104,7 +104,7 @@ def test_deadline_is_delivered_once_when_due(actor_system: Stage) -> None:
 
 
 @pytest.mark.parametrize("due_ms", [2001, 2009, 2010, 47_001, 47_009])
-def test_deadline_is_delivered_at_its_millisecond(actor_system: Stage, due_ms: int) -> None:
+def test_deadline_is_delivered_at_its_millisecond(actor_system: TimerHarness, due_ms: int) -> None:
     """Near or far: a client may sleep for its session timeout and then check."""
     owner = actor_system.owner()
     actor_system.tell(Schedule(owner, "session", due_ms))
@@ -115,17 +115,17 @@ def test_deadline_is_delivered_at_its_millisecond(actor_system: Stage, due_ms: i
     assert owner.heard == [(due_ms, ("session",))]
 
 
-def test_due_deadlines_of_owner_are_delivered_in_one_message(actor_system: Stage) -> None:
+def test_due_deadlines_of_owner_are_delivered_in_one_message(actor_system: TimerHarness) -> None:
     """In order of their due time; each owner gets only its own."""
     one, two = actor_system.owner(), actor_system.owner()
     actor_system.tell(Schedule(one, "b", 2020), Schedule(two, "x", 2000), Schedule(one, "a", 2010))
     actor_system.clock.now_ms = 5000
-    actor_system.ring()
+    actor_system.fire_alarm()
     assert one.heard == [(5000, ("a", "b"))]
     assert two.heard == [(5000, ("x",))]
 
 
-def test_schedule_replaces_deadline_of_same_name(actor_system: Stage) -> None:
+def test_schedule_replaces_deadline_of_same_name(actor_system: TimerHarness) -> None:
     one, two = actor_system.owner(), actor_system.owner()
     actor_system.tell(Schedule(one, "session", 2000), Schedule(two, "session", 4000), Schedule(one, "session", 3000))
     actor_system.play(5000)
@@ -133,7 +133,7 @@ def test_schedule_replaces_deadline_of_same_name(actor_system: Stage) -> None:
     assert two.heard == [(4000, ("session",))]
 
 
-def test_cancelled_deadline_is_not_delivered(actor_system: Stage) -> None:
+def test_cancelled_deadline_is_not_delivered(actor_system: TimerHarness) -> None:
     """Cancelling an unknown deadline, or twice, does nothing."""
     owner = actor_system.owner()
     actor_system.tell(Schedule(owner, "session", 2000), Schedule(owner, "rebalance", 3000))
@@ -142,7 +142,7 @@ def test_cancelled_deadline_is_not_delivered(actor_system: Stage) -> None:
     assert owner.heard == [(3000, ("rebalance",))]
 
 
-def test_alarm_is_set_only_for_earlier_deadline_or_after_it_fired(actor_system: Stage) -> None:
+def test_alarm_is_set_only_for_earlier_deadline_or_after_it_fired(actor_system: TimerHarness) -> None:
     owner = actor_system.owner()
     for name, due_ms in enumerate((5000, 6000, 5000, 4000, 4500)):
         actor_system.tell(Schedule(owner, name, due_ms))
@@ -153,13 +153,13 @@ def test_alarm_is_set_only_for_earlier_deadline_or_after_it_fired(actor_system: 
     assert [names for _, names in owner.heard] == [(4,), (0, 2), (1,)]
 
 
-def test_alarm_is_not_set_again_to_same_time(actor_system: Stage) -> None:
+def test_alarm_is_not_set_again_to_same_time(actor_system: TimerHarness) -> None:
     owner = actor_system.owner()
     actor_system.tell(Schedule(owner, "a", 2001), Schedule(owner, "b", 2001), Schedule(actor_system.owner(), "a", 2001))
     assert actor_system.alarm.settings == [2001]
 
 
-def test_early_wake_delivers_nothing(actor_system: Stage) -> None:
+def test_early_wake_delivers_nothing(actor_system: TimerHarness) -> None:
     owner = actor_system.owner()
     actor_system.tell(Wake())
     assert actor_system.alarm.settings == []
@@ -169,35 +169,35 @@ def test_early_wake_delivers_nothing(actor_system: Stage) -> None:
     assert owner.heard == [(2000, ("session",))]
 
 
-def test_deadline_in_past_is_delivered_at_once(actor_system: Stage) -> None:
+def test_deadline_in_past_is_delivered_at_once(actor_system: TimerHarness) -> None:
     owner = actor_system.owner()
     actor_system.tell(Schedule(owner, "session", 3))
     actor_system.play(actor_system.clock.now_ms)
     assert owner.heard == [(1000, ("session",))]
 
 
-def test_many_due_deadlines_are_delivered_over_several_turns(actor_system: Stage) -> None:
+def test_many_due_deadlines_are_delivered_over_several_turns(actor_system: TimerHarness) -> None:
     """The work per turn is limited; the alarm fires again at once, after other actors had a turn."""
     owners = [actor_system.owner() for _ in range(2 * TURN_LIMIT + 1)]
     actor_system.tell(*(Schedule(owner, "session", 2000) for owner in owners))
-    told = []
+    delivered = []
     while actor_system.alarm.due_ms is not None:
-        actor_system.ring()
-        told.append(sum(len(owner.heard) for owner in owners))
-    assert told == [TURN_LIMIT, 2 * TURN_LIMIT, 2 * TURN_LIMIT + 1]
+        actor_system.fire_alarm()
+        delivered.append(sum(len(owner.heard) for owner in owners))
+    assert delivered == [TURN_LIMIT, 2 * TURN_LIMIT, 2 * TURN_LIMIT + 1]
     assert actor_system.clock.now_ms == 2000
 
 
-def test_deadlines_of_dead_owner_are_dropped(actor_system: Stage) -> None:
+def test_deadlines_of_dead_owner_are_dropped(actor_system: TimerHarness) -> None:
     dead, alive = actor_system.owner(), actor_system.owner()
     dead.is_dead = True
     actor_system.tell(Schedule(dead, "session", 2000), Schedule(dead, "later", 9000), Schedule(alive, "session", 2000))
     actor_system.play(2000)
     assert alive.heard == [(2000, ("session",))]
-    assert actor_system.alarm.due_ms is None, "nobody waits for what the dead had filed"
+    assert actor_system.alarm.due_ms is None, "deadlines of dead owners set no alarm"
 
 
-def test_owner_can_schedule_again_in_handler(actor_system: Stage) -> None:
+def test_owner_can_schedule_again_in_handler(actor_system: TimerHarness) -> None:
     """As groups do after heartbeats have moved deadlines."""
     owner = actor_system.owner()
     actor_system.tell(Schedule(owner, "session", 2000))
@@ -207,19 +207,19 @@ def test_owner_can_schedule_again_in_handler(actor_system: Stage) -> None:
     assert owner.heard == [(2000, ("session",)), (3500, ("session",))]
 
 
-def test_stop_clears_alarm(actor_system: Stage) -> None:
+def test_stop_clears_alarm(actor_system: TimerHarness) -> None:
     actor_system.tell(Schedule(actor_system.owner(), "session", 2000))
     actor_system.actor.on_stop()
     assert actor_system.alarm.due_ms is None
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_random_deadlines_are_delivered_on_time(actor_system: Stage, seed: int) -> None:
+def test_random_deadlines_are_delivered_on_time(actor_system: TimerHarness, seed: int) -> None:
     """Random owners schedule, move and cancel deadlines over hours. Exactly the others are delivered, on time."""
     rnd = random.Random(seed)
     owners = [actor_system.owner() for _ in range(8)]
     wanted: dict[tuple[int, int], int] = {}
-    told = 0
+    delivered = 0
     for _ in range(5000):
         number, name = rnd.randrange(8), rnd.randrange(6)
         due_ms = actor_system.clock.now_ms + rnd.choice(
@@ -237,10 +237,10 @@ def test_random_deadlines_are_delivered_on_time(actor_system: Stage, seed: int) 
                 for heard in names:
                     due_ms = wanted.pop((number, int(str(heard))))
                     assert at_ms == due_ms
-                    told += 1
+                    delivered += 1
             owner.heard.clear()
         assert all(due_ms > actor_system.clock.now_ms for due_ms in wanted.values())
-    assert told > 1000
+    assert delivered > 1000
 
 
 class Handle:
@@ -299,7 +299,7 @@ def test_all_deadlines_use_one_loop_timer(seed: int) -> None:
         else:
             timer.on_receive(Cancel(owner, name))
         assert len(loop.live()) <= 1
-        assert loop.live() or not len(timer._timers), "somebody waits and nobody would wake up"
+        assert loop.live() or not len(timer._timers), "deadlines without a loop timer"
         for _ in loop.run_until(clock.now_ms + rnd.choice((0, 0, 7, 10**4))):
             assert len(loop.live()) <= 1
     assert sum(len(owner.heard) for owner in owners) > 100
@@ -328,7 +328,7 @@ def test_pop_expired_at_every_millisecond_is_on_time(seed: int) -> None:
                 timers.schedule(*key, due_ms[key])
         assert len(timers) == len(due_ms)
     assert heard > 1000
-    assert all(due > now_ms for due in due_ms.values()), "what is still filed is not due"
+    assert all(due > now_ms for due in due_ms.values()), "remaining deadlines are not due"
     timers.check()
 
 

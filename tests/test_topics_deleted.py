@@ -61,7 +61,7 @@ def test_only_passivated_groups_with_such_offsets_are_activated() -> None:
     simulation = CoordinatorSimulation({"has": sleeper("t", "u"), "has not": sleeper("u", "v")})
     simulation.tell_coordinator(GONE)
     assert tombstones(simulation) == [("has", "t", 0)]
-    assert "has not" in simulation.directory.passivated, "nobody wakes it for nothing"
+    assert "has not" in simulation.directory.passivated, "it is not activated"
 
 
 def test_group_without_offsets_stays_until_next_retention_scan() -> None:

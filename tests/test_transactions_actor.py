@@ -400,7 +400,7 @@ def test_failed_marker_is_retried_until_durable() -> None:
         simulation.fail(ErrorCode.KAFKA_STORAGE_ERROR) if wait_ms < 4000 else simulation.complete_all_appends()
     assert simulation.table[TX].state is COMPLETE_COMMIT
     assert len(simulation.markers()) == 2
-    assert len(simulation.topics.ended) == 1, "a topic is told once"
+    assert len(simulation.topics.ended) == 1, "a topic gets one marker"
     simulation.holds_appends = False
     assert offset(simulation) == 5
     assert simulation.init()[1] == producer[1] + 1

@@ -209,7 +209,7 @@ def test_drain_is_answered_when_nothing_is_in_flight(desk: Desk) -> None:
     desk.log.complete_append()
     desk.run()
     assert first.value is second.value is None
-    assert desk.contexts == [1, 2], "the owners have been told before"
+    assert desk.contexts == [1, 2], "the owners got their outcomes"
 
 
 def test_drain_after_append_in_same_turn_waits_for_it(desk: Desk) -> None:
@@ -257,7 +257,7 @@ def test_log_that_raises_fails_only_its_round(desk: Desk, monkeypatch: pytest.Mo
 
 
 def test_writer_continues_after_bug_in_handler(desk: Desk) -> None:
-    desk.writer.tell(RoundDone([Appended(ErrorCode.NONE, 0)]))  # of a round that nobody began
+    desk.writer.tell(RoundDone([Appended(ErrorCode.NONE, 0)]))  # of a round that does not exist
     desk.append(1)
     desk.run()
     assert desk.log.in_flight == [entry(1)]

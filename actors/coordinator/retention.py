@@ -13,7 +13,7 @@ from ..ports import GroupSettings
 from ..timer.messages import Schedule
 from .group_scan import GroupScan
 
-RETENTION_SCAN = ("sweep",)
+RETENTION_SCAN = ("retention scan",)
 """The name of the deadline of the next retention scan."""
 
 

@@ -55,7 +55,7 @@ log = logging.getLogger("callboard.actors")
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
-EXPIRATION_SCAN = ("sweep",)
+EXPIRATION_SCAN = ("expiration scan",)
 """The name of the deadline of the scan for expired transactional ids. Timeouts are named by their transactional id."""
 
 COMPLETE = "complete"

@@ -118,10 +118,10 @@ class SimulatedGroup:
         until_ms = self.clock.now_ms + ms
         while (due_ms := self.next_due_ms) is not None and due_ms <= until_ms:
             self.clock.now_ms = max(self.clock.now_ms, due_ms)
-            self.ring()
+            self.fire_alarms()
         self.clock.now_ms = until_ms
 
-    def ring(self) -> None:
+    def fire_alarms(self) -> None:
         """Fire all alarms that are due now, in one turn."""
         effects = Effects()
         due = [name for name, due_ms in self.alarms.items() if due_ms <= self.clock.now_ms]
