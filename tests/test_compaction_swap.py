@@ -168,7 +168,7 @@ def test_a_disk_that_fails_once_leaves_the_log_as_it_was(disk: FaultyDisk, opera
     disk.fail(Fault(operation, 5, "*.compaction*" if operation == "read" else "*", skip=skip))
     with suppress(OSError):
         a_run(disk)
-    disk.mend()
+    disk.clear_faults()
     assert by_manifest(disk) == by_plain_names(disk) == expected
     a_run(disk)
     assert by_manifest(disk) == by_plain_names(disk) == expected

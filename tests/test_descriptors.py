@@ -17,7 +17,7 @@ from callboard.runtime.node.connection_limit import (
     CONNECTIONS_MIN,
     HTTP_FILES,
     RESERVE,
-    Places,
+    DescriptorLimit,
     connections_max,
     raise_limit,
 )
@@ -40,11 +40,11 @@ async def test_who_comes_when_all_places_are_taken_is_hung_up_on(
         client, other = await door.connect(), await door.connect()
         await client.ask("offset_commit", 9, **committing("g", offset=1))
         await other.ask("offset_commit", 9, **committing("g", offset=2))
-        door.node.places.most = 2
+        door.node.connection_limit.maximum = 2
         for _ in range(3):
             assert await (await door.connect()).answers_until_hangup() == []
         [line] = caplog.messages
-        assert line.startswith("2 connections are too many")
+        assert line.startswith("2 connections use all file descriptors")
         assert await offsets(client, "g") == {("t", 0): 2}
         await other.close()
         while len(door.node.connections) > 1:
@@ -56,30 +56,32 @@ async def test_who_comes_when_all_places_are_taken_is_hung_up_on(
 async def test_connections_that_come_all_at_once_take_no_descriptors_beyond_their_number(tmp_path: Path) -> None:
     """They wait in the listener's queue while the loop is busy. What it then accepts for a moment is in the reserve."""
     async with open_door(tmp_path) as door:
-        door.node.places.most = 3
+        door.node.connection_limit.maximum = 3
         await asyncio.sleep(0)
-        before = own_files()
+        before = count_open_files()
         crowd = [socket.create_connection(("127.0.0.1", door.port)) for _ in range(200)]
-        most = 0
+        maximum = 0
         for _ in range(50):
-            most = max(most, own_files() - before - len(crowd))
+            maximum = max(maximum, count_open_files() - before - len(crowd))
             await asyncio.sleep(0)
         for connected in crowd:
             connected.close()
-        assert 0 < most <= 3 + RESERVE // 4
+        assert 0 < maximum <= 3 + RESERVE // 4
 
 
-def own_files() -> int:
+def count_open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
 def test_a_crowd_is_told_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
     now_ms = 0
-    places = Places(1, lambda: now_ms)
-    assert not places.are_taken(0, "first")
+    connection_limit = DescriptorLimit(1, lambda: now_ms)
+    assert not connection_limit.is_reached(0, "first")
     for now_ms in (0, 1, 59_999, 60_000, 60_001):
-        assert places.are_taken(1, f"at {now_ms}")
-    assert [peer for line in caplog.messages for peer in ("at 0", "at 60000") if f"files: {peer} is" in line] == [
+        assert connection_limit.is_reached(1, f"at {now_ms}")
+    assert [
+        peer for line in caplog.messages for peer in ("at 0", "at 60000") if f"connection of {peer} is" in line
+    ] == [
         "at 0",
         "at 60000",
     ]

@@ -16,9 +16,9 @@ from settings_helpers import change
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.settings.dynamic import (
     FILE_NAME,
-    BadValue,
+    ConfigSource,
     DynamicSettings,
-    Source,
+    InvalidSetting,
     find_dynamic,
     kafka_name,
     parse,
@@ -48,10 +48,10 @@ def test_the_broker_wins_over_all_brokers_over_the_command_line_over_the_default
     change(configs, {"group_max_size": 9}, {"group_max_size": 8})
     assert settings.group_max_size == 9, "whoever holds the settings sees the change"
     assert [(one.value, one.source) for one in configs.synonyms(MAX_SIZE)] == [
-        ("9", Source.BROKER),
-        ("8", Source.ALL_BROKERS),
-        ("7", Source.STATIC),
-        ("2147483647", Source.DEFAULT),
+        ("9", ConfigSource.BROKER),
+        ("8", ConfigSource.ALL_BROKERS),
+        ("7", ConfigSource.STATIC),
+        ("2147483647", ConfigSource.DEFAULT),
     ]
     change(configs, {}, {})
     assert settings.group_max_size == 7
@@ -68,7 +68,9 @@ def test_a_refused_change_changes_nothing(tmp_path: Path) -> None:
     configs = opened(tmp_path)
     change(configs, {"group_min_session_timeout_ms": 5000}, {})
     before = (tmp_path / FILE_NAME).read_bytes()
-    with pytest.raises(BadValue, match="group_min_session_timeout_ms=5000 is above group_max_session_timeout_ms=4000"):
+    with pytest.raises(
+        InvalidSetting, match="group_min_session_timeout_ms=5000 is above group_max_session_timeout_ms=4000"
+    ):
         change(configs, configs.broker, {"group_max_session_timeout_ms": 4000})
     assert configs.settings.group_max_session_timeout_ms == 1_800_000
     assert (tmp_path / FILE_NAME).read_bytes() == before
@@ -109,14 +111,14 @@ def test_saved_settings_with_any_flipped_bit_are_refused_or_the_same(tmp_path: P
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("", "make no sense"),
+        ("", "are invalid"),
         ("{}", "'version'"),
         ('{"version": 3, "broker": {}, "default": {}}', "has version 3: expected at most 2"),
         ('{"version": 2, "broker": {}, "default": {}}', "found checksum None, expected '"),
         ('{"version": "x", "broker": {}, "default": {}}', "version 'x', expected 2"),
-        ('{"version": 1, "broker": []}', "make no sense"),
-        ('{"version": 1, "broker": {}, "default": {"group_max_sise": 3}}', "'group_max_sise' is no setting"),
-        ('{"version": 1, "broker": {"num_partitions": 3}, "default": {}}', "'num_partitions' is no setting"),
+        ('{"version": 1, "broker": []}', "are invalid"),
+        ('{"version": 1, "broker": {}, "default": {"group_max_sise": 3}}', "'group_max_sise' is not a dynamic setting"),
+        ('{"version": 1, "broker": {"num_partitions": 3}, "default": {}}', "'num_partitions' is not a dynamic setting"),
         ('{"version": 1, "broker": {"group_max_size": "3"}, "default": {}}', "group_max_size is '3', expected a whole"),
         ('{"version": 1, "broker": {"group_max_size": true}, "default": {}}', "group_max_size is true, expected"),
         ('{"version": 1, "broker": {"group_max_size": 0}, "default": {}}', "must be at least 1"),
@@ -146,7 +148,7 @@ def test_every_setting_is_found_by_kafkas_name_if_it_may_change(setting: Any) ->
 def test_values_are_numbers_in_their_range(text: str) -> None:
     try:
         value = parse(MAX_SIZE, text)
-    except BadValue as error:
+    except InvalidSetting as error:
         assert str(error).startswith(f"invalid value {text[:80]} for configuration group.max.size: ")
     else:
         assert value == int(text)
@@ -231,10 +233,14 @@ async def test_settings_are_described(tmp_path: Path) -> None:
             assert one["read_only"] is not setting.is_dynamic
             assert one["synonyms"][-1]["value"] == str(setting.default).lower()
         size = found["group.max.size"]
-        assert (size["value"], size["config_source"], size["config_type"]) == ("9", Source.BROKER, 3)
+        assert (size["value"], size["config_source"], size["config_type"]) == ("9", ConfigSource.BROKER, 3)
         assert [one["value"] for one in size["synonyms"]] == ["9", "8", "2147483647"]
         partitions = found["num.partitions"]
-        assert (partitions["value"], partitions["config_source"], partitions["read_only"]) == ("5", Source.STATIC, True)
+        assert (partitions["value"], partitions["config_source"], partitions["read_only"]) == (
+            "5",
+            ConfigSource.STATIC,
+            True,
+        )
         for_all = await described(client, BROKER, "")
         assert {name: one["value"] for name, one in for_all.items()} == {"group.max.size": "8"}
         assert list(await described(client, BROKER, "1", "group.max.size", "no.such")) == ["group.max.size"]
@@ -247,7 +253,7 @@ async def test_a_topics_settings_are_the_servers(tmp_path: Path) -> None:
         found = await described(client, TOPIC, "t")
         assert len(found) == 33
         kept = found["retention.bytes"]
-        assert (kept["value"], kept["config_source"]) == ("1000", Source.STATIC)
+        assert (kept["value"], kept["config_source"]) == ("1000", ConfigSource.STATIC)
         assert [one["name"] for one in kept["synonyms"]] == ["topic.retention.bytes"] * 2
         assert (found["max.message.bytes"]["value"], found["cleanup.policy"]["value"]) == ("77", "delete")
 

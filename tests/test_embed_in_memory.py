@@ -21,14 +21,14 @@ from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import Commit, Fetched, JoinGroup, OffsetCommit, OffsetFetch, Protocol
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.disk.faulty import FaultyDisk
-from callboard.runtime.disk.group_commit import at_once
-from callboard.runtime.disk.threads import Inline, OwnThreads, Threads
+from callboard.runtime.disk.group_commit import immediate_outcome
+from callboard.runtime.disk.threads import InlineThreads, OwnThreads, Threads
 from callboard.runtime.engine.dispatcher import LoopDispatcher
 from callboard.runtime.kafka.services import Origin
 from callboard.runtime.log.journal import SyncPolicy
 from callboard.runtime.node.environment import MEMORY, Environment, in_memory
 from callboard.runtime.node.node import Node
-from callboard.runtime.settings.dynamic import Table
+from callboard.runtime.settings.dynamic import SettingValues
 from callboard.runtime.settings.table import Options, Settings
 
 HERE = Origin("test", "/127.0.0.1", 1)
@@ -77,7 +77,7 @@ def test_an_answer_says_how_durable_a_commit_is(sync: SyncPolicy, durability: st
     asyncio.run(run())
 
 
-def with_size(size: int, broker: Table, all_brokers: Table) -> tuple[Table, Table]:
+def with_size(size: int, broker: SettingValues, all_brokers: SettingValues) -> tuple[SettingValues, SettingValues]:
     return {**broker, "group_max_size": size}, all_brokers
 
 
@@ -100,14 +100,14 @@ def test_what_was_answered_is_there_after_each_of_many_deaths(end: str) -> None:
             assert node.topics.new_producer_id() > producer_id
             producer_id = node.topics.new_producer_id()
             await commit(node, life)
-            assert at_once(partial(node.configs.change, partial(with_size, life + 1))) is None
+            assert immediate_outcome(partial(node.configs.change, partial(with_size, life + 1))) is None
             node.halt()
             environment = replace(environment, disk=getattr(environment.disk, end)())
 
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("threads", [OwnThreads, Inline], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("threads", [OwnThreads, InlineThreads], ids=lambda one: one.__name__)
 def test_a_node_on_a_real_folder_dies_and_the_next_one_has_it_all(
     tmp_path: Path, threads: Callable[[], Threads]
 ) -> None:

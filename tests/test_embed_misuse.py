@@ -81,7 +81,7 @@ async def test_a_forked_child_keeps_nothing_of_the_coordinator(tmp_path: Path) -
         remote.member("g", resources={"jobs": 1}) as member,
     ):
         await member.next_assignment()
-        files = coordinator.node.own_files()
+        files = coordinator.node.exclusive_fds()
         assert len(files) >= 4  # listener, folder, its lock, connections
         assert await asyncio.to_thread(_what_a_child_has, files) == len(files) * "-"
         with pytest.raises(callboard.StartError, match=r"lock|in use|process"):  # ours has it still

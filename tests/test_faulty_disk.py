@@ -201,7 +201,7 @@ def test_a_crash_of_one_seed_is_one_crash() -> None:
 def test_the_power_goes_at_the_change_that_was_named() -> None:
     done: list[tuple[str, str]] = []
     disk = disk_with_root()
-    disk.watch = lambda operation, path: done.append((operation, path))
+    disk.on_change = lambda operation, path: done.append((operation, path))
     disk.crash_at(4)
     fd = disk.open(FILE, NEW)
     disk.write(fd, b"x", 0)
@@ -235,28 +235,28 @@ def test_a_fault_strikes_where_it_was_planned() -> None:
     disk = disk_with_root()
     fd = disk.open(FILE, NEW)
     disk.fail(Fault("write", errno.EIO, "*/file", skip=1, times=2))
-    struck = []
+    on_fault = []
     for number in range(5):
         try:
             disk.write(fd, b"x", number)
         except OSError as error:
-            struck.append((number, error.errno, error.filename))
-    assert struck == [(1, errno.EIO, str(FILE)), (2, errno.EIO, str(FILE))]
+            on_fault.append((number, error.errno, error.filename))
+    assert on_fault == [(1, errno.EIO, str(FILE)), (2, errno.EIO, str(FILE))]
     disk.fail(Fault("*", errno.EIO, times=99))
-    disk.mend()
+    disk.clear_faults()
     assert disk.write(fd, b"x", 0) == 1
 
 
 def test_a_fault_of_chance_strikes_now_and_then() -> None:
     disk = disk_with_root(3)
     disk.fail(Fault("names", errno.EIO, times=1000, chance=0.5))
-    struck = 0
+    on_fault = 0
     for _ in range(200):
         try:
             disk.names(ROOT)
         except OSError:
-            struck += 1
-    assert 60 < struck < 140
+            on_fault += 1
+    assert 60 < on_fault < 140
 
 
 def test_short_reads_and_writes_are_short() -> None:

@@ -16,7 +16,7 @@ from callboard import Coordinator
 from callboard.runtime.cli.log.repair import find_mends, mend
 from callboard.runtime.cli.log.walk import find_partitions
 from callboard.runtime.common.errors import StartError
-from callboard.runtime.disk.disk import Disk, folder_mode, open_anew, replace_file
+from callboard.runtime.disk.disk import Disk, folder_mode, open_new_file, replace_file
 from callboard.runtime.disk.modes import copy_owner_and_mode, disk_like, file_mode_of
 from callboard.runtime.engine.clock import wall_clock_ms
 from callboard.runtime.log.compaction.history import Mark, write_mark
@@ -217,7 +217,7 @@ def test_open_anew_breaks_a_hard_link(tmp_path: Path) -> None:
     victim, name = tmp_path / "victim", tmp_path / "name"
     victim.write_bytes(VICTIM)
     os.link(victim, name)
-    os.close(open_anew(Disk(), name))
+    os.close(open_new_file(Disk(), name))
     assert victim.read_bytes() == VICTIM
 
 

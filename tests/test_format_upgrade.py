@@ -25,7 +25,7 @@ from callboard.runtime.cli.exchange import export
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk, read_file, write_all
 from callboard.runtime.disk.faulty import FaultyDisk, PowerLoss
-from callboard.runtime.disk.threads import Inline
+from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log.folder import FORMAT, INFO_NAME, DataFolder, parse_info
 from callboard.runtime.log.journal import journal_names, journal_salt
 from callboard.runtime.log.offsets_log import OffsetsLog
@@ -113,7 +113,7 @@ def opened(disk: Disk, root: Path) -> tuple[DataFolder, OffsetsLog]:
         folder.offsets_partitions,
         transactions_partitions=folder.transactions_partitions,
         disk=disk,
-        threads=Inline(),
+        threads=InlineThreads(),
         new_salt=lambda: bytes(8),
     )
     try:

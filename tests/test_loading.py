@@ -26,8 +26,8 @@ from callboard.runtime.disk.disk import Disk
 from callboard.runtime.loading import child as load_child
 from callboard.runtime.loading import loader as loading
 from callboard.runtime.loading import pieces as load_pieces
-from callboard.runtime.loading.loader import Take, load_at_once
-from callboard.runtime.loading.pieces import Job
+from callboard.runtime.loading.loader import PieceHandler, load_inline
+from callboard.runtime.loading.pieces import LoadJob
 from callboard.runtime.log.format.batch import encode_batch, frame_record
 from callboard.runtime.log.format.records import encode
 from callboard.runtime.log.partition import folder_name
@@ -72,11 +72,11 @@ class Gate:
     def __init__(self) -> None:
         self.open = asyncio.Event()
 
-    async def load(self, jobs: Iterable[Job], take: Take) -> None:
+    async def load(self, jobs: Iterable[LoadJob], take: PieceHandler) -> None:
         jobs = list(jobs)
-        load_at_once([job for job in jobs if job.partition != SLOW], take)
+        load_inline([job for job in jobs if job.partition != SLOW], take)
         await self.open.wait()
-        load_at_once([job for job in jobs if job.partition == SLOW], take)
+        load_inline([job for job in jobs if job.partition == SLOW], take)
 
 
 @asynccontextmanager
@@ -84,7 +84,7 @@ async def half_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
     """A node of which one partition is not there before the gate opens."""
     gate = Gate()
     monkeypatch.setattr(node_module, "AT_ONCE_BYTES", -1)
-    monkeypatch.setattr(node_module, "load_beside", gate.load)
+    monkeypatch.setattr(node_module, "load_in_subprocesses", gate.load)
     async with open_door(folder) as door:
         yield door, await door.connect(), gate
 
@@ -228,8 +228,8 @@ async def test_a_thread_that_loads_ends_with_a_stop(tmp_path: Path, monkeypatch:
         return os.pread(fd, size, position)
 
     monkeypatch.setattr(Disk, "read", slowly)
-    job = Job(0, str(tmp_path), False, 1)
-    task = asyncio.create_task(loading.load_beside([job], lambda _job, _piece: None))
+    job = LoadJob(0, str(tmp_path), False, 1)
+    task = asyncio.create_task(loading.load_in_subprocesses([job], lambda _job, _piece: None))
     await begun.wait()
     task.cancel()
     await asyncio.wait({task})
@@ -246,7 +246,7 @@ whole = load_child.run
 
 def half(job):
     for piece in whole(job):
-        if isinstance(piece, load_child.Report):
+        if isinstance(piece, load_child.LoadReport):
             sys.stdout.buffer.flush()
             raise SystemExit(1)
         yield piece
@@ -282,7 +282,7 @@ def test_a_signal_to_all_of_a_service_does_not_end_a_process_that_loads(tmp_path
     """Its server would load by itself then, in a thread, and the stop would wait for all of a partition."""
     command = [sys.executable, "-c", loading.COMMAND.format(package="callboard.runtime.loading")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    job = json.dumps(Job(0, str(tmp_path), False, 0)).encode() + b"\n"
+    job = json.dumps(LoadJob(0, str(tmp_path), False, 0)).encode() + b"\n"
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as child:
         assert child.stdin is not None and child.stdout is not None
         for end_it in (None, signal.SIGTERM, signal.SIGINT):
@@ -291,7 +291,7 @@ def test_a_signal_to_all_of_a_service_does_not_end_a_process_that_loads(tmp_path
             child.stdin.write(job)
             child.stdin.flush()
             (size,) = load_pieces.LENGTH.unpack(child.stdout.read(load_pieces.LENGTH.size))
-            assert load_pieces.unpack(child.stdout.read(size)) == load_pieces.Report()
+            assert load_pieces.unpack(child.stdout.read(size)) == load_pieces.LoadReport()
         child.stdin.close()
     assert child.returncode == 0
 

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.disk.faulty import Fault, FaultyDisk
-from callboard.runtime.disk.threads import Inline
+from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log.compaction.swap import Settings, compact
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.recovery.clean_stop import NAME
@@ -39,7 +39,7 @@ class ReadingDisk(LazyDisk):
 
 
 def opened(root: Path, disk: Disk | None = None) -> OffsetsLog:
-    log = OffsetsLog(root, 3, disk=disk or LazyDisk(), threads=Inline(), new_salt=fixed_salt)
+    log = OffsetsLog(root, 3, disk=disk or LazyDisk(), threads=InlineThreads(), new_salt=fixed_salt)
     log.open()
     return log
 
@@ -131,7 +131,7 @@ def test_a_partition_of_which_only_what_was_compacted_is_left_is_refused(tmp_pat
     """The start would give out the offsets of what was in the open segment again, and say nothing of it."""
 
     def rolling() -> OffsetsLog:
-        log = OffsetsLog(tmp_path, 1, disk=LazyDisk(), threads=Inline(), segment_bytes=300)
+        log = OffsetsLog(tmp_path, 1, disk=LazyDisk(), threads=InlineThreads(), segment_bytes=300)
         log.open()
         return log
 

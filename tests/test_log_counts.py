@@ -20,7 +20,7 @@ from callboard.runtime.cli.log import commands
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.checksum import with_checksum
 from callboard.runtime.disk.disk import Disk
-from callboard.runtime.disk.threads import Inline
+from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.loading import loader as loading
 from callboard.runtime.log.counts import Counts
 from callboard.runtime.log.folder import FORMAT, INFO_NAME, DataFolder, parse_info
@@ -43,7 +43,7 @@ def opened(root: Path) -> OffsetsLog:
         PARTITIONS,
         transactions_partitions=TRANSACTION_PARTITIONS,
         disk=LazyDisk(),
-        threads=Inline(),
+        threads=InlineThreads(),
         checkpoint_bytes=2500,
     )
     log.open()
@@ -179,7 +179,7 @@ def test_callboard_json_that_contradicts_the_note_is_refused(tmp_path: Path) -> 
     with pytest.raises(StartError, match=match):
         DataFolder(root)
     with pytest.raises(StartError, match="found 7 and 5 partitions, expected 8 and 5 partitions"):
-        OffsetsLog(root, 8, transactions_partitions=5, threads=Inline()).open()
+        OffsetsLog(root, 8, transactions_partitions=5, threads=InlineThreads()).open()
     with pytest.raises(StartError, match="found 7 and 5 partitions, expected 8 and 5 partitions"):
         log_command("verify", root)
     assert content(root) == before

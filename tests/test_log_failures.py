@@ -23,7 +23,7 @@ from callboard.actors.ports import Appended, Entry
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.disk.faulty import Fault, FaultyDisk
-from callboard.runtime.disk.threads import Inline
+from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log import journal
 from callboard.runtime.log.offsets_log import OffsetsLog
 
@@ -42,9 +42,9 @@ def _short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 class Desk:
     """A log on such a disk, its clock, and what was answered."""
 
-    def __init__(self, disk: Disk, threads: Inline | None = None, root: Path = ROOT, **options: Any) -> None:
+    def __init__(self, disk: Disk, threads: InlineThreads | None = None, root: Path = ROOT, **options: Any) -> None:
         self.now_s = 0.0
-        self.threads = threads or Inline()
+        self.threads = threads or InlineThreads()
         options = {"new_salt": fixed_salt, **options}
         self.log = OffsetsLog(root, PARTITIONS, disk=disk, threads=self.threads, clock=lambda: self.now_s, **options)
         self.log.open()
@@ -163,7 +163,7 @@ def test_a_full_disk_is_looked_at_at_a_bounded_pace() -> None:
 def test_rounds_behind_a_refused_one_leave_no_gap() -> None:
     """They had their offsets already when it was refused."""
     disk = new_disk()
-    desk = Desk(disk, Inline(lambda n: 0))
+    desk = Desk(disk, InlineThreads(lambda n: 0))
     for _ in range(3):
         desk.commit(0, 1)
     disk.fail(Fault("write", errno.ENOSPC, "*.journal", times=1))
@@ -225,7 +225,7 @@ def test_memory_is_bounded_while_nothing_can_be_laid_in(monkeypatch: pytest.Monk
             desk.later(2.0)
         assert 0 < desk.errors.count(STORED) < 15 and desk.errors[-1] is LATER
         assert desk.log.stats().waiting_bytes < 1500
-        disk.mend()
+        disk.clear_faults()
         desk.later()
         desk.commit(0)
     assert desk.errors[-1] is STORED
@@ -298,7 +298,7 @@ def test_without_room_for_the_next_segment_the_old_one_goes_on() -> None:
         desk.commit(0)
         desk.later()
     assert disk.names(ROOT / "__consumer_offsets-0") == ["00000000000000000000.log"]
-    disk.mend()
+    disk.clear_faults()
     desk.commit(0)
     assert desk.found() == desk.stored
     assert len(disk.names(ROOT / "__consumer_offsets-0")) == 2
@@ -320,7 +320,7 @@ def test_a_start_without_room_to_go_on_behind_damage_is_refused() -> None:
     with capture_logs(), pytest.raises(StartError, match=r"No space left on device.*0003\.log"):
         Desk(disk)
     with capture_logs() as lines:
-        log = OffsetsLog(ROOT, PARTITIONS, disk=disk, threads=Inline())
+        log = OffsetsLog(ROOT, PARTITIONS, disk=disk, threads=InlineThreads())
         log.open()
     assert (events(lines), log.end_offset(0)) == (["damage in the log"], 3)
     log.close()
@@ -385,7 +385,7 @@ def failing_desk(seed: int, operation: str = "sync") -> tuple[FaultyDisk, Desk]:
 def test_a_failed_partition_file_stops_its_checkpoints_and_nothing_else(operation: str) -> None:
     with capture_logs() as lines:
         disk, desk = failing_desk(3, operation)
-        disk.mend()
+        disk.clear_faults()
         for _ in range(4):
             desk.commit(0, 2)
             desk.later()
@@ -420,7 +420,7 @@ def test_the_next_process_does_not_trust_what_only_seems_to_be_there(seed: int) 
     with capture_logs():
         disk, desk = failing_desk(seed)
         second = disk.kill()
-        second.mend()
+        second.clear_faults()
         again = Desk(second)
         assert again.found() == desk.stored
     assert after_crash(second) == desk.stored
@@ -448,7 +448,7 @@ def test_whatever_fails_what_was_answered_is_there(seed: int) -> None:
     chance = random.Random(seed)
     disk = new_disk(seed)
     with capture_logs():
-        desk = Desk(disk, Inline(chance.randrange), checkpoint_bytes=600, segment_bytes=300)
+        desk = Desk(disk, InlineThreads(chance.randrange), checkpoint_bytes=600, segment_bytes=300)
         for _ in range(60):
             desk.commit(*chance.sample(range(PARTITIONS), chance.randint(1, PARTITIONS)))
             disk.capacity_bytes = disk.used_bytes() + chance.choice((0, 50, 500, 10**6, 10**6))

@@ -19,7 +19,7 @@ from test_log_folder_gone import commit_until_refused
 
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.faulty import Fault, FaultyDisk
-from callboard.runtime.disk.threads import Inline
+from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log.offsets_log import OffsetsLog
 
 JOURNAL = ROOT / "journal"
@@ -54,7 +54,7 @@ def test_acknowledged_commits_in_jobs_survive_deleted_journal_files(seed: int) -
     """Some wait in memory, some in a job that was handed out and has not begun."""
     disk = new_disk(seed)
     picks = iter([0] * 6)
-    desk = Desk(disk, Inline(lambda n: next(picks, n - 1)))
+    desk = Desk(disk, InlineThreads(lambda n: next(picks, n - 1)))
     for _ in range(6):
         desk.commit(0, 1)
     for _ in range(3):
@@ -140,7 +140,7 @@ def test_full_disk_at_the_flush_is_tried_again_until_there_is_room() -> None:
     disk.fail(Fault("write", errno.ENOSPC, "*.log", times=inf))
     with capture_logs():
         desk.later(1)
-        disk.mend()
+        disk.clear_faults()
         desk.later(2)
         assert after_crash(disk) == desk.stored
 
@@ -192,7 +192,7 @@ def test_deleted_partition_folder_keeps_its_commits_in_the_journal(tmp_path: Pat
     empty.parent.mkdir()
     empty.touch()
     with capture_logs():
-        log = OffsetsLog(root, PARTITIONS, disk=LazyDisk(), threads=Inline())
+        log = OffsetsLog(root, PARTITIONS, disk=LazyDisk(), threads=InlineThreads())
         log.open()
     values = [record.value.offset for _, _, record in log.read(1)]  # type: ignore[union-attr]
     assert values == [1, 2, 3]

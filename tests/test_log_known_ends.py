@@ -20,7 +20,7 @@ from callboard.runtime.cli.exchange.table import rows_of_folder, sources
 from callboard.runtime.cli.log import commands
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
-from callboard.runtime.disk.threads import Inline
+from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.partition import folder_name
@@ -50,7 +50,7 @@ def log(capsys: pytest.CaptureFixture[str]) -> Any:
 def left(tmp_path: Path) -> Path:
     """A folder as a server leaves it: partition 3 goes on to offset 4, in two segments, partition 4 to 1."""
     with DataFolder(tmp_path / "left") as folder:
-        log = OffsetsLog(folder.path, folder.offsets_partitions, threads=Inline(), segment_bytes=200)
+        log = OffsetsLog(folder.path, folder.offsets_partitions, threads=InlineThreads(), segment_bytes=200)
         log.open()
         for number in range(4):
             log.append([Entry(3, (offset("g", number, "x" * 60),))], TIME_MS, lambda outcomes: None)
@@ -111,7 +111,7 @@ def test_a_beginning_that_is_gone_is_named(left: Path, log: Any) -> None:
 
 def test_the_journal_knows_it_too(left: Path, log: Any) -> None:
     shutil.copytree(left, before := left.with_name("before"))
-    offsets_log = OffsetsLog(left, 50, threads=Inline())
+    offsets_log = OffsetsLog(left, 50, threads=InlineThreads())
     offsets_log.open()
     offsets_log.halt()  # as a kill leaves it: a journal, no note
     assert log("verify", left).code == 0
@@ -143,7 +143,7 @@ def test_a_journal_without_a_description_is_refused(left: Path, log: Any) -> Non
 def test_a_server_that_runs_is_never_said_to_lack_something(tmp_path: Path, log: Any) -> None:
     """Each checkpoint leaves another journal file as the oldest, which knows of more."""
     with DataFolder(tmp_path) as folder:
-        offsets_log = OffsetsLog(folder.path, folder.offsets_partitions, threads=Inline(), checkpoint_bytes=300)
+        offsets_log = OffsetsLog(folder.path, folder.offsets_partitions, threads=InlineThreads(), checkpoint_bytes=300)
         offsets_log.open()
         for number in range(12):
             entry = Entry(3 + number % 3, (offset("ghi"[number % 3], number),))

@@ -22,7 +22,7 @@ from callboard.actors.records import MarkerRecord
 from callboard.runtime.cli.exchange import imports
 from callboard.runtime.disk.checksum import with_checksum
 from callboard.runtime.disk.faulty import FaultyDisk
-from callboard.runtime.disk.threads import Inline
+from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log import rounds
 from callboard.runtime.log.counts import Counts
 from callboard.runtime.log.format import batch as batches
@@ -68,7 +68,7 @@ def stopped(*committed: int) -> FaultyDisk:
 
 def reopened(disk: FaultyDisk) -> tuple[OffsetsLog, list[Any]]:
     with capture_logs() as lines:
-        log = OffsetsLog(ROOT, PARTITIONS, disk=disk, threads=Inline())
+        log = OffsetsLog(ROOT, PARTITIONS, disk=disk, threads=InlineThreads())
         log.open()
     return log, lines
 

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from callboard.runtime.cli.log import commands
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.disk.faulty import Fault, FaultyDisk
-from callboard.runtime.disk.threads import Inline
+from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.journal import journal_names
 from callboard.runtime.log.lost_journal import find_lost_journal
@@ -27,7 +27,7 @@ ROOT = Path("/data")
 def opened(root: Path, disk: Disk | None = None) -> OffsetsLog:
     disk = disk or LazyDisk()
     DataFolder(root, 1, 1, disk=disk).close()
-    log = OffsetsLog(root, 1, transactions_partitions=1, disk=disk, threads=Inline(), new_salt=fixed_salt)
+    log = OffsetsLog(root, 1, transactions_partitions=1, disk=disk, threads=InlineThreads(), new_salt=fixed_salt)
     log.open()
     return log
 

@@ -19,7 +19,7 @@ from callboard.actors.records import OffsetRecord
 from callboard.runtime.cli.exchange.table import rows_of_folder, sources
 from callboard.runtime.cli.log import commands
 from callboard.runtime.disk.disk import Disk
-from callboard.runtime.disk.threads import Inline
+from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log.compaction.job import Job, run
 from callboard.runtime.log.compaction.swap import Settings, compact
 from callboard.runtime.log.folder import DataFolder
@@ -38,7 +38,13 @@ ALWAYS = Settings(5, "test", -1.0)
 
 def opened(root: Path) -> OffsetsLog:
     log = OffsetsLog(
-        root, 50, transactions_partitions=50, disk=LazyDisk(), threads=Inline(), segment_bytes=300, checkpoint_bytes=600
+        root,
+        50,
+        transactions_partitions=50,
+        disk=LazyDisk(),
+        threads=InlineThreads(),
+        segment_bytes=300,
+        checkpoint_bytes=600,
     )
     log.open()
     return log

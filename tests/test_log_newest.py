@@ -23,7 +23,7 @@ from callboard.actors.records import (
     OffsetValue,
     UnknownRecord,
 )
-from callboard.runtime.loading.loader import Loading
+from callboard.runtime.loading.loader import PartitionReplay
 from callboard.runtime.log.format.batch import Producer, encode_batch, frame_record, read_batches
 from callboard.runtime.log.format.records import encode
 from callboard.runtime.log.format.transaction_records import decode_batch, encode_marker
@@ -107,7 +107,7 @@ def lay_out(folder: Path, batches: Sequence[bytes], cuts: Iterable[int] = ()) ->
 
 
 def replayed(batches: Iterable[bytes]) -> dict[str, GroupData]:
-    loading = Loading()
+    loading = PartitionReplay()
     for batch in read_batches(b"".join(batches)):
         for _offset, _timestamp_ms, record in decode_batch(batch):
             loading.replay(record)

@@ -26,7 +26,7 @@ from test_log_failures import (
     new_disk,
 )
 
-from callboard.runtime.disk.disk import is_full, no_room_reason
+from callboard.runtime.disk.disk import is_full, no_space_reason
 from callboard.runtime.disk.faulty import Fault
 
 ERRORS = [errno.EMFILE, errno.ENFILE]
@@ -37,7 +37,7 @@ PATIENCE_S = 240
 def test_missing_descriptor_is_no_room_and_the_reason_says_so(error: int) -> None:
     failure = OSError(error, "Too many open files", "/data/x.log")
     assert is_full(failure)
-    assert "no file descriptor is free" in no_room_reason(failure) and "ulimit -n" in no_room_reason(failure)
+    assert "no file descriptor is free" in no_space_reason(failure) and "ulimit -n" in no_space_reason(failure)
 
 
 @pytest.mark.parametrize("error", ERRORS)
@@ -70,7 +70,7 @@ def test_log_that_has_descriptors_again_goes_on_as_before(seed: int) -> None:
         for _ in range(8):
             desk.commit(0, 1, 2)
             desk.later(2.0)
-        disk.mend()
+        disk.clear_faults()
         for _ in range(3):
             desk.later()
         desk.commit(0, 1)
@@ -91,7 +91,7 @@ def test_bounded_memory_refuses_commits_until_there_is_a_descriptor(monkeypatch:
             desk.commit(0)
             desk.later(2.0)
         assert desk.errors[-1] is LATER
-        disk.mend()
+        disk.clear_faults()
         desk.later()
         desk.commit(0)
     assert desk.errors[-1] is STORED

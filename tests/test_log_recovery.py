@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk, read_file
 from callboard.runtime.disk.faulty import Fault, FaultyDisk
-from callboard.runtime.disk.threads import Inline
+from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log import journal
 from callboard.runtime.log.counts import Counts
 from callboard.runtime.log.format.batch import encode_batch
@@ -282,7 +282,7 @@ def test_what_was_salvaged_lies_between_what_other_files_have(
     """The last file is from a start that died before it was done: batches that a flaw in the partition's file hid."""
     monkeypatch.setattr(recovery, "KEPT_BYTES", kept_bytes)
     journal_of(tmp_path, (0, 1, 3), (5, 7), (8, 9, 12), (2, 4, 6, 10, 11, 13))
-    log = opened(tmp_path, threads=Inline())
+    log = opened(tmp_path, threads=InlineThreads())
     assert offsets_in(log, 0) == list(range(14))
     assert log.quarantined() == []
     log.close()
@@ -293,7 +293,9 @@ def test_memory_holds_a_journal_file_and_not_the_journal(tmp_path: Path, monkeyp
     monkeypatch.setattr(recovery, "KEPT_BYTES", FILE_BYTES)
     disk = FaultyDisk(1)
     disk.fail(Fault("write", errno.EIO, "*/__consumer_offsets-0/*"))
-    log = OffsetsLog(Path("/data"), 1, disk=disk, threads=Inline(), checkpoint_bytes=FILE_BYTES, clock=lambda: 0.0)
+    log = OffsetsLog(
+        Path("/data"), 1, disk=disk, threads=InlineThreads(), checkpoint_bytes=FILE_BYTES, clock=lambda: 0.0
+    )
     log.open()
     with capture_logs():
         while log.stats().journal_files < FILES:
@@ -304,7 +306,7 @@ def test_memory_holds_a_journal_file_and_not_the_journal(tmp_path: Path, monkeyp
         (tmp_path / "journal" / name).write_bytes(read_file(disk, Path("/data/journal") / name))
     tracemalloc.start()
     try:
-        log = opened(tmp_path, 1, Disk(), threads=Inline())
+        log = opened(tmp_path, 1, Disk(), threads=InlineThreads())
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -9,7 +9,7 @@ from pathlib import Path
 from log_helpers import PATIENCE_S, LazyDisk, TraceDisk, append, entry, fixed_salt, name_of, offsets_in
 
 from callboard.actors.ports import Appended
-from callboard.runtime.disk.threads import Inline
+from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log.offsets_log import OffsetsLog
 
 FOLDER = "__consumer_offsets-0"
@@ -22,7 +22,7 @@ def segments(root: Path) -> list[int]:
 
 
 def aged(root: Path, times_ms: Sequence[int], segment_ms: int) -> list[int]:
-    log = OffsetsLog(root, 1, segment_ms=segment_ms, disk=LazyDisk(), threads=Inline(), new_salt=fixed_salt)
+    log = OffsetsLog(root, 1, segment_ms=segment_ms, disk=LazyDisk(), threads=InlineThreads(), new_salt=fixed_salt)
     log.open()
     for number, time_ms in enumerate(times_ms):
         append(log, [entry(0, number)], time_ms)

@@ -66,7 +66,9 @@ class Theatre(World):
 
     @property
     def is_busy(self) -> bool:
-        return bool(self.expired < MEMBERS or self.log.in_flight or self.dispatcher._ready or self.dispatcher._later)
+        return bool(
+            self.expired < MEMBERS or self.log.in_flight or self.dispatcher._ready or self.dispatcher._after_turn
+        )
 
     def beats(self) -> Iterator[tuple[int, int]]:
         """Heartbeats of the other group until all is quiet: turns and expired names before each answer."""

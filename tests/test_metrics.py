@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from test_cli import refusal
 
 from callboard.runtime.log.stats import LogStats
-from callboard.runtime.node.health import LOOP_TIMEOUT_S, Pages, WatchServer
+from callboard.runtime.node.health import LOOP_TIMEOUT_S, HealthServer, Pages
 from callboard.runtime.node.metrics import metrics, pages
 from callboard.runtime.node.node import Node
 from callboard.runtime.settings.table import Options, Settings
@@ -45,7 +45,7 @@ def get(port: int, path: str, method: str = "GET") -> Answer:
 async def watched(shown: Pages) -> AsyncIterator[int]:
     """A window on a free port of this loop; gives the port."""
     listening = socket.create_server(("127.0.0.1", 0))
-    server = WatchServer(listening, shown, asyncio.get_running_loop())
+    server = HealthServer(listening, shown, asyncio.get_running_loop())
     server.start()
     try:
         yield listening.getsockname()[1]

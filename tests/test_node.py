@@ -28,7 +28,7 @@ from peers.wire import Hangup, decode
 
 from callboard.actors.base import ActorRef
 from callboard.runtime.common.errors import StartError
-from callboard.runtime.loading.sink import Arrival
+from callboard.runtime.loading.sink import LoadSink
 from callboard.runtime.node import node as node_module
 from callboard.runtime.node.node import Node
 from callboard.runtime.settings.table import Options, Settings
@@ -226,14 +226,14 @@ async def test_a_stop_closes_the_log_even_if_the_topics_cannot_be_synced(tmp_pat
 async def test_a_stop_closes_the_log_even_if_what_it_held_could_not_be_taken_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def failing(_arrival: Arrival, _transactions: ActorRef) -> None:
+    async def failing(_load_sink: LoadSink, _transactions: ActorRef) -> None:
         raise ValueError("a bug")
 
     async with open_door(tmp_path) as door:
         await (await door.connect()).ask("offset_commit", 9, **committing("g", offset=7))
         with monkeypatch.context() as patch:
             patch.setattr(node_module, "AT_ONCE_BYTES", -1)
-            patch.setattr(Arrival, "finish", failing)
+            patch.setattr(LoadSink, "finish", failing)
             await door.restart()
             assert not (tmp_path / ".clean_shutdown").exists()
             await door.node.wait_until_loaded()

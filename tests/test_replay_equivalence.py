@@ -34,7 +34,7 @@ from callboard.runtime.cli.log.verify import Replay, differences, state_of
 from callboard.runtime.cli.log.walk import Found, LogPartition, walk
 from callboard.runtime.disk.disk import read_file
 from callboard.runtime.disk.faulty import FaultyDisk, PowerLoss
-from callboard.runtime.disk.threads import Inline
+from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log.compaction.garbage import tidy
 from callboard.runtime.log.compaction.swap import Settings, compact
 from callboard.runtime.log.manifest import log_files, manifest_folder, segments_folder, write_file
@@ -65,7 +65,7 @@ class DiskLog(HandLog):
             checkpoint_bytes=2500,
             disk=disk,
             clock=lambda: 0.0,
-            threads=Inline(),
+            threads=InlineThreads(),
         )
         self.log.open()
         for number in (*self.log.partitions_with_data(), *self.log.transactions_with_data()):

@@ -267,12 +267,12 @@ def test_a_loop_that_went_away_with_its_question_does_no_harm(real_stage: Stage)
     player = real_stage.spawn(Player)
     reply = player.ask(Call((keep_the_reply,)), block=False)
 
-    async def give_up() -> None:
+    async def mark_timed_out() -> None:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(reply, 0.001)
 
     with asyncio.Runner(loop_factory=lambda: new_loop("asyncio")) as runner:
-        runner.run(give_up())
+        runner.run(mark_timed_out())
     assert player.ask(Call((settle_the_reply,))) is None
     assert reply.get() == "at last"
     assert player.is_alive()
@@ -368,7 +368,7 @@ def test_a_message_to_oneself_may_wait_for_all_others(stage: Stage) -> None:
     player.tell(do(begin))
     stage.until(lambda: "later" in heard and "other soon" in heard)
     assert heard.index("later") > heard.index("soon")
-    if len(stage.system.dispatcher.tallies) == 1:  # with more workers the other one's turn may take longer
+    if len(stage.system.dispatcher.turn_counters) == 1:  # with more workers the other one's turn may take longer
         assert heard[-1] == "later"
 
 

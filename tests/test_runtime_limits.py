@@ -36,7 +36,7 @@ from callboard.actors.timer.messages import Expired
 from callboard.runtime.engine.dispatcher import MESSAGES_A_TURN, tell_if_alive
 from callboard.runtime.engine.mailbox import mailbox_of
 from callboard.runtime.engine.reply import Reply
-from callboard.runtime.engine.stats import Tally
+from callboard.runtime.engine.stats import TurnCounters
 from callboard.runtime.engine.system import System
 
 stage = stage_fixture(*REAL, *SIMULATIONS)
@@ -99,11 +99,11 @@ def test_actors_that_never_rest_leave_time_for_the_loop(play: Play) -> None:
         is_over = False
 
         def hit(to: int) -> Callable[[Player], None]:
-            def turn(_player: Player) -> None:
+            def count_turn(_player: Player) -> None:
                 if not is_over:
                     pair[to].tell(do(hit(1 - to)))
 
-            return turn
+            return count_turn
 
         pair += [system.spawn(Player), system.spawn(Player)]
         pair[0].tell(do(hit(1)))
@@ -192,7 +192,7 @@ def test_a_sleepers_mailbox_is_no_wider(stage: Stage) -> None:
     """Messages may come faster than it wakes up."""
     sleeper, other = stage.spawn(ChoosySleeper), stage.spawn(Player)
     sleeper.ask(do(lambda one: one.sleep()))
-    stage.until(lambda: mailbox_of(sleeper).is_asleep)
+    stage.until(lambda: mailbox_of(sleeper).is_passivated)
 
     def flood(_: Player) -> int:
         for number in range(1_000_000):
@@ -203,7 +203,7 @@ def test_a_sleepers_mailbox_is_no_wider(stage: Stage) -> None:
         return -1
 
     taken = other.ask(do(flood))
-    workers = len(stage.system.dispatcher.tallies)
+    workers = len(stage.system.dispatcher.turn_counters)
     assert taken == 5 or (workers > 1 and taken > 5), "with more workers somebody reads meanwhile"
     assert stage.spawn(Player).ask(Say("x")) == "heard x"
 
@@ -306,7 +306,7 @@ def test_room_that_comes_while_somebody_asks_for_it_is_not_missed(monkeypatch: p
             system.dispatcher.run()  # type: ignore[attr-defined]
             yield
 
-        monkeypatch.setattr("callboard.runtime.engine.mailbox._making", drain_first())
+        monkeypatch.setattr("callboard.runtime.engine.mailbox._creation_lock", drain_first())
         assert patient.room().done()
 
 
@@ -426,8 +426,8 @@ def test_an_actor_that_has_failed_is_freed_too(stage: Stage) -> None:
 @pytest.mark.parametrize("elapsed_ns", [0, 1, 100, 2_000_000, 2**31 * 1000, 10**18])
 def test_a_turn_of_any_length_can_be_counted(elapsed_ns: int) -> None:
     """A laptop that was closed in the middle of one, for example."""
-    tally = Tally()
-    tally.turn(elapsed_ns)
+    tally = TurnCounters()
+    tally.count_turn(elapsed_ns)
     assert sum(tally.turns) == 1
     bucket = tally.turns.index(1)
     assert 2**bucket // 2 <= elapsed_ns < 2**bucket

@@ -30,7 +30,7 @@ from callboard.actors.base import Actor, ActorRef, MailboxFull
 from callboard.runtime.engine.dead_letters import DeadLetter, DeadLetters
 from callboard.runtime.engine.mailbox import mailbox_of
 from callboard.runtime.engine.simulation import Simulation
-from callboard.runtime.engine.stats import ClassStats, Depth
+from callboard.runtime.engine.stats import ClassStats, MailboxDepth
 from callboard.runtime.engine.system import System
 from callboard.runtime.engine.trace import Traced, TracedEnvelope, as_line
 
@@ -107,7 +107,7 @@ def test_stats_say_who_lives_and_what_they_do(stage: Stage) -> None:
             first.tell(Say(number))
         during = stage.system.stats()
         assert during.waiting == 4
-        assert during.deepest == (Depth(first.actor_inbox.label, 4),)
+        assert during.deepest == (MailboxDepth(first.actor_inbox.label, 4),)
         assert [(one.name, one.actors, one.waiting) for one in during.classes] == [("Player", 2, 4), ("Singer", 1, 0)]
     stage.is_heard(first)
     second.stop()
@@ -139,7 +139,7 @@ def test_only_the_deepest_mailboxes_are_named() -> None:
             for _ in range(number):
                 ref.tell(Say("x"))
         assert system.stats().deepest == tuple(
-            Depth(refs[number].actor_inbox.label, number) for number in range(14, 4, -1)
+            MailboxDepth(refs[number].actor_inbox.label, number) for number in range(14, 4, -1)
         )
         assert system.stats().waiting == sum(range(15))
 
@@ -302,7 +302,7 @@ def test_a_hook_that_raises_is_taken_off(stage: Stage, caplog: pytest.LogCapture
                 player.tell(Say(number))
         assert player.ask(Say("x")) == "heard x"
     assert len(calls) == 1
-    assert caplog.text.count("the tracer is off: its hook raised an error") == 1
+    assert caplog.text.count("tracing is disabled: its hook raised an error") == 1
     assert "bug in the hook" in caplog.text
     assert stage.system.dispatcher.tracer is None
 
@@ -316,20 +316,20 @@ def test_a_tracer_that_is_off_leaves_nothing_behind(stage: Stage) -> None:
     player, narrow = stage.spawn(Player), stage.spawn(Narrow)
     stage.is_heard(player)
     stage.is_heard(narrow)
-    assert [mailbox_of(ref).door for ref in (player, narrow)] == [sys.maxsize, 7]
+    assert [mailbox_of(ref).admission_threshold for ref in (player, narrow)] == [sys.maxsize, 7]
     with stage.held(player):
         player.tell(Say("before"))
         stage.system.trace(lambda _: None)
         player.tell(Say("during"))
         late = stage.spawn(Player)
-        assert [mailbox_of(ref).door for ref in (player, narrow, late)] == [0, 0, 0]
+        assert [mailbox_of(ref).admission_threshold for ref in (player, narrow, late)] == [0, 0, 0]
         stage.system.trace(None)
         player.tell(Say("after"))
         kinds = [type(envelope) is TracedEnvelope for envelope in player.actor_inbox.queue][-3:]
         assert kinds == [False, True, False]
     stage.is_heard(player)
     assert player.ask(do(lambda one: one.heard)) == ["start", "before", "during", "after"]
-    assert [mailbox_of(ref).door for ref in (player, narrow, late)] == [sys.maxsize, 7, sys.maxsize]
+    assert [mailbox_of(ref).admission_threshold for ref in (player, narrow, late)] == [sys.maxsize, 7, sys.maxsize]
 
 
 def test_under_a_tracer_the_rules_are_the_same(stage: Stage, traced: list[Traced]) -> None:

@@ -138,7 +138,7 @@ def test_actors_that_never_rest_are_found_out(monkeypatch: pytest.MonkeyPatch) -
         one.actor_ref.tell(do(again))
 
     player.tell(do(again))
-    with pytest.raises(AssertionError, match=r"did not come to rest in 1000 steps \(seed 5\)"):
+    with pytest.raises(AssertionError, match=r"did not become idle in 1000 steps \(seed 5\)"):
         dispatcher.run()
     with pytest.raises(AssertionError, match=r"did not answer, .* in 1000 steps \(seed 5\)"):
         player.ask(do(keep_the_reply))

@@ -72,7 +72,7 @@ class Parent(Player):
 
 def put_to_sleep(stage: Stage, ref: ActorRef) -> None:
     ref.ask(do(lambda one: one.sleep()))
-    stage.until(lambda: mailbox_of(ref).is_asleep)
+    stage.until(lambda: mailbox_of(ref).is_passivated)
 
 
 def test_a_sleeper_is_not_in_memory_and_comes_back_with_its_state(stage: Stage) -> None:
@@ -86,10 +86,10 @@ def test_a_sleeper_is_not_in_memory_and_comes_back_with_its_state(stage: Stage) 
         stage.until(lambda: instance() is None)
     assert sleeper.is_alive()
     assert stage.system.actors() == [sleeper]
-    assert [(one.actors, one.asleep) for one in stage.system.stats().classes] == [(1, 1)]
+    assert [(one.actors, one.passivated) for one in stage.system.stats().classes] == [(1, 1)]
     assert sleeper.ask(Say("y")) == "number 2"
     assert heard == ["number start", "number x", "asleep", "back with 1", "number start", "number y"]
-    assert [(one.actors, one.asleep) for one in stage.system.stats().classes] == [(1, 0)]
+    assert [(one.actors, one.passivated) for one in stage.system.stats().classes] == [(1, 0)]
 
 
 class Luggage:
@@ -136,7 +136,7 @@ def test_nobody_sleeps_while_there_is_something_to_do(stage: Stage) -> None:
         answers = [sleeper.ask(Say(number), block=False) for number in range(3)]
     assert [answer.get() for answer in answers] == ["1", "2", "3"]
     assert heard == ["start", "0", "1", "2"]
-    assert not mailbox_of(sleeper).is_asleep
+    assert not mailbox_of(sleeper).is_passivated
 
 
 def test_a_message_that_arrives_on_the_way_out_is_not_lost(stage: Stage) -> None:

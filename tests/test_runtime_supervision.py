@@ -118,7 +118,7 @@ def test_nobody_has_to_hear_of_the_bug(stage: Stage, caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.ERROR, "callboard.runtime"):
         player.tell(Fail("bug"))
         assert player.ask(Say("x")) == "heard x as 1"
-    assert f"{player} begins anew after a bug" in caplog.text
+    assert f"{player} restarts after a bug" in caplog.text
     assert "ValueError: bug" in caplog.text
 
 

@@ -22,7 +22,7 @@ from callboard.actors.ports import Entry
 from callboard.actors.records import GroupRecord, GroupValue, MemberValue, OffsetRecord, OffsetValue
 from callboard.bench.loggen import Shape, write_log
 from callboard.runtime.disk.disk import Disk
-from callboard.runtime.disk.threads import Inline
+from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log.compaction.job import Job, run
 from callboard.runtime.log.compaction.swap import Settings, compact
 from callboard.runtime.log.folder import INFO_NAME, DataFolder
@@ -229,7 +229,7 @@ def test_missing_segment_of_a_compacted_log_fails_or_is_a_row(tmp_path: Path) ->
     """In all ways of reading, and through a file system of fsspec, where the whole log is read before."""
     root = tmp_path / "data"
     DataFolder(root, 1).close()
-    log = OffsetsLog(root, 1, threads=Inline(), segment_bytes=300, checkpoint_bytes=600)
+    log = OffsetsLog(root, 1, threads=InlineThreads(), segment_bytes=300, checkpoint_bytes=600)
     log.open()
     for number in range(30):
         log.append([Entry(0, (offset("g", number, partition=number),))], 5, lambda _: None)

@@ -14,7 +14,7 @@ from peers.wire import Wire
 
 from callboard.actors.base import Actor
 from callboard.actors.timer.messages import Expired, Schedule
-from callboard.runtime.engine.clock import PULSE_MS, STALL_MS, SystemClock
+from callboard.runtime.engine.clock import CLOCK_CHECK_INTERVAL_MS, STALL_MS, SystemClock
 from callboard.runtime.engine.system import System
 
 SESSION_MS = 2000
@@ -36,7 +36,7 @@ def ticks() -> Ticks:
 
 def test_time_passes_as_long_as_somebody_looks(ticks: Ticks) -> None:
     clock = ticks.clock
-    clock.watch()
+    clock.add_watcher()
     began_ms = clock.monotonic_ms()
     for _ in range(100):
         ticks.now_ms += STALL_MS
@@ -46,12 +46,12 @@ def test_time_passes_as_long_as_somebody_looks(ticks: Ticks) -> None:
 
 def test_a_stall_counts_as_one_pulse(ticks: Ticks) -> None:
     clock = ticks.clock
-    clock.watch()
+    clock.add_watcher()
     began_ms = clock.monotonic_ms()
     ticks.now_ms += 3_600_000
-    assert clock.monotonic_ms() == began_ms + PULSE_MS
+    assert clock.monotonic_ms() == began_ms + CLOCK_CHECK_INTERVAL_MS
     ticks.now_ms += 10
-    assert clock.monotonic_ms() == began_ms + PULSE_MS + 10, "and then it goes on"
+    assert clock.monotonic_ms() == began_ms + CLOCK_CHECK_INTERVAL_MS + 10, "and then it goes on"
 
 
 def test_a_gap_that_nobody_was_to_watch_is_no_stall(ticks: Ticks) -> None:
@@ -59,9 +59,9 @@ def test_a_gap_that_nobody_was_to_watch_is_no_stall(ticks: Ticks) -> None:
     clock = ticks.clock
     began_ms = clock.monotonic_ms()
     ticks.now_ms += 3_600_000
-    clock.watch()
+    clock.add_watcher()
     assert clock.monotonic_ms() == began_ms + 3_600_000
-    clock.unwatch()
+    clock.remove_watcher()
     ticks.now_ms += 3_600_000
     assert clock.monotonic_ms() == began_ms + 7_200_000
 
@@ -84,7 +84,7 @@ def test_a_long_wait_on_the_loop_is_no_stall() -> None:
         async with System.on_loop() as system:
             clock, rang = system.clock, asyncio.Event()
             timer = system.start_timer()
-            due_ms = clock.monotonic_ms() + STALL_MS + PULSE_MS
+            due_ms = clock.monotonic_ms() + STALL_MS + CLOCK_CHECK_INTERVAL_MS
             timer.tell(Schedule(system.spawn(Waiting, rang), "x", due_ms))
             began_s = time.monotonic()
             await asyncio.wait_for(rang.wait(), 30)

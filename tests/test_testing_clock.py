@@ -66,7 +66,7 @@ def test_a_clock_that_was_moved_runs_on_from_there() -> None:
 def test_a_move_is_no_stall_and_a_stall_is_one_still() -> None:
     machine_ms = 5000
     clock = MovableClock(lambda: machine_ms * 1_000_000)
-    clock.watch()
+    clock.add_watcher()
     began_ms = clock.monotonic_ms()
     clock.hold()
     clock.move_to(began_ms + 3_600_000)

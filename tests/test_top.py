@@ -12,7 +12,7 @@ from rich.table import Table
 from stage.players import PATIENCE_S, Call, Player, Say
 
 from callboard.runtime import Simulation, Stats, System
-from callboard.runtime.engine.stats import ClassStats, Depth, TurnStats
+from callboard.runtime.engine.stats import ClassStats, MailboxDepth, TurnStats
 from callboard.runtime.engine.top import print_stats, table, watch, watch_blocking
 
 BEFORE = Stats(
@@ -25,7 +25,7 @@ BEFORE = Stats(
 )
 AFTER = Stats(
     (ClassStats("Group", 1_200, 300, 45, 6000), ClassStats("Writer", 1, 0, 7, 40), ClassStats("Gone", 0, 0, 0, 5)),
-    (Depth("Group-7", 40), Depth("Writer-1", 7)),
+    (MailboxDepth("Group-7", 40), MailboxDepth("Writer-1", 7)),
     TurnStats(12_345, 16.0, 2_048.0, 3_500_000.0),
     restarts=3,
     dead_letters=1_001,
@@ -42,7 +42,7 @@ def drawn(shown: Table) -> list[str]:
 
 def test_a_line_for_each_class_with_its_rate() -> None:
     lines = drawn(table(AFTER, BEFORE, seconds=2.0))
-    assert "class actors asleep waiting messages/s messages" in lines
+    assert "class actors passivated waiting messages/s messages" in lines
     assert "Group 1,200 300 45 2,500 6,000" in lines
     assert "Writer 1 0 7 20 40" in lines, "a class that was not there before began at nothing"
     assert "Gone 0 0 0 0 5" in lines
@@ -74,7 +74,7 @@ def test_below_stand_the_deepest_mailboxes() -> None:
 
 def test_a_class_may_be_called_anything() -> None:
     """Names are text, not rich's markup."""
-    odd = AFTER._replace(classes=(ClassStats("[red]Odd[/]", 1, 0, 0, 0),), deepest=(Depth("[bold]x[/]", 1),))
+    odd = AFTER._replace(classes=(ClassStats("[red]Odd[/]", 1, 0, 0, 0),), deepest=(MailboxDepth("[bold]x[/]", 1),))
     lines = drawn(table(odd))
     assert "[red]Odd[/] 1 0 0 - 0" in lines
     assert lines[-1] == "1 for [bold]x[/]"

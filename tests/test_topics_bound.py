@@ -17,7 +17,7 @@ import callboard
 from callboard.actors.errors import CoordinatorError, ErrorCode
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.faulty import FaultyDisk
-from callboard.runtime.disk.group_commit import at_once
+from callboard.runtime.disk.group_commit import immediate_outcome
 from callboard.runtime.engine.clock import SystemRandom
 from callboard.runtime.node.environment import MEMORY
 from callboard.runtime.node.node import Node
@@ -42,18 +42,18 @@ def test_creating_more_partitions_than_the_bound_is_refused() -> None:
         topics.create("b", 5)
     assert e.value.code is ErrorCode.POLICY_VIOLATION
     b = topics.create("b", 3)
-    assert at_once(partial(topics.grow, b, 4)) is None
-    refusal = at_once(partial(topics.grow, b, 5))
+    assert immediate_outcome(partial(topics.grow, b, 4)) is None
+    refusal = immediate_outcome(partial(topics.grow, b, 5))
     assert refusal is not None
     assert refusal.code is ErrorCode.POLICY_VIOLATION
-    [none] = at_once(partial(topics.delete_many, [b]))
+    [none] = immediate_outcome(partial(topics.delete_many, [b]))
     assert none is None
     topics.create("c", 4)
 
 
 def test_topics_created_together_share_what_is_left_of_the_bound() -> None:
     topics = catalogue(10)
-    outcomes = at_once(partial(topics.create_many, [("a", 6), ("b", 5), ("c", 4)]))
+    outcomes = immediate_outcome(partial(topics.create_many, [("a", 6), ("b", 5), ("c", 4)]))
     assert [isinstance(outcome, CoordinatorError) for outcome in outcomes] == [False, True, False]
     assert code_of(lambda: topics.create("d", 1)) is ErrorCode.POLICY_VIOLATION
 

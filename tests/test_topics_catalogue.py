@@ -23,7 +23,7 @@ from test_topics_batch import sent
 from callboard.actors.errors import CoordinatorError, ErrorCode
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
-from callboard.runtime.disk.group_commit import at_once
+from callboard.runtime.disk.group_commit import immediate_outcome
 from callboard.runtime.engine.clock import SystemRandom
 from callboard.runtime.settings.table import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Settings
 from callboard.runtime.topics import catalogue as catalogue_module
@@ -73,7 +73,7 @@ def code_of(action: Callable[[], object]) -> ErrorCode:
 def delete(catalogue: TopicCatalogue, name: str) -> None:
     topic = catalogue.get(name)
     assert topic is not None
-    [refusal] = at_once(partial(catalogue.delete_many, [topic]))
+    [refusal] = immediate_outcome(partial(catalogue.delete_many, [topic]))
     if refusal is not None:
         raise refusal
 
@@ -156,7 +156,7 @@ def test_the_coordinators_own_topics_are_shown_and_stay(topics: TopicCatalogue, 
     gone = topics.get("gone")
     assert gone is not None
     delete(topics, "gone")
-    [refusal] = at_once(partial(topics.delete_many, [gone]))
+    [refusal] = immediate_outcome(partial(topics.delete_many, [gone]))
     assert refusal is not None
     assert refusal.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -198,7 +198,9 @@ def test_a_topic_of_that_name_from_before_is_still_there(tmp_path: Path) -> None
 
 
 def test_many_are_made_with_an_answer_for_each(topics: TopicCatalogue) -> None:
-    made, again, bad, other = at_once(partial(topics.create_many, [("a.b", 1), ("a_b", 1), ("", 1), ("c", 2)]))
+    made, again, bad, other = immediate_outcome(
+        partial(topics.create_many, [("a.b", 1), ("a_b", 1), ("", 1), ("c", 2)])
+    )
     assert made is topics.get("a.b")
     assert isinstance(again, CoordinatorError)
     assert isinstance(bad, CoordinatorError)

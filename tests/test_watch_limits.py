@@ -49,7 +49,7 @@ def is_closed(connected: socket.socket) -> bool:
         return True
 
 
-def own_files() -> int:
+def count_open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
@@ -72,7 +72,7 @@ async def test_oldest_unfinished_http_request_is_closed_for_a_new_one() -> None:
 
 @on_a_loop
 async def test_http_connections_take_no_more_descriptors_than_reserved() -> None:
-    before = own_files()
+    before = count_open_files()
     async with watched(PAGES) as port:
         half: list[socket.socket] = []
 
@@ -81,7 +81,7 @@ async def test_http_connections_take_no_more_descriptors_than_reserved() -> None
             assert get(port, "/healthz").status == 200
 
         await asyncio.to_thread(flood)
-        assert own_files() - before - len(half) <= HTTP_FILES
+        assert count_open_files() - before - len(half) <= HTTP_FILES
         for connected in half:
             connected.close()
 
@@ -133,15 +133,15 @@ async def test_http_client_that_does_not_read_its_answer_is_closed(monkeypatch: 
         return b"x" * 50_000_000
 
     monkeypatch.setattr(watch, "REQUEST_TIMEOUT_S", 0.2)
-    before = own_files()
+    before = count_open_files()
     async with watched(Pages(large, lambda: None)) as port:
         with socket.create_connection(("127.0.0.1", port)) as connected:
-            own = own_files()
+            own = count_open_files()
             connected.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
-            while own_files() > own:
+            while count_open_files() > own:
                 await asyncio.sleep(0.01)
             assert (await asyncio.to_thread(get, port, "/healthz")).status == 200
-    assert own_files() <= before + 1
+    assert count_open_files() <= before + 1
 
 
 # A server with few descriptors ---------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ import typer
 from ..common import logs
 from ..common.printing import print_error, print_line
 from ..node.connection_limit import raise_limit
-from ..node.listening import bind, bind_watch
+from ..node.listening import bind, bind_health
 from ..settings import table as config
 from ..settings.table import Address, Options, Settings
 from .main import make_app
@@ -132,7 +132,7 @@ def serve(
     )
     with ExitStack() as sockets:
         listening_socket = sockets.enter_context(bind(options))
-        watch_socket = None if options.metrics is None else sockets.enter_context(bind_watch(options.metrics))
+        watch_socket = None if options.metrics is None else sockets.enter_context(bind_health(options.metrics))
         run_node(settings, options, listening_socket, watch_socket)
 
 
@@ -194,10 +194,10 @@ def watching(node: Node, watch_socket: socket.socket | None, loop: asyncio.Abstr
     if watch_socket is None:
         yield
         return
-    from ..node.health import WatchServer
+    from ..node.health import HealthServer
     from ..node.metrics import pages  # prometheus_client, which a server that nobody watches does not need
 
-    server = WatchServer(watch_socket, pages(node), loop)
+    server = HealthServer(watch_socket, pages(node), loop)
     server.start()
     try:
         yield

@@ -42,7 +42,7 @@ from ..common.errors import StartError
 from ..disk.group_commit import outcome_of
 from ..kafka.services import Origin
 from ..member.named import shard_name
-from ..settings.dynamic import BadValue
+from ..settings.dynamic import InvalidSetting
 from ..settings.table import check_range, find_setting
 from .results import (
     CommittedOffset,
@@ -270,7 +270,7 @@ class Admin:
                 check_range(setting, value)
         try:
             _raise(await outcome_of(partial(node.configs.change, partial(_with_changes, settings))))
-        except BadValue as error:
+        except InvalidSetting as error:
             raise StartError(str(error)) from error
         except OSError as error:
             raise CoordinatorError(ErrorCode.KAFKA_STORAGE_ERROR, f"settings: {error.strerror}") from error

@@ -28,7 +28,7 @@ def _let_go() -> None:
         return
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for node in _nodes:
-        for fd in node.own_files():
+        for fd in node.exclusive_fds():
             os.dup2(nothing, fd, inheritable=False)
     os.close(nothing)
     _nodes.clear()

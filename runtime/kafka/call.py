@@ -119,7 +119,7 @@ class Call:
         self.connection.node.groups.post(message, self)
 
     def ask_with_others(self, message: JoinGroup | SyncGroup, encode: Encoder) -> None:
-        """The same for what all members of a group ask, and are answered at once: see ``backlog``."""
+        """The same for what all members of a group ask, and are answered at once: see ``response_queue``."""
         self._message = message
         self._encode = encode
         self.connection.node.groups.post(message, OneOfMany(self, message.group_id))
@@ -190,7 +190,7 @@ class OneOfMany:
         self._group_id = group_id
 
     def set(self, value: Any = None) -> None:
-        self._call.node.backlog.add(self._group_id, self._call, value)
+        self._call.node.response_queue.add(self._group_id, self._call, value)
 
     def set_exception(self, exc_info: Any = None) -> None:
         self._call.set_exception(exc_info)

@@ -48,7 +48,7 @@ class BadRequest(Exception):
 class ConnectionLimit(Protocol):
     """Whether one more connection may be open."""
 
-    def are_taken(self, connections: int, peer: str) -> bool:
+    def is_reached(self, connections: int, peer: str) -> bool:
         """Whether ``connections`` open ones are as many as there may be. ``peer``: who wants another, for the log."""
 
 
@@ -58,7 +58,7 @@ class Server(Services, Protocol):
     interceptor: Interceptor | None
 
     @property
-    def places(self) -> ConnectionLimit: ...
+    def connection_limit(self) -> ConnectionLimit: ...
 
     @property
     def connections(self) -> set[Connection]:
@@ -120,7 +120,7 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self.client_host = java_address(peer[0]) if peer else ""
         self.peer = host_and_port(peer[0], peer[1]) if peer else "an unknown peer"
-        if self.node.places.are_taken(len(self.node.connections), self.peer):
+        if self.node.connection_limit.is_reached(len(self.node.connections), self.peer):
             self._is_closed = True
             self._transport.abort()
         else:

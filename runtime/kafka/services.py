@@ -83,7 +83,7 @@ class Services(Protocol):
         """Whether part of the log was not read yet."""
 
     @property
-    def backlog(self) -> Backlog:
+    def response_queue(self) -> Backlog:
         """Takes the answers of a whole group, and delivers a few in each turn of the loop."""
 
     def later(self, delay_ms: int, callback: Callable[[], None]) -> asyncio.TimerHandle:

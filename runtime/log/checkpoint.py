@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..common.logs import get_logger
-from ..disk.disk import Disk, lacks_descriptor, no_room_reason
+from ..disk.disk import Disk, is_out_of_descriptors, no_space_reason
 from ..disk.threads import Call, Threads
 from .partition import SyncJob
 from .partitions import Partitions
@@ -114,9 +114,9 @@ def sync_partitions(disk: Disk, threads: Threads, partitions: Partitions) -> str
     folder_errors = dict(zip(folders, threads.each([_folder_call(disk, folder) for folder in folders]), strict=True))
     for job in jobs:
         error = next(filter(None, (errors[job], *(folder_errors[folder] for folder in job.folders))), None)
-        if isinstance(error, OSError) and lacks_descriptor(error):
+        if isinstance(error, OSError) and is_out_of_descriptors(error):
             partitions[job.partition].not_synced(job)
-            no_room = no_room_reason(error)
+            no_room = no_space_reason(error)
         elif error is not None:
             partitions[job.partition].fail(error)
     return no_room

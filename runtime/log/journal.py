@@ -36,7 +36,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Literal, NamedTuple, NoReturn
 
-from ..disk.disk import Disk, NoRoom, is_full, read_at, write_all
+from ..disk.disk import Disk, NoSpace, is_full, read_at, write_all
 from .counts import Counts
 from .journal_frames import FRAME_HEAD_BYTES, SALT_BYTES, Frames, OldFrames, TaggedFrames, batches_in, frame_of
 from .reading.search import SearchGivenUp
@@ -259,7 +259,7 @@ class Journal:
         self._reserve = int(RESERVE * min(len(ZEROS), disk.ahead_bytes))
         self._fd = disk.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
-            with suppress(NoRoom):  # the first frame alone may fit, and all that this file replaces can go then
+            with suppress(NoSpace):  # the first frame alone may fit, and all that this file replaces can go then
                 self._allocate()
             self._write(frame_of(_header_content(header)))
             self._rounds_at = self.position
@@ -277,7 +277,7 @@ class Journal:
         return self.position > self._rounds_at
 
     def write(self, frame: bytes) -> None:
-        """Append a frame that ``encode_frame`` made, not synced. NoRoom when the disk is full; it may be tried again.
+        """Append a frame that ``encode_frame`` made, not synced. NoSpace when the disk is full; it may be tried again.
 
         After any other OSError nothing may be written any more: the end is unknown.
         """
@@ -325,7 +325,7 @@ class Journal:
             raise error
         self._disk.truncate(self._fd, size)
         self._allocated = min(self._allocated, size)
-        raise NoRoom(error.errno, error.strerror, str(self.path)) from error
+        raise NoSpace(error.errno, error.strerror, str(self.path)) from error
 
     def sync(self) -> None:
         """Make what was written durable. After an OSError nothing is known about any of it."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..common.logs import get_logger
-from ..disk.disk import Disk, NoRoom, replace_file
+from ..disk.disk import Disk, NoSpace, replace_file
 from .journal import Journal, SyncPolicy
 from .recovery.clean_stop import remove_note
 
@@ -39,7 +39,7 @@ class NoJournal:
         self.number = number
 
     def write(self, frame: bytes) -> None:
-        raise NoRoom(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+        raise NoSpace(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
 
     def probe(self) -> None:
         self.write(b"")

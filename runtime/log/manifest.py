@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from ..common.errors import StartError
 from ..common.json_files import parse_json
-from ..disk.checksum import refuse_wrong, with_checksum
+from ..disk.checksum import verify_checksum, with_checksum
 from ..disk.disk import Disk, read_file, write_all
 from .reading.segment import segment_base, segment_name
 
@@ -159,7 +159,7 @@ def read_manifest(disk: Disk, folder: Path, generation: int) -> Manifest:
         fields = parse_json(data)
         version = fields["version"]
         if version in (1, VERSION):
-            refuse_wrong(fields, VERSION)
+            verify_checksum(fields, VERSION)
             return _parse(fields)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ManifestError(

@@ -4,8 +4,8 @@
 calls ``done``; the partition files get the same batches a little later, and a sync at the next checkpoint. Opening
 lays into them what the journal holds and they do not.
 
-With ``threads=Inline()`` everything happens on the caller's thread and in the same order every time; with
-``Inline(choose)`` only when ``step`` is called. So tests and simulations need no second thread.
+With ``threads=InlineThreads()`` everything happens on the caller's thread and in the same order every time; with
+``InlineThreads(choose)`` only when ``step`` is called. So tests and simulations need no second thread.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from ...actors.records import Record
 from ..common.errors import StartError
 from ..common.logs import get_logger
-from ..disk.disk import Disk, NoRoom, is_full, lacks_descriptor, no_room_reason, read_at, write_all
+from ..disk.disk import Disk, NoSpace, is_full, is_out_of_descriptors, no_space_reason, read_at, write_all
 from .format.batch import HEADER_BYTES, Batch, offsets_of, timestamp_of
 from .format.errors import Damage
 from .format.transaction_records import decode_batch, decode_transactions
@@ -125,7 +125,7 @@ class Partition:
             return
         path, self._base, _, _ = files[-1]
         if journal_from is not None:
-            self._disk.forget(self._open_fd())  # what only seems to be there would not be laid in again
+            self._disk.drop_cached(self._open_fd())  # what only seems to be there would not be laid in again
         elif self.clean_end is not None and self.clean_end[:2] == (self._base, self._disk.size(self._open_fd())):
             _, self._size, self.end_offset = self.clean_end
             return
@@ -140,7 +140,7 @@ class Partition:
         if tail.go_on_at is not None:
             self._next_segment(tail.go_on_at)
             if self._base != tail.go_on_at:  # in the old one nobody may ever find what is appended
-                raise NoRoom(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path(tail.go_on_at)))
+                raise NoSpace(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path(tail.go_on_at)))
 
     def distrust(self) -> None:
         """Whoever wrote this partition may not have synced it: the next sync takes it all."""
@@ -151,7 +151,7 @@ class Partition:
     def append(self, batches: Sequence[bytes]) -> None:
         """Write batches, in order and without sync. ``end_offset`` says how many of them have been written.
 
-        A segment holds at least one batch, however large. NoRoom when the disk is full: the others may be tried again.
+        A segment holds at least one batch, however large. NoSpace when the disk is full: the others may be tried again.
         Any other OSError leaves the partition unusable until it is opened anew.
         """
         if self._takes_all(batches):
@@ -285,7 +285,7 @@ class Partition:
         try:
             self._disk.sync_folder(self.folder)
         except OSError as error:
-            if not lacks_descriptor(error):
+            if not is_out_of_descriptors(error):
                 raise
             self._unsynced_folders.add(self.folder)  # as with the first segment: the next checkpoint syncs the name
 
@@ -296,7 +296,7 @@ class Partition:
             self._create(base_offset)
         except OSError as error:
             if is_full(error):
-                raise NoRoom(error.errno, error.strerror, str(self.folder)) from error
+                raise NoSpace(error.errno, error.strerror, str(self.folder)) from error
             raise
 
     def _create(self, base_offset: int) -> None:
@@ -315,7 +315,7 @@ class Partition:
                 if not is_full(error):
                     raise
                 self._disk.truncate(fd, self._size)
-                raise NoRoom(error.errno, error.strerror, str(self.folder)) from error
+                raise NoSpace(error.errno, error.strerror, str(self.folder)) from error
             self._size += len(data)
             self._unsynced = True
             self.end_offset = offsets_of(batches[-1])[1] + 1
@@ -344,8 +344,8 @@ class Partition:
             try:
                 self._fd = self._disk.open(path, os.O_RDWR)
             except OSError as error:
-                if lacks_descriptor(error):
-                    raise NoRoom(error.errno, error.strerror, str(path)) from error
+                if is_out_of_descriptors(error):
+                    raise NoSpace(error.errno, error.strerror, str(path)) from error
                 raise
         return self._fd
 
@@ -355,7 +355,7 @@ class Partition:
 
 def no_room_to_start(path: Path, missing_bytes: int, purpose: str, error: OSError) -> StartError:
     return StartError(
-        f"{path}: found no room {purpose} ({no_room_reason(error)}); {missing_bytes} bytes are missing: make room for"
+        f"{path}: found no room {purpose} ({no_space_reason(error)}); {missing_bytes} bytes are missing: make room for"
         " them and start again, nothing is lost"
     )
 

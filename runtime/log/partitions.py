@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...actors.records import Record
 from ..common.errors import StartError
-from ..disk.disk import Disk, NoRoom, no_room_reason
+from ..disk.disk import Disk, NoSpace, no_space_reason
 from .counts import Counts, repair_command
 from .folder import INFO_NAME
 from .format.batch import LOG_OFFSET_MAX, offsets_of
@@ -99,8 +99,8 @@ class Partitions(list[Partition]):
                 continue
             try:
                 partition.append(batches)
-            except NoRoom as error:
-                no_room = no_room_reason(error)
+            except NoSpace as error:
+                no_room = no_space_reason(error)
                 self._waiting[number] = [batch for batch in batches if offsets_of(batch)[0] >= partition.end_offset]
             except Exception as error:  # whatever it is, the other partitions go on
                 partition.fail(error)
@@ -140,8 +140,8 @@ class Partitions(list[Partition]):
         for partition in self:
             try:
                 job = partition.sync_job()
-            except NoRoom as error:
-                no_room = no_room_reason(error)
+            except NoSpace as error:
+                no_room = no_space_reason(error)
             except OSError as error:
                 partition.fail(error)
             else:

@@ -27,7 +27,7 @@ from typing import Literal, NamedTuple, TypeVar
 from ...actors.errors import ErrorCode
 from ...actors.ports import Appended
 from ..common.logs import get_logger
-from ..disk.disk import Disk, NoRoom, is_full, no_room_reason
+from ..disk.disk import Disk, NoSpace, is_full, no_space_reason
 from ..disk.threads import Call, Threads
 from .checkpoint import FileJob, FileReport, OldJournal
 from .folder_watch import FolderWatch
@@ -119,7 +119,7 @@ class RoundWork:
             if not is_full(error):
                 raise
             self._journal = NoJournal(self._folder, journal_number - 1)
-            self._room_ended("journal", no_room_reason(error))
+            self._room_ended("journal", no_space_reason(error))
             self._probe_due = self._clock() + PROBE_SECONDS
 
     def start(self) -> None:
@@ -236,8 +236,8 @@ class RoundWork:
                 begun = self._clock()
                 self._journal.sync()
                 self._counters.count_sync(self._clock() - begun)
-        except NoRoom as error:
-            self._room_ended("journal", no_room_reason(error))
+        except NoSpace as error:
+            self._room_ended("journal", no_space_reason(error))
             self._probe_due = self._clock() + PROBE_SECONDS
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         except Exception as error:
@@ -318,7 +318,7 @@ class RoundWork:
                 self._fail(str(error))
                 return
             self._checkpoint_due = now + PROBE_SECONDS
-            self._room_ended("next journal", no_room_reason(error))
+            self._room_ended("next journal", no_space_reason(error))
             self._start_job()
             return
         self._room_again("next journal")

@@ -1,4 +1,4 @@
-"""The log line of a retention scan that has deleted offsets: how many, and the setting behind it."""
+"""The log line of a retention scan that has deleted offsets: how many, and because of which setting."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ log = get_logger("callboard.runtime")
 
 
 def log_expiry(configs: DynamicSettings, expired: Expiry) -> None:
-    """``expired``: what one scan has deleted. ``source`` in the line says who gave the setting its value."""
+    """Log the deletions of one scan. The field ``source`` says where the value of the setting comes from."""
     log.info(
         "old offsets were deleted",
         offsets=expired.offsets,

@@ -23,8 +23,8 @@ from ...actors.records import MarkerRecord
 from ..common.errors import StartError
 from ..common.logs import get_logger
 from ..disk.disk import Disk, file_size, replace_file
-from ..disk.file_work import FileWork, OnCaller
-from ..disk.group_commit import GroupCommit, at_once
+from ..disk.file_work import FileWork, InlineFileWork
+from ..disk.group_commit import GroupCommit, immediate_outcome
 from ..settings.table import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from .draft import Draft
 from .ends import NoEnds, TopicEnds
@@ -92,7 +92,7 @@ class TopicCatalogue:
             self._table.add(row)
             self._show(self._topic(row))
         self._is_looking = False
-        self._changes: GroupCommit[Draft] = GroupCommit(self, OnCaller())
+        self._changes: GroupCommit[Draft] = GroupCommit(self, InlineFileWork())
         self.producer_ids = ProducerIds(table.next_producer_id, self._changes)
 
     def run_on(self, files: FileWork) -> None:
@@ -203,7 +203,7 @@ class TopicCatalogue:
 
     def create(self, name: str, partitions: int) -> Topic:
         """Create a topic where files are written on the caller's thread. CoordinatorError with Kafka's code."""
-        outcomes: list[Created] = at_once(partial(self.create_many, [(name, partitions)]))
+        outcomes: list[Created] = immediate_outcome(partial(self.create_many, [(name, partitions)]))
         if isinstance(outcomes[0], CoordinatorError):
             raise outcomes[0]
         return outcomes[0]

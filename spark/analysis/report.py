@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from ...runtime.cli.groups.show import Table, counted, grouped
 from ...runtime.cli.main import make_app
 from ...runtime.common.errors import StartError
-from ...runtime.common.printing import print_line, tell_on_terminal
+from ...runtime.common.printing import print_hint, print_line
 from ..history.commands import Master, call
 from ..output import as_table
 from ..session import session
@@ -121,7 +121,7 @@ def report(
 
 
 def make(
-    spark: SparkSession, wanted: Asked, pictures: Path | None = None, tell: Callable[[str], None] = tell_on_terminal
+    spark: SparkSession, wanted: Asked, pictures: Path | None = None, tell: Callable[[str], None] = print_hint
 ) -> str:
     """The page. OSError for the folder of ``pictures``."""
     found = wanted.records(spark).cache()

@@ -24,7 +24,7 @@ from ...runtime.cli.groups.show import Column, Table, counted, grouped, print_fa
 from ...runtime.cli.main import make_app
 from ...runtime.client.cluster import Cluster, Offset
 from ...runtime.client.errors import ClientError
-from ...runtime.common.printing import print_error, print_json, print_line, tell_on_terminal
+from ...runtime.common.printing import print_error, print_hint, print_json, print_line
 from ...runtime.disk.disk import Disk
 from ...runtime.log.compaction.history import read_mark, remove_mark
 from ...runtime.log.manifest import log_files
@@ -76,7 +76,7 @@ def keep_history(
     folders_of(data.absolute())  # before Spark starts, which takes seconds
     refuse_table(data.absolute(), to, Disk())
     with session("callboard history keep", master) as spark:
-        kept = keep(spark, data, to, format, tell=tell_on_terminal)
+        kept = keep(spark, data, to, format, tell=print_hint)
     if as_json:
         print_json(kept._asdict())
     else:

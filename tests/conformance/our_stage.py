@@ -18,7 +18,7 @@ from uuid import UUID
 from door import CardboardTransport, committing, frame, framed
 from peers.wire import FRAME_SIZE
 
-from callboard.runtime.disk.file_work import OnCaller
+from callboard.runtime.disk.file_work import InlineFileWork
 from callboard.runtime.engine.alarm import Alarm
 from callboard.runtime.engine.dispatcher import LoopDispatcher
 from callboard.runtime.kafka.connection import Connection
@@ -60,7 +60,7 @@ class ScriptTime(Alarm):
             self.now_ms = to_ms
             return False
         self.now_ms, self.due_ms = max(self.now_ms, self.due_ms), None
-        self.ring()
+        self.fire()
         return True
 
 
@@ -161,7 +161,7 @@ async def open_stage(folder: Path, settings: Mapping[str, Any]) -> AsyncIterator
     with patch.object(LoopDispatcher, "new_alarm", lambda _dispatcher, _clock: time):
         await node.start(listening)
         for files in (node.topics, node.configs):  # an answer that waits for a thread would come in a later step
-            files.run_on(OnCaller())
+            files.run_on(InlineFileWork())
     try:
         yield OurStage(node, time)
     finally:

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 
 from callboard.actors.ports import Appended, Entry
 from callboard.runtime.disk.faulty import FaultyDisk, PowerLoss
-from callboard.runtime.disk.threads import Inline
+from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log import journal
 from callboard.runtime.log.journal import SyncPolicy
 from callboard.runtime.log.journal_frames import SALT_BYTES
@@ -91,14 +91,14 @@ class Run:
         self._folders = [ROOT / folder_name(number) for number in range(plan.offsets)]
         self._folders += [ROOT / folder_name(number, TRANSACTIONS_TOPIC) for number in range(plan.transactions)]
         self._disk = FaultyDisk(seed, sector_bytes=plan.sector_bytes, wall_ms=self._wall_ms)
-        self._disk.watch = lambda operation, path: self.story.append(f"    {operation} {path}")
+        self._disk.on_change = lambda operation, path: self.story.append(f"    {operation} {path}")
         self._disk.make_folder(ROOT)
         self._disk.sync_folder(ROOT.parent)  # as DataFolder does
         self._is_intact = True  # no loss of power since what the models know was appended
         self._now_s = 0.0
         self._timestamp_ms = 0
         self._log: OffsetsLog
-        self._threads: Inline
+        self._threads: InlineThreads
         self._compaction: Compaction
         self._trouble: Trouble
 
@@ -131,12 +131,12 @@ class Run:
     # Actions ---------------------------------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        self._log, self._threads = self._opened(self._disk, Inline(self._random.randrange))
+        self._log, self._threads = self._opened(self._disk, InlineThreads(self._random.randrange))
         settle(self._log, self._models, self._is_intact)
         self._is_intact = True
         self._tell(f"opened with {[len(model.settled) for model in self._models]} records")
 
-    def _opened(self, disk: FaultyDisk, threads: Inline) -> tuple[OffsetsLog, Inline]:
+    def _opened(self, disk: FaultyDisk, threads: InlineThreads) -> tuple[OffsetsLog, InlineThreads]:
         log = OffsetsLog(
             ROOT,
             self.plan.offsets,
@@ -250,7 +250,7 @@ class Run:
         self._is_intact = False
 
     def _check(self, disk: FaultyDisk, models: list[PartitionModel], is_intact: bool) -> None:
-        log, _ = self._opened(disk, Inline())
+        log, _ = self._opened(disk, InlineThreads())
         settle(log, models, is_intact)
         for model, folder in zip(models, self._folders, strict=True):
             if model.compacted_end:

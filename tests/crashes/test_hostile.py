@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from callboard.actors.ports import Appended, Entry
 from callboard.actors.records import GroupRecord, GroupValue, MemberValue, OffsetRecord, Record
 from callboard.runtime.disk.faulty import FaultyDisk, PowerLoss
-from callboard.runtime.disk.threads import Inline
+from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log import journal
 from callboard.runtime.log.journal_frames import SALT_BYTES
 from callboard.runtime.log.offsets_log import OffsetsLog
@@ -44,7 +44,7 @@ class HostileRun:
         self._disk.sync_folder(ROOT.parent)
         self._hostile = Hostile(self._random, ROOT / journal.FOLDER)
         self._now_s = 0.0
-        self._threads = Inline()
+        self._threads = InlineThreads()
         self._log = self._opened(self._disk)
         self._sent: dict[int, list[Record]] = {number: [] for number in range(PARTITIONS)}
         self._answered: dict[int, list[Record]] = {number: [] for number in range(PARTITIONS)}
@@ -55,7 +55,7 @@ class HostileRun:
             PARTITIONS,
             disk=disk,
             clock=lambda: self._now_s,
-            threads=Inline(),
+            threads=InlineThreads(),
             new_salt=lambda: self._random.randbytes(SALT_BYTES),
         )
         log.open()

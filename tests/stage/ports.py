@@ -11,7 +11,7 @@ from callboard.actors.errors import ErrorCode
 from callboard.actors.group.offsets import GroupData
 from callboard.actors.ports import Appended, Entry
 from callboard.actors.records import Record, TransactionRecord, UnknownRecord
-from callboard.runtime.loading.loader import Loading
+from callboard.runtime.loading.loader import PartitionReplay
 
 WALL_MS = 1_700_000_000_000  # the wall clock when a test's monotonic clock stands at 0
 
@@ -127,11 +127,11 @@ class HandLog:
 
     def groups(self) -> dict[str, GroupData]:
         """What a loader finds: the durable records of each group, replayed."""
-        partitions: dict[int, Loading] = {}
+        partitions: dict[int, PartitionReplay] = {}
         for partition, record in self.durable:
             assert not isinstance(record, UnknownRecord)
             if not isinstance(record, TransactionRecord):
-                partitions.setdefault(partition, Loading()).replay(record)
+                partitions.setdefault(partition, PartitionReplay()).replay(record)
         return {group_id: data for one in partitions.values() for group_id, data in one.groups.items()}
 
     def _outcome(self, entry: Entry, error: ErrorCode) -> Appended:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ...client.cluster import Offset
 from ...common.errors import StartError
 from ...common.printing import from_spreadsheet_cell
-from ...settings.table import nearest
+from ...settings.table import did_you_mean
 from ..groups.show import counted
 from .offsets_file import WantedOffsets
 from .rows import ESCAPED, IS_ESCAPED, Row
@@ -94,7 +94,7 @@ def choose_groups(wanted: WantedOffsets, names: Sequence[str]) -> WantedOffsets:
         chosen += [name] if name in wanted else name.split(",")
     for name in chosen:
         if name not in wanted:
-            raise StartError(f"--groups '{name}': the file has no such group;{nearest(name, wanted)} leave it out")
+            raise StartError(f"--groups '{name}': the file has no such group;{did_you_mean(name, wanted)} leave it out")
     return wanted.only(chosen) if names else wanted
 
 

@@ -18,7 +18,7 @@ from ...client.cluster import EARLIEST, LATEST, Cluster, Description, Offset, Pl
 from ...client.errors import ClientError, Refused, meaning
 from ...common.errors import StartError
 from ...common.printing import csv_stream, print_error, print_json, print_line
-from ...settings.table import nearest, parse_address
+from ...settings.table import did_you_mean, parse_address
 from ..main import make_app
 from .report import Line, group_json, look_at_offsets, member_table, offset_table, total_lag
 from .reset import Bounds, Step, Target, Way, choose_target, parse_topic, plan, step_table
@@ -85,7 +85,7 @@ def name_of(what: str, text: str, names: Sequence[str]) -> str:
     for name in names:
         if text.strip().lower() == name.lower():
             return name
-    raise StartError(f"unknown {what} '{text}':{nearest(text, names)} known are {', '.join(names)}")
+    raise StartError(f"unknown {what} '{text}':{did_you_mean(text, names)} known are {', '.join(names)}")
 
 
 @app.command("describe")

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ....actors.errors import CoordinatorError, ErrorCode
-from ...settings.dynamic import Source, Synonym, Type, type_of
+from ...settings.dynamic import ConfigSource, ConfigType, Synonym, config_type_of
 from ...settings.table import BY_NAME, SETTINGS, Address, Setting
 from ...topics.names import check_name
 from ...topics.settings import OWN_SETTINGS, TOPIC_SETTINGS, TopicSetting
@@ -26,8 +26,8 @@ class Config(NamedTuple):
 
     name: str
     value: str
-    source: Source
-    type: Type
+    source: ConfigSource
+    type: ConfigType
     is_dynamic: bool
     synonyms: tuple[Synonym, ...]
     doc: str
@@ -99,32 +99,32 @@ def broker_config(call: Call, setting: Setting) -> Config:
 
 def for_all_brokers(call: Call, setting: Setting) -> Config:
     """What was changed for all brokers, whatever this one has for itself."""
-    synonyms = (one for one in call.node.configs.synonyms(setting) if one.source is Source.ALL_BROKERS)
+    synonyms = (one for one in call.node.configs.synonyms(setting) if one.source is ConfigSource.ALL_BROKERS)
     return config_of(setting, tuple(synonyms))
 
 
 def config_of(setting: Setting, synonyms: tuple[Synonym, ...]) -> Config:
     name, value, source = synonyms[0]
-    return Config(name, value, source, type_of(setting), setting.is_dynamic, synonyms, setting.doc)
+    return Config(name, value, source, config_type_of(setting), setting.is_dynamic, synonyms, setting.doc)
 
 
 def node_id(call: Call) -> Config:
     """It is no setting, but clients tell brokers apart by it."""
-    only = Synonym("node.id", str(call.node.node_id), Source.STATIC)
-    return Config(*only, Type.INT, False, (only,), "The number of this broker.")
+    only = Synonym("node.id", str(call.node.node_id), ConfigSource.STATIC)
+    return Config(*only, ConfigType.INT, False, (only,), "The number of this broker.")
 
 
 def advertised_listeners(call: Call) -> Config:
     """Nor is this, and clients' tools show it."""
     address = Address(call.node.advertised_host, call.node.advertised_port)
-    only = Synonym("advertised.listeners", f"PLAINTEXT://{address}", Source.STATIC)
-    return Config(*only, Type.LIST, False, (only,), "Where clients reach this broker.")
+    only = Synonym("advertised.listeners", f"PLAINTEXT://{address}", ConfigSource.STATIC)
+    return Config(*only, ConfigType.LIST, False, (only,), "Where clients reach this broker.")
 
 
 def topic_config(call: Call, topic: str, setting: TopicSetting) -> Config:
     """A client's topic has no settings of its own: what it has comes from the server, or is Kafka's default."""
     synonyms = (*own_synonyms(call, topic, setting), *default_synonyms(call, setting))
-    _, value, source = synonyms[0] if synonyms else Synonym(setting.name, setting.default, Source.DEFAULT)
+    _, value, source = synonyms[0] if synonyms else Synonym(setting.name, setting.default, ConfigSource.DEFAULT)
     return Config(setting.name, value, source, setting.type, True, synonyms, setting.doc)
 
 
@@ -133,14 +133,14 @@ def own_synonyms(call: Call, topic: str, setting: TopicSetting) -> list[Synonym]
     own = dict(OWN_SETTINGS.get(topic, {}))
     if own:
         own["segment.bytes"] = str(call.node.settings.offsets_topic_segment_bytes)
-    return [Synonym(setting.name, own[setting.name], Source.TOPIC)] if setting.name in own else []
+    return [Synonym(setting.name, own[setting.name], ConfigSource.TOPIC)] if setting.name in own else []
 
 
 def default_synonyms(call: Call, setting: TopicSetting) -> list[Synonym]:
     followed = BY_NAME.get((setting.synonym or "").replace(".", "_"))
     if followed is not None:
         return call.node.configs.synonyms(followed)
-    return [Synonym(setting.synonym, setting.default, Source.DEFAULT)] if setting.synonym is not None else []
+    return [Synonym(setting.synonym, setting.default, ConfigSource.DEFAULT)] if setting.synonym is not None else []
 
 
 def described(call: Call, config: Config) -> Any:

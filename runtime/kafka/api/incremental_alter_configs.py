@@ -17,7 +17,7 @@ from typing import Any
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.messages import SettingsChanged
 from ...common.logs import get_logger
-from ...settings.dynamic import BadValue, Table, find_dynamic, parse
+from ...settings.dynamic import InvalidSetting, SettingValues, find_dynamic, parse
 from ...settings.table import Setting
 from ...topics.settings import NAMES as TOPIC_NAMES
 from ..call import Call
@@ -33,7 +33,7 @@ OPERATIONS = ("set", "delete", "append", "subtract")
 
 Done = Callable[[Exception | None], None]
 
-Change = Callable[[Table, Sequence[Any]], dict[str, float | bool]]
+Change = Callable[[SettingValues, Sequence[Any]], dict[str, float | bool]]
 """Makes of the values that a resource has, and of what is asked, the values that it is to have."""
 
 
@@ -68,7 +68,7 @@ def alter(call: Call, change: Change, response: str) -> None:
 def as_refusal(failure: Exception) -> CoordinatorError:
     if isinstance(failure, CoordinatorError):
         return failure
-    if isinstance(failure, BadValue):
+    if isinstance(failure, InvalidSetting):
         return CoordinatorError(ErrorCode.INVALID_REQUEST, str(failure))
     if isinstance(failure, OSError):
         code, text = ErrorCode.KAFKA_STORAGE_ERROR, f"the settings cannot be written: {failure.strerror}"
@@ -187,7 +187,7 @@ def alter_broker(call: Call, resource: Any, change: Change, done: Done) -> None:
     if name:
         check_node(call, name)
 
-    def make(broker: Table, all_brokers: Table) -> tuple[Table, Table]:
+    def make(broker: SettingValues, all_brokers: SettingValues) -> tuple[SettingValues, SettingValues]:
         mine = change(broker if name else all_brokers, resource.configs)
         return (mine, all_brokers) if name else (broker, mine)
 
@@ -201,7 +201,7 @@ def alter_broker(call: Call, resource: Any, change: Change, done: Done) -> None:
         return
     try:
         configs.check(*make(configs.broker, configs.all_brokers))
-    except BadValue as error:
+    except InvalidSetting as error:
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, str(error)) from error
     done(None)
 
@@ -217,8 +217,8 @@ def check_node(call: Call, name: str) -> None:
         )
 
 
-def changed(table: Table, asked: Sequence[Any]) -> dict[str, float | bool]:
-    """The values with what is asked done to them. Raises BadValue and CoordinatorError."""
+def changed(table: SettingValues, asked: Sequence[Any]) -> dict[str, float | bool]:
+    """The values with what is asked done to them. Raises InvalidSetting and CoordinatorError."""
     values = dict(table)
     for one in asked:
         if one.config_operation in (APPEND, SUBTRACT):
@@ -237,5 +237,5 @@ def changed(table: Table, asked: Sequence[Any]) -> dict[str, float | bool]:
 def dynamic_setting(name: str) -> Setting:
     setting = find_dynamic(name)
     if setting is None:
-        raise BadValue(f"Cannot update these configs dynamically: [{name}]")
+        raise InvalidSetting(f"Cannot update these configs dynamically: [{name}]")
     return setting

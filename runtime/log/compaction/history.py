@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...common.json_files import parse_json
-from ...disk.checksum import refuse_wrong, with_checksum
+from ...disk.checksum import verify_checksum, with_checksum
 from ...disk.disk import Disk, read_file, replace_file
 from ..manifest import FOLDER, ManifestError
 from ..partition import TOPIC
@@ -48,7 +48,7 @@ def read_mark(disk: Disk, data: Path) -> Mark | None:
         fields = parse_json(content)
         version = fields["version"]
         if version in (1, VERSION):
-            refuse_wrong(fields, VERSION)
+            verify_checksum(fields, VERSION)
             taken_to = {int(number): int(offset) for number, offset in fields["taken_to"].items()}
             return Mark(str(fields["table"]), str(fields["table_id"]), taken_to)
     except (ValueError, KeyError, TypeError, AttributeError) as error:

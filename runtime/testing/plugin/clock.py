@@ -91,7 +91,7 @@ class MovableAlarm(LoopAlarm):
     def look_now(self) -> None:
         if self._handle is not None:
             self._handle.cancel()
-            self._look()
+            self._check()
 
 
 class Later(MovableAlarm):

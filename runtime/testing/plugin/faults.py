@@ -228,7 +228,7 @@ class Faults(Generic[R]):
         fault = Fault(f"lose the disk after {writes} writes")
         self._all.append(fault)
         [disk] = self._disks
-        disk.struck = lambda operation, path: self._has_struck(fault, f"{fault.what}: {operation} {path}")
+        disk.on_fault = lambda operation, path: self._has_struck(fault, f"{fault.what}: {operation} {path}")
         disk.fail(DiskFault("write", errno.EIO, skip=writes, times=math.inf))
         return fault
 
@@ -265,7 +265,7 @@ class Faults(Generic[R]):
 
     def mend_disk(self) -> None:
         for disk in self._disks:
-            disk.mend()
+            disk.clear_faults()
 
     def find(self, facts: Facts) -> RequestFault | None:
         """The fault that this request meets: the first that takes it. Those behind that one do not count it."""

@@ -169,5 +169,5 @@ class SteppedDisk(Disk):
     def is_named(self, fd: int, path: Path) -> bool:
         return self.inner.is_named(fd, path)
 
-    def forget(self, fd: int) -> None:
-        self.inner.forget(fd)
+    def drop_cached(self, fd: int) -> None:
+        self.inner.drop_cached(fd)

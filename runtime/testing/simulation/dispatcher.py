@@ -20,9 +20,9 @@ import pykka
 from ....actors.base import belong_to
 from ....actors.engine_ports import Clock
 from ...disk.faulty import PowerLoss
-from ...disk.threads import Call, Inline, Work
+from ...disk.threads import Call, InlineThreads, LogWork
 from ...engine.alarm import Alarm
-from ...engine.dispatcher import Dispatcher, tell_because
+from ...engine.dispatcher import Dispatcher, tell_with_cause
 from ...engine.mailbox import Mailbox
 from .loop import VirtualLoop
 
@@ -46,7 +46,7 @@ class SeededDispatcher(Dispatcher):
         self._power_gone = power_gone
         self._ready: list[Mailbox] = []
         self._is_pumping = False
-        self._tally = self.new_tally()
+        self._tally = self.new_turn_counters()
         self._context = copy_context()
         self._context.run(belong_to, self)
 
@@ -68,7 +68,7 @@ class SeededDispatcher(Dispatcher):
             self._power_gone()
             return
         except BaseException as error:
-            again = self.break_down(mailbox, error)
+            again = self.handle_broken_turn(mailbox, error)
         if again:
             ready.append(mailbox)
         self._is_pumping = bool(ready)
@@ -76,7 +76,7 @@ class SeededDispatcher(Dispatcher):
             self.loop.call_soon(self._pump, context=self._context)
 
     def after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
-        self.loop.call_soon(tell_because, self.cause_now(), ref, message, context=self._context)
+        self.loop.call_soon(tell_with_cause, self.current_cause(), ref, message, context=self._context)
 
     def new_alarm(self, clock: Clock) -> Alarm:
         return VirtualAlarm(self.loop, clock)
@@ -101,7 +101,7 @@ class VirtualAlarm(Alarm):
 
     def set(self, due_ms: int) -> None:
         self.clear()
-        self._handle = self._loop.call_at(due_ms / 1000, self.ring)
+        self._handle = self._loop.call_at(due_ms / 1000, self.fire)
 
     def clear(self) -> None:
         if self._handle is not None:
@@ -109,7 +109,7 @@ class VirtualAlarm(Alarm):
             self._handle = None
 
 
-class LoopThreads(Inline):
+class LoopThreads(InlineThreads):
     """The log's calls and jobs as callbacks of the loop, some time later, in an order that the seed draws."""
 
     def __init__(self, loop: VirtualLoop, draw: random.Random, power_gone: Callable[[], None]) -> None:
@@ -119,9 +119,9 @@ class LoopThreads(Inline):
         self._power_gone = power_gone
         self._pace_ms = draw.choice(DISK_MS)
         self._due: TimerHandle | None = None
-        self._log_work: Work | None = None
+        self._log_work: LogWork | None = None
 
-    def start(self, work: Work, clock: Callable[[], float]) -> None:
+    def start(self, work: LogWork, clock: Callable[[], float]) -> None:
         super().start(work, clock)
         self._log_work = work
 

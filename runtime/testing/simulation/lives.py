@@ -31,11 +31,11 @@ from ....actors.transactions.messages import (
 from ...cli.log.verify import Replay, differences, state_of
 from ...disk.disk import Disk
 from ...disk.faulty import FaultyDisk, PowerLoss
-from ...disk.group_commit import at_once
+from ...disk.group_commit import immediate_outcome
 from ...engine.reply import Reply
 from ...kafka.services import Origin
-from ...loading.loader import Take, load_at_once
-from ...loading.pieces import Job
+from ...loading.loader import PieceHandler, load_inline
+from ...loading.pieces import LoadJob
 from ...log.compaction.garbage import tidy
 from ...log.compaction.swap import Settings as CompactSettings
 from ...log.compaction.swap import compact
@@ -114,7 +114,7 @@ class Life:
         if topic is None:
             topics.create(name, count)
         elif len(topic.partitions) < count:
-            refusal = at_once(partial(topics.grow, topic, count))
+            refusal = immediate_outcome(partial(topics.grow, topic, count))
             if refusal is not None:
                 raise refusal
 
@@ -124,7 +124,7 @@ class Life:
             topic = self.node.topics.get(name)
             if topic is None:
                 return False
-            [refusal] = at_once(partial(self.node.topics.delete_many, [topic]))
+            [refusal] = immediate_outcome(partial(self.node.topics.delete_many, [topic]))
             if refusal is not None:
                 raise refusal
         except PowerLoss:
@@ -137,7 +137,9 @@ class Life:
         """Change settings as an admin does; whether that is certain."""
         configs = self.node.configs
         try:
-            failure = at_once(partial(configs.change, lambda broker, others: ({**broker, **settings}, others)))
+            failure = immediate_outcome(
+                partial(configs.change, lambda broker, others: ({**broker, **settings}, others))
+            )
             if failure is not None:
                 raise failure
         except PowerLoss:
@@ -243,18 +245,18 @@ class Lives:
             threads=lambda: LoopThreads(self._loop, random.Random(self._draw.random()), gone),
             log_clock=self._loop.time,
             dispatcher=lambda _loop: SeededDispatcher(self._loop, random.Random(self._draw.random()), gone),
-            has_children=False,
+            allows_workers=False,
             load=self._load_beside if self._draw.random() < LOADS_BESIDE_CHANCE and self.loads_beside else None,
             checkpoint_bytes=self._draw.choice(CHECKPOINT_BYTES),
             checkpoint_interval_ms=self._draw.choice(CHECKPOINT_INTERVAL_MS),
         )
 
-    async def _load_beside(self, jobs: Sequence[Job], take: Take) -> None:
+    async def _load_beside(self, jobs: Sequence[LoadJob], take: PieceHandler) -> None:
         """As processes beside a server do: in any order, and piece by piece, while it serves already."""
         disk = self.disk
         for job in self._draw.sample(jobs, len(jobs)):
-            pieces: list[tuple[Job, Any]] = []
-            load_at_once([job], lambda job, piece, to=pieces: to.append((job, piece)), disk)  # type: ignore[misc]
+            pieces: list[tuple[LoadJob, Any]] = []
+            load_inline([job], lambda job, piece, to=pieces: to.append((job, piece)), disk)  # type: ignore[misc]
             for piece in pieces:
                 await asyncio.sleep(LOAD_PIECE_S * self._draw.random())
                 take(*piece)

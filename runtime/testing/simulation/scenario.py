@@ -144,7 +144,7 @@ class Sim:
         self.coordinator.disk.fail(fault)
 
     def mend_disk(self) -> None:
-        self.coordinator.disk.mend()
+        self.coordinator.disk.clear_faults()
 
     def compact(self) -> int:
         """As the cleaner does that runs beside a server; how many partitions had something to compact."""
