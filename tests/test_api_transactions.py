@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from door import Client, committed_partition, committing, on_a_loop, open_door, versions
+from harness import Client, async_test, commit_values, committed_partition, running_node, versions
 from peers.wire import Plain
 
 from callboard.runtime.disk.crc import crc32c
@@ -95,10 +95,10 @@ async def stable(client: Client, group: str = "g") -> int:
         assert found["error_code"] == "UNSTABLE_OFFSET_COMMIT"
 
 
-@on_a_loop
+@async_test
 async def test_a_whole_transaction_in_every_version(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         offset = 0
         for version in range(6):
             producer = await init(client, version=version)
@@ -120,11 +120,11 @@ async def test_a_whole_transaction_in_every_version(tmp_path: Path) -> None:
     ("name", "newest_old"),
     [("add_offsets_to_txn", 1), ("end_txn", 1), ("add_partitions_to_txn", 1), ("init_producer_id", 3)],
 )
-@on_a_loop
+@async_test
 async def test_a_fenced_producer_hears_what_its_version_knows(tmp_path: Path, name: str, newest_old: int) -> None:
     """KIP-588: PRODUCER_FENCED, and INVALID_PRODUCER_EPOCH before there was that code."""
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         old = await init(client)
         await init(client)
         await init(client)
@@ -140,11 +140,11 @@ async def test_a_fenced_producer_hears_what_its_version_knows(tmp_path: Path, na
             assert expected in str(answer), f"version {version}: {answer}"
 
 
-@on_a_loop
+@async_test
 async def test_offsets_of_partitions_that_do_not_exist_are_refused_in_every_version(tmp_path: Path) -> None:
     """What is refused comes first and a topic stands once, as in Kafka."""
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         producer = await init(client)
         await add_offsets(client, producer)
         topics = [
@@ -163,10 +163,10 @@ async def test_offsets_of_partitions_that_do_not_exist_are_refused_in_every_vers
             assert await commit_offsets(client, producer, 0, version, topics=[]) == {}
 
 
-@on_a_loop
+@async_test
 async def test_partitions_are_added_all_or_none(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         producer = await init(client)
         for version in versions("add_partitions_to_txn"):
             mixed = [{"name": "t", "partitions": [0, 9]}, {"name": "nowhere", "partitions": [0]}]
@@ -182,10 +182,10 @@ async def test_partitions_are_added_all_or_none(tmp_path: Path) -> None:
             assert await add_partitions(client, producer, good, version) == [("t", 0, "NONE"), ("t", 1, "NONE")]
 
 
-@on_a_loop
+@async_test
 async def test_brokers_may_ask_about_several_transactions_at_once(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         one, other = await init(client), await init(client, "other")
         topics = [{"name": "t", "partitions": [0]}]
         asked = [
@@ -213,52 +213,52 @@ async def test_brokers_may_ask_about_several_transactions_at_once(tmp_path: Path
             ] == expected
 
 
-@on_a_loop
+@async_test
 async def test_a_restart_in_the_middle_loses_nothing(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         producer = await init(client)
         await add_offsets(client, producer)
         await commit_offsets(client, producer, 5)
-        await door.restart()
-        client = await door.connect()
+        await harness.restart()
+        client = await harness.connect()
         assert await commit_offsets(client, producer, 6) == {("t", 0): "NONE"}
         assert (await end(client, producer))["error_code"] == "NONE"
         assert await stable(client) == 6
-        await door.restart()
-        client = await door.connect()
+        await harness.restart()
+        client = await harness.connect()
         assert await stable(client) == 6
         again = await init(client)
         assert again == {**producer, "producer_epoch": producer["producer_epoch"] + 1}
         assert (await init(client, "another"))["producer_id"] > producer["producer_id"]
 
 
-@on_a_loop
+@async_test
 async def test_ids_are_not_given_twice_even_if_the_topics_were_lost(tmp_path: Path) -> None:
     """With ``{}`` in ``topics.json`` one starts without topics; the ids in the transactions' log are still in use."""
-    async with open_door(tmp_path) as door:
-        producer = await init(await door.connect())
+    async with running_node(tmp_path) as harness:
+        producer = await init(await harness.connect())
     (tmp_path / "topics.json").write_text("{}")
     (tmp_path / "topics.ends").unlink()
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         assert (await init(client, "another"))["producer_id"] > producer["producer_id"]
 
 
-@on_a_loop
+@async_test
 async def test_a_stop_in_the_middle_of_an_end_is_made_up_for(tmp_path: Path) -> None:
     """The server stops right behind the request: answered or not, the next one finds it whole."""
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         producer = await init(client)
         await add_offsets(client, producer)
         await commit_offsets(client, producer, 5)
         ending = asyncio.ensure_future(end(client, producer))
         await asyncio.sleep(0)
-        await door.node.stop()
+        await harness.node.stop()
         answered = (await asyncio.gather(ending, return_exceptions=True))[0]
-        await door.start()
-        client = await door.connect()
+        await harness.start()
+        client = await harness.connect()
         if not isinstance(answered, BaseException) and answered["error_code"] == "NONE":
             assert await stable(client) == 5
         else:
@@ -330,10 +330,10 @@ async def opened(client: Client, value: bytes, producer: ProducerOf, sequence: i
     assert await produce(client, batch(value, producer, sequence)) == "NONE"
 
 
-@on_a_loop
+@async_test
 async def test_who_reads_committed_records_reads_up_to_the_first_open_transaction(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         producer = await init(client)
         await produce(client, batch(b"plain"), None)
         await opened(client, b"open", producer)
@@ -358,10 +358,10 @@ async def latest(client: Client, isolation_level: int) -> int:
     return int(found["offset"])
 
 
-@on_a_loop
+@async_test
 async def test_aborted_records_are_named_to_who_reads_committed_ones(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         producer = await init(client)
         for sequence, (value, committed) in enumerate([(b"a", False), (b"b", True), (b"c", False)]):
             await opened(client, value, producer, sequence)
@@ -375,10 +375,10 @@ async def test_aborted_records_are_named_to_who_reads_committed_ones(tmp_path: P
         assert (await fetched(client, 0))["aborted_transactions"] is None
 
 
-@on_a_loop
+@async_test
 async def test_a_reader_of_committed_records_waits_for_the_end_of_the_transaction(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client, reader = await door.connect(), await door.connect()
+    async with running_node(tmp_path) as harness:
+        client, reader = await harness.connect(), await harness.connect()
         producer = await init(client)
         waiting = asyncio.ensure_future(fetched(reader, 1, wait_ms=25_000))
         await opened(client, b"open", producer)
@@ -388,10 +388,10 @@ async def test_a_reader_of_committed_records_waits_for_the_end_of_the_transactio
         assert contents(await waiting) == [b"open", True]
 
 
-@on_a_loop
+@async_test
 async def test_records_outside_of_their_transaction_are_refused(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         producer = await init(client)
         mine = batch(b"x", producer)
         assert await produce(client, mine) == "INVALID_TXN_STATE"
@@ -403,11 +403,11 @@ async def test_records_outside_of_their_transaction_are_refused(tmp_path: Path) 
         assert contents(await fetched(client, 0)) == []
 
 
-@on_a_loop
+@async_test
 async def test_from_version_12_on_records_begin_the_transaction_themselves(tmp_path: Path) -> None:
     """KIP-890: no AddPartitionsToTxn, and the next epoch with each end."""
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         producer = await init(client)
         assert await produce(client, batch(b"x", producer), version=12) == "NONE"
         answer = await end(client, producer, version=5)
@@ -425,10 +425,10 @@ async def produced_at_last(client: Client, data: bytes) -> str:
     return error
 
 
-@on_a_loop
+@async_test
 async def test_a_deleted_topic_does_not_hold_a_transaction_up(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         producer = await init(client)
         await opened(client, b"x", producer)
         await add_offsets(client, producer)
@@ -438,13 +438,13 @@ async def test_a_deleted_topic_does_not_hold_a_transaction_up(tmp_path: Path) ->
         assert await stable(client) == -1, "its offsets are gone with it"
 
 
-@on_a_loop
+@async_test
 async def test_a_plain_commit_and_a_transaction_share_a_connection(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         producer = await init(client)
         await add_offsets(client, producer)
         await commit_offsets(client, producer, 5)
-        await client.ask("offset_commit", 9, **committing("g", offset=60))
+        await client.ask("offset_commit", 9, **commit_values("g", offset=60))
         await end(client, producer)
         assert await stable(client) == 60

@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from door import frame, on_a_loop, open_door
+from harness import async_test, frame, running_node
 from test_api_transactions import TX, add_offsets, init, opened
 
 
-@on_a_loop
+@async_test
 async def test_transactions_are_described(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         producer = await init(client)
-        before_ms = door.node.clock.wall_ms()
+        before_ms = harness.node.clock.wall_ms()
         await opened(client, b"x", producer)
         await add_offsets(client, producer)
         await init(client, "idle")
@@ -49,13 +49,13 @@ async def test_transactions_are_described(tmp_path: Path) -> None:
         ([], False, 3_600_000, ["idle"], []),
     ],
 )
-@on_a_loop
+@async_test
 async def test_transactions_are_found_by_what_they_are(
     tmp_path: Path, states: list[str], of_idle: bool, age_ms: int, found: list[str], unknown: list[str]
 ) -> None:
     """One that was never begun is older than any, as in Kafka."""
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         idle = (await init(client, "idle"))["producer_id"]
         await opened(client, b"x", await init(client))
         asked: dict[str, Any] = {

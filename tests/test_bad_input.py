@@ -18,21 +18,21 @@ from random import Random
 from typing import Any
 
 import pytest
-from door import (
-    CardboardClient,
+from harness import (
     Client,
-    Door,
     Member,
-    beating,
-    committing,
-    enrol,
+    MemoryClient,
+    NodeHarness,
+    async_test,
+    commit_values,
     frame,
     framed,
-    joining,
-    on_a_loop,
-    open_door,
+    heartbeat_values,
+    join_and_sync,
+    join_values,
     random_entity,
-    syncing,
+    running_node,
+    sync_values,
     versions,
 )
 from kio.serial import _introspect as introspect
@@ -54,18 +54,18 @@ each_api = pytest.mark.parametrize("api", APIS, ids=[api.name for api in APIS])
 class Watch:
     """A group whose member goes on with its work, and a look at everything that could have changed about it."""
 
-    def __init__(self, door: Door, client: Client, member: Member, caplog: pytest.LogCaptureFixture) -> None:
-        self._door = door
+    def __init__(self, harness: NodeHarness, client: Client, member: Member, caplog: pytest.LogCaptureFixture) -> None:
+        self._door = harness
         self._client = client
         self._caplog = caplog
         self.member = member
         self._seen: Any = None
 
     @classmethod
-    async def over(cls, door: Door, caplog: pytest.LogCaptureFixture) -> Watch:
-        client = await door.connect()
-        watch = cls(door, client, await enrol(client, "watched"), caplog)
-        await client.ask("offset_commit", 9, **committing("watched", watch.member))
+    async def over(cls, harness: NodeHarness, caplog: pytest.LogCaptureFixture) -> Watch:
+        client = await harness.connect()
+        watch = cls(harness, client, await join_and_sync(client, "watched"), caplog)
+        await client.ask("offset_commit", 9, **commit_values("watched", watch.member))
         watch._seen = await watch._look()
         return watch
 
@@ -76,7 +76,7 @@ class Watch:
 
     async def assert_nothing_happened(self, lines: int | None = None) -> None:
         """The server answers, the group is as it was, and the log has so many lines, none of them a bug."""
-        assert (await self._client.ask("heartbeat", **beating("watched", self.member)))["error_code"] == "NONE"
+        assert (await self._client.ask("heartbeat", **heartbeat_values("watched", self.member)))["error_code"] == "NONE"
         assert await self._look() == self._seen
         self.assert_log(lines)
 
@@ -138,49 +138,49 @@ NO_FRAMES = {
 }
 
 
-@on_a_loop
+@async_test
 async def test_what_is_no_request_closes_its_connection(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Over TCP, alone and with a valid request right behind it, which is not looked at any more."""
     too_short = {f"a frame of {size} bytes": framed(bytes(size)) for size in range(1, 10)}
-    async with open_door(tmp_path) as door:
-        watch, lines = await Watch.over(door, caplog), 0
+    async with running_node(tmp_path) as harness:
+        watch, lines = await Watch.over(harness, caplog), 0
         leaving = {"member_id": watch.member.member_id, "group_instance_id": None}
         leave = frame("leave_group", 4, group_id="watched", members=[leaving])
         for what, data in {**NO_FRAMES, **too_short}.items():
             for behind in (b"", leave):
-                client = await door.connect()
+                client = await harness.connect()
                 client.write(data + behind)
-                assert await client.answers_until_hangup() == [], what
+                assert await client.responses_until_disconnect() == [], what
                 lines += 1
             await watch.assert_nothing_happened(lines)
 
 
-@on_a_loop
+@async_test
 async def test_a_request_that_never_ends_is_waited_for_and_forgotten(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Cut off at every byte, then the client goes: not worth a line."""
-    async with open_door(tmp_path) as door:
-        watch = await Watch.over(door, caplog)
-        whole = frame("sync_group", 5, **syncing("watched", watch.member))
+    async with running_node(tmp_path) as harness:
+        watch = await Watch.over(harness, caplog)
+        whole = frame("sync_group", 5, **sync_values("watched", watch.member))
         for end in range(len(whole)):
-            client = CardboardClient(door.node)
+            client = MemoryClient(harness.node)
             client.feed(whole[:end])
             client.close()
-        tcp = await door.connect()
+        tcp = await harness.connect()
         tcp.write(whole[:-1])
         await tcp.close()
         await watch.assert_nothing_happened(lines=0)
 
 
-@on_a_loop
+@async_test
 async def test_bytes_behind_a_request_are_nobodys_business(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """As in Kafka: what follows the request inside of its frame is skipped."""
-    async with open_door(tmp_path) as door:
-        watch = await Watch.over(door, caplog)
-        client = await door.connect()
+    async with running_node(tmp_path) as harness:
+        watch = await Watch.over(harness, caplog)
+        client = await harness.connect()
         for version in range(5):
-            payload = encode("heartbeat", version, beating("watched", watch.member))
+            payload = encode("heartbeat", version, heartbeat_values("watched", watch.member))
             client.write(framed(payload + b"\xff" * 50))
             assert (await client.receive("heartbeat", version))["error_code"] == "NONE"
         await watch.assert_nothing_happened(lines=0)
@@ -190,28 +190,28 @@ async def test_bytes_behind_a_request_are_nobodys_business(tmp_path: Path, caplo
 
 
 @each_api
-@on_a_loop
+@async_test
 async def test_a_request_that_is_cut_inside_its_frame(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, api: Api
 ) -> None:
     """The parser must not take the bytes of the next frame for the rest of this one."""
-    async with open_door(tmp_path) as door:
-        watch, closed, chance = await Watch.over(door, caplog), 0, Random(api.name)
-        next_frame = frame("heartbeat", 4, **beating("watched", watch.member))
+    async with running_node(tmp_path) as harness:
+        watch, closed, chance = await Watch.over(harness, caplog), 0, Random(api.name)
+        next_frame = frame("heartbeat", 4, **heartbeat_values("watched", watch.member))
         for version in range(api.min_version, api.max_version + 1):
             types = message_type(api.name, version, "request")
             body = max((body_of(random_entity(types, chance)) for _ in range(5)), key=len)
             for size in range(len(body)):
                 cut = request(api.key, version, body[:size], types.__flexible__)
                 for data in (cut, cut + next_frame):
-                    assert await is_refused(door, data), (version, size)
+                    assert await is_refused(harness, data), (version, size)
                     closed += 1
             await watch.assert_nothing_happened(lines=closed)
 
 
-async def is_refused(door: Door, data: bytes) -> bool:
+async def is_refused(harness: NodeHarness, data: bytes) -> bool:
     """Whether a new connection is closed for sending this."""
-    client = CardboardClient(door.node)
+    client = MemoryClient(harness.node)
     client.feed(data)
     await asyncio.sleep(0)  # what comes in crowds is looked at in the next turn of the loop
     refused = client.is_closed
@@ -251,11 +251,11 @@ HUGE = {
 
 @pytest.mark.usefixtures("memory_stays_where_it_is")
 @each_api
-@on_a_loop
+@async_test
 async def test_counts_and_nulls_that_no_array_has(tmp_path: Path, caplog: pytest.LogCaptureFixture, api: Api) -> None:
     """A parser that believes them sets gigabytes aside, or hands on a null where everybody expects an array."""
-    async with open_door(tmp_path) as door:
-        watch, closed = await Watch.over(door, caplog), 0
+    async with running_node(tmp_path) as harness:
+        watch, closed = await Watch.over(harness, caplog), 0
         for version in range(api.min_version, api.max_version + 1):
             flexible = message_type(api.name, version, "request").__flexible__
             for name, is_nullable, body, place in array_requests(api, version):
@@ -265,7 +265,7 @@ async def test_counts_and_nulls_that_no_array_has(tmp_path: Path, caplog: pytest
                 for count in counts:
                     behind = body[place + (1 if flexible else 4) :]
                     data = request(api.key, version, body[:place] + count + behind, flexible)
-                    assert await is_refused(door, data), (version, name, count)
+                    assert await is_refused(harness, data), (version, name, count)
                     closed += 1
             await watch.assert_nothing_happened(lines=closed)
 
@@ -273,40 +273,40 @@ async def test_counts_and_nulls_that_no_array_has(tmp_path: Path, caplog: pytest
 # Strings --------------------------------------------------------------------------------------------------------------
 
 
-@on_a_loop
+@async_test
 async def test_strings_are_as_long_as_kafkas(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """In flexible versions a length has more bytes, but Kafka's limit stays: a record could not hold more."""
-    async with open_door(tmp_path) as door:
-        watch = await Watch.over(door, caplog)
+    async with running_node(tmp_path) as harness:
+        watch = await Watch.over(harness, caplog)
         longest, longer = "x" * STRING_BYTES_MAX, "é" * (STRING_BYTES_MAX // 2 + 1)
-        client = await door.connect()
-        assert (await client.ask("join_group", 9, **joining(longest)))["error_code"] == "MEMBER_ID_REQUIRED"
+        client = await harness.connect()
+        assert (await client.ask("join_group", 9, **join_values(longest)))["error_code"] == "MEMBER_ID_REQUIRED"
         topics = [{"name": longest, "partitions": []}]
-        assert (await client.ask("offset_commit", 9, **committing("g", topics=topics)))["topics"] == topics
+        assert (await client.ask("offset_commit", 9, **commit_values("g", topics=topics)))["topics"] == topics
         too_long: list[tuple[str, int, dict[str, Any]]] = [
-            ("join_group", 9, joining(longer)),
-            ("join_group", 9, joining("g", protocol_type=longer)),
-            ("join_group", 6, joining("g", group_instance_id=longer)),
-            ("join_group", 9, joining("g", protocols=[{"name": longer, "metadata": b""}])),
-            ("offset_commit", 9, committing(longer)),
-            ("offset_commit", 9, committing("g", topics=[{"name": longer, "partitions": []}])),
+            ("join_group", 9, join_values(longer)),
+            ("join_group", 9, join_values("g", protocol_type=longer)),
+            ("join_group", 6, join_values("g", group_instance_id=longer)),
+            ("join_group", 9, join_values("g", protocols=[{"name": longer, "metadata": b""}])),
+            ("offset_commit", 9, commit_values(longer)),
+            ("offset_commit", 9, commit_values("g", topics=[{"name": longer, "partitions": []}])),
             ("delete_groups", 2, {"groups_names": ["g", longer]}),
             ("find_coordinator", 6, {"key_type": 0, "coordinator_keys": [longer]}),
         ]
         for name, version, values in too_long:
             with pytest.raises(Hangup):
-                await (await door.connect()).ask(name, version, **values)
+                await (await harness.connect()).ask(name, version, **values)
         await watch.assert_nothing_happened(lines=len(too_long))
 
 
-@on_a_loop
+@async_test
 async def test_answer_that_cannot_be_encoded_is_an_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client that asked hears of it and keeps its connection; the group goes on for everybody else."""
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        await enrol(client, "g")
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        await join_and_sync(client, "g")
         for version in versions("describe_groups"):
             caplog.clear()
             with monkeypatch.context() as patch:

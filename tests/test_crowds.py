@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from door import (
-    CardboardClient,
-    Door,
+from harness import (
     Member,
-    beating,
+    MemoryClient,
+    NodeHarness,
+    async_test,
     correlation_id_of,
-    enrol,
     frame,
     framed,
-    joining,
-    on_a_loop,
-    open_door,
-    syncing,
+    heartbeat_values,
+    join_and_sync,
+    join_values,
+    running_node,
+    sync_values,
 )
 from peers.wire import decode
 
@@ -53,8 +53,8 @@ class Bystander:
     """The one member of another group."""
 
     def __init__(self, node: Any, member: Member) -> None:
-        self.client = CardboardClient(node)
-        self._beat = frame("heartbeat", **beating("other", member))
+        self.client = MemoryClient(node)
+        self._beat = frame("heartbeat", **heartbeat_values("other", member))
 
     async def beat(self) -> None:
         before = len(self.client.answers())
@@ -63,43 +63,43 @@ class Bystander:
         assert decode("heartbeat", 4, answers[-1])["error_code"] == "NONE"
 
 
-async def bystander(door: Door) -> Bystander:
-    return Bystander(door.node, await enrol(await door.connect(), "other"))
+async def bystander(harness: NodeHarness) -> Bystander:
+    return Bystander(harness.node, await join_and_sync(await harness.connect(), "other"))
 
 
-async def heard(clients: list[CardboardClient], name: str, version: int, count: int = 1) -> list[Any]:
+async def heard(clients: list[MemoryClient], name: str, version: int, count: int = 1) -> list[Any]:
     """What each was answered last."""
     return [decode(name, version, (await client.answered(count))[-1]) for client in clients]
 
 
-def answered(clients: list[CardboardClient], count: int) -> int:
+def answered(clients: list[MemoryClient], count: int) -> int:
     return sum(len(client.answers()) >= count for client in clients)
 
 
-async def parked_crowd(door: Door) -> tuple[list[CardboardClient], list[bytes]]:
+async def parked_crowd(harness: NodeHarness) -> tuple[list[MemoryClient], list[bytes]]:
     """Members whose second joins are parked, but that of the last, and the join that ends the phase."""
-    clients = [CardboardClient(door.node) for _ in range(MEMBERS)]
+    clients = [MemoryClient(harness.node) for _ in range(MEMBERS)]
     for client in clients:
-        client.feed(frame("join_group", 9, **joining(CROWD)))
+        client.feed(frame("join_group", 9, **join_values(CROWD)))
     given = await heard(clients, "join_group", 9)
-    joins = [frame("join_group", 9, **joining(CROWD, one["member_id"])) for one in given]
+    joins = [frame("join_group", 9, **join_values(CROWD, one["member_id"])) for one in given]
     clients[0].feed(joins[0])
     await clients[0].answered(2)
     for client, join in list(zip(clients, joins, strict=True))[1:]:
         client.feed(join)
-    while door.node.groups.groups[CROWD].actor_inbox.actor._group.members.joining < MEMBERS - 1:
+    while harness.node.groups.groups[CROWD].actor_inbox.actor._group.members.join_values < MEMBERS - 1:
         await asyncio.sleep(0)
     return clients, joins
 
 
-@on_a_loop
+@async_test
 async def test_a_beat_behind_a_crowd_of_requests_is_answered_before_most_of_them_are_handled(tmp_path: Path) -> None:
     """They are all read in one turn of the loop; the beat is the last of them."""
-    async with open_door(tmp_path) as door:
-        other, clients = await bystander(door), [CardboardClient(door.node) for _ in range(MEMBERS)]
-        door.node.interceptor = interceptor = Counter()  # type: ignore[assignment]
+    async with running_node(tmp_path) as harness:
+        other, clients = await bystander(harness), [MemoryClient(harness.node) for _ in range(MEMBERS)]
+        harness.node.interceptor = interceptor = Counter()  # type: ignore[assignment]
         for client in clients:
-            client.feed(frame("join_group", 9, **joining(CROWD)))
+            client.feed(frame("join_group", 9, **join_values(CROWD)))
         await other.beat()
         assert interceptor.handled <= 4 * BURST_REQUESTS_A_TURN
         given = await heard(clients, "join_group", 9)
@@ -107,11 +107,11 @@ async def test_a_beat_behind_a_crowd_of_requests_is_answered_before_most_of_them
         assert interceptor.handled == MEMBERS + 1
 
 
-@on_a_loop
+@async_test
 async def test_a_beat_is_answered_before_most_of_a_generation_is(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        other = await bystander(door)
-        clients, joins = await parked_crowd(door)
+    async with running_node(tmp_path) as harness:
+        other = await bystander(harness)
+        clients, joins = await parked_crowd(harness)
         clients[0].feed(joins[0])  # this completes the join phase
         while not answered(clients, 2):
             await other.beat()
@@ -127,15 +127,15 @@ async def test_a_beat_is_answered_before_most_of_a_generation_is(tmp_path: Path)
         await sync_all(clients, leader, others, other)
 
 
-async def sync_all(clients: list[CardboardClient], leader: Any, others: list[Any], other: Bystander) -> None:
+async def sync_all(clients: list[MemoryClient], leader: Any, others: list[Any], other: Bystander) -> None:
     """And the same when the assignments are durable; each gets its own."""
     everybody = [leader, *others]
     shares = [{"member_id": one["member_id"], "assignment": one["member_id"].encode()} for one in everybody]
     for client, one in zip(clients[1:], others, strict=True):
-        client.feed(frame("sync_group", 5, **syncing(CROWD, Member(one["member_id"], one["generation_id"]))))
+        client.feed(frame("sync_group", 5, **sync_values(CROWD, Member(one["member_id"], one["generation_id"]))))
     before = [len(client.answers()) for client in clients]
     own = Member(leader["member_id"], leader["generation_id"])
-    clients[0].feed(frame("sync_group", 5, **syncing(CROWD, own, shares)))
+    clients[0].feed(frame("sync_group", 5, **sync_values(CROWD, own, shares)))
     counts = [0]
     while counts[-1] < MEMBERS:
         await other.beat()
@@ -145,50 +145,50 @@ async def sync_all(clients: list[CardboardClient], leader: Any, others: list[Any
         assert decode("sync_group", 5, client.answers()[-1])["assignment"] == one["member_id"].encode()
 
 
-@on_a_loop
+@async_test
 async def test_who_is_parked_is_answered_before_a_stop(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        clients, _ = await parked_crowd(door)
-        await door.restart()
+    async with running_node(tmp_path) as harness:
+        clients, _ = await parked_crowd(harness)
+        await harness.restart()
         parked = [decode("join_group", 9, client.answers()[-1]) for client in clients[1:]]
         assert {one["error_code"] for one in parked} == {"NOT_COORDINATOR"}
         assert all(client.is_closed for client in clients)
 
 
-@on_a_loop
+@async_test
 async def test_a_leave_behind_a_join_counts_though_its_client_hangs_up_at_once(tmp_path: Path) -> None:
     """All of it comes in one turn of the loop, before anything of it is handled."""
-    async with open_door(tmp_path) as door:
-        first = await door.connect()
-        member = await enrol(first, "g")
-        client = CardboardClient(door.node)
+    async with running_node(tmp_path) as harness:
+        first = await harness.connect()
+        member = await join_and_sync(first, "g")
+        client = MemoryClient(harness.node)
         leave = frame(
             "leave_group", 5, group_id="g", members=[{"member_id": member.member_id, "group_instance_id": None}]
         )
-        client.feed(frame("join_group", 9, **joining("g", member.member_id)) + leave)
+        client.feed(frame("join_group", 9, **join_values("g", member.member_id)) + leave)
         client.close()
-        while client.connection in door.node.connections:
+        while client.connection in harness.node.connections:
             await asyncio.sleep(0)
         [group] = (await first.ask("describe_groups", groups=["g"], include_authorized_operations=False))["groups"]
         assert (group["group_state"], group["members"]) == ("Empty", [])
 
 
-@on_a_loop
+@async_test
 async def test_a_join_before_a_bad_frame_is_answered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with open_door(tmp_path) as door:
+    async with running_node(tmp_path) as harness:
         for bad, logged in ((b"\0\0\0\0", 1), (framed(b"\0\x63" + bytes(20)), 2)):
-            client = CardboardClient(door.node)
-            client.feed(frame("join_group", 9, correlation_id=3, **joining("g")) + bad)
+            client = MemoryClient(harness.node)
+            client.feed(frame("join_group", 9, correlation_id=3, **join_values("g")) + bad)
             [answer] = await client.answered(1)
             assert correlation_id_of(answer) == 3
             assert client.is_closed
             assert len(caplog.records) == logged
 
 
-@on_a_loop
+@async_test
 async def test_a_bad_join_before_a_bad_frame_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with open_door(tmp_path) as door:
-        client = CardboardClient(door.node)
+    async with running_node(tmp_path) as harness:
+        client = MemoryClient(harness.node)
         client.feed(framed(b"\0\x0b\0\x09" + bytes(4) + b"\xff\xff\0") + b"\0\0\0\0")
         assert client.is_closed
         assert len(caplog.records) == 1

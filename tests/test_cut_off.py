@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from door import CardboardClient, committing, frame, on_a_loop, open_door, random_entity
+from harness import MemoryClient, async_test, commit_values, frame, random_entity, running_node
 from peers.wire import FRAME_SIZE, message_type
 from test_bad_input import body_of
 
@@ -52,13 +52,13 @@ def test_wherever_a_request_ends_the_reason_is_clear(api: Api) -> None:
         (21, "cannot be read: topics has a count of 1, but the request ends 0 bytes later"),
     ],
 )
-@on_a_loop
+@async_test
 async def test_the_log_has_it(tmp_path: Path, caplog: pytest.LogCaptureFixture, cut: int, says: str) -> None:
-    async with open_door(tmp_path) as door:
-        whole = frame("offset_commit", 2, **committing("g"))
+    async with running_node(tmp_path) as harness:
+        whole = frame("offset_commit", 2, **commit_values("g"))
         body = whole.index(b"\0\x01g")
         payload = whole[FRAME_SIZE.size : body + cut]
-        client = CardboardClient(door.node)
+        client = MemoryClient(harness.node)
         client.feed(FRAME_SIZE.pack(len(payload)) + payload)
         assert client.is_closed
         [line] = [record.getMessage() for record in caplog.records]

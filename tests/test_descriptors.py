@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from door import committing, offsets, on_a_loop, open_door
+from harness import async_test, commit_values, offsets, running_node
 
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.node.connection_limit import (
@@ -31,35 +31,35 @@ def limited(monkeypatch: pytest.MonkeyPatch, soft: int, hard: int) -> list[tuple
     return limits
 
 
-@on_a_loop
+@async_test
 async def test_who_comes_when_all_places_are_taken_is_hung_up_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Those who are there are served; when one of them leaves another one finds a place."""
-    async with open_door(tmp_path) as door:
-        client, other = await door.connect(), await door.connect()
-        await client.ask("offset_commit", 9, **committing("g", offset=1))
-        await other.ask("offset_commit", 9, **committing("g", offset=2))
-        door.node.connection_limit.maximum = 2
+    async with running_node(tmp_path) as harness:
+        client, other = await harness.connect(), await harness.connect()
+        await client.ask("offset_commit", 9, **commit_values("g", offset=1))
+        await other.ask("offset_commit", 9, **commit_values("g", offset=2))
+        harness.node.connection_limit.maximum = 2
         for _ in range(3):
-            assert await (await door.connect()).answers_until_hangup() == []
+            assert await (await harness.connect()).responses_until_disconnect() == []
         [line] = caplog.messages
         assert line.startswith("2 connections use all file descriptors")
         assert await offsets(client, "g") == {("t", 0): 2}
         await other.close()
-        while len(door.node.connections) > 1:
+        while len(harness.node.connections) > 1:
             await offsets(client, "g")
-        assert await offsets(await door.connect(), "g") == {("t", 0): 2}
+        assert await offsets(await harness.connect(), "g") == {("t", 0): 2}
 
 
-@on_a_loop
+@async_test
 async def test_connections_that_come_all_at_once_take_no_descriptors_beyond_their_number(tmp_path: Path) -> None:
     """They wait in the listener's queue while the loop is busy. What it then accepts for a moment is in the reserve."""
-    async with open_door(tmp_path) as door:
-        door.node.connection_limit.maximum = 3
+    async with running_node(tmp_path) as harness:
+        harness.node.connection_limit.maximum = 3
         await asyncio.sleep(0)
         before = count_open_files()
-        crowd = [socket.create_connection(("127.0.0.1", door.port)) for _ in range(200)]
+        crowd = [socket.create_connection(("127.0.0.1", harness.port)) for _ in range(200)]
         maximum = 0
         for _ in range(50):
             maximum = max(maximum, count_open_files() - before - len(crowd))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from door import Client, Door, committing, joining, offsets, on_a_loop, open_door
+from harness import Client, NodeHarness, async_test, commit_values, join_values, offsets, running_node
 from hypothesis import given
 from hypothesis import strategies as st
 from settings_helpers import change
@@ -177,19 +177,19 @@ async def described(client: Client, resource_type: int, name: str, *keys: str) -
     return {one["name"]: one for one in result["configs"]}
 
 
-@on_a_loop
+@async_test
 async def test_a_change_holds_at_once_and_after_a_restart(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         assert await alter(client, "1", ("group.min.session.timeout.ms", SET, "30001")) == "NONE"
-        assert (await client.ask("join_group", **joining("g")))["error_code"] == "INVALID_SESSION_TIMEOUT"
-        await door.restart()
-        client = await door.connect()
-        assert (await client.ask("join_group", **joining("g")))["error_code"] == "INVALID_SESSION_TIMEOUT"
+        assert (await client.ask("join_group", **join_values("g")))["error_code"] == "INVALID_SESSION_TIMEOUT"
+        await harness.restart()
+        client = await harness.connect()
+        assert (await client.ask("join_group", **join_values("g")))["error_code"] == "INVALID_SESSION_TIMEOUT"
         assert await alter(client, "", ("group.min.session.timeout.ms", SET, "30000")) == "NONE"
-        assert (await client.ask("join_group", **joining("g")))["error_code"] == "INVALID_SESSION_TIMEOUT"
+        assert (await client.ask("join_group", **join_values("g")))["error_code"] == "INVALID_SESSION_TIMEOUT"
         assert await alter(client, "1", ("group.min.session.timeout.ms", DELETE, None)) == "NONE"
-        assert (await client.ask("join_group", **joining("g")))["error_code"] == "MEMBER_ID_REQUIRED"
+        assert (await client.ask("join_group", **join_values("g")))["error_code"] == "MEMBER_ID_REQUIRED"
         assert json.loads((tmp_path / FILE_NAME).read_text()) == {
             "version": 2,
             "broker": {},
@@ -198,12 +198,12 @@ async def test_a_change_holds_at_once_and_after_a_restart(tmp_path: Path) -> Non
         }
 
 
-@on_a_loop
+@async_test
 async def test_the_next_sweep_does_not_wait_for_the_old_interval(tmp_path: Path) -> None:
     """An empty group without offsets goes with the next sweep: soon, and not in ten minutes."""
-    async with open_door(tmp_path, {"unsafe_settings": True}) as door:
-        client = await door.connect()
-        await client.ask("offset_commit", 8, **committing("g"))
+    async with running_node(tmp_path, {"unsafe_settings": True}) as harness:
+        client = await harness.connect()
+        await client.ask("offset_commit", 8, **commit_values("g"))
         place = [{"name": "t", "partitions": [{"partition_index": 0}]}]
         await client.ask("offset_delete", group_id="g", topics=place)
         assert await listed(client) == ["g"]
@@ -218,11 +218,11 @@ async def listed(client: Client) -> list[str]:
     return [one["group_id"] for one in answer["groups"]]
 
 
-@on_a_loop
+@async_test
 async def test_settings_are_described(tmp_path: Path) -> None:
     """All of them, with Kafka's names, where they come from, whether they change, and what they are for."""
-    async with open_door(tmp_path, num_partitions=5) as door:
-        client = await door.connect()
+    async with running_node(tmp_path, num_partitions=5) as harness:
+        client = await harness.connect()
         await alter(client, "", ("group.max.size", SET, "8"))
         await alter(client, "1", ("group.max.size", SET, "9"))
         found = await described(client, BROKER, "1")
@@ -246,10 +246,10 @@ async def test_settings_are_described(tmp_path: Path) -> None:
         assert list(await described(client, BROKER, "1", "group.max.size", "no.such")) == ["group.max.size"]
 
 
-@on_a_loop
+@async_test
 async def test_a_topics_settings_are_the_servers(tmp_path: Path) -> None:
-    async with open_door(tmp_path, topic_retention_bytes=1000, message_max_bytes=77) as door:
-        client = await door.connect()
+    async with running_node(tmp_path, topic_retention_bytes=1000, message_max_bytes=77) as harness:
+        client = await harness.connect()
         found = await described(client, TOPIC, "t")
         assert len(found) == 33
         kept = found["retention.bytes"]
@@ -273,13 +273,13 @@ async def test_a_topics_settings_are_the_servers(tmp_path: Path) -> None:
         ("one", ("group.max.size", SET, "3"), "INVALID_REQUEST"),
     ],
 )
-@on_a_loop
+@async_test
 async def test_what_is_refused(tmp_path: Path, name: str, change: tuple[str, int, str | None], code: str) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         assert await alter(client, name, change) == code
         before = Settings(group_initial_rebalance_delay_ms=0, offsets_topic_num_partitions=4)
-        assert asdict(door.node.settings) == asdict(before)
+        assert asdict(harness.node.settings) == asdict(before)
         assert not (tmp_path / FILE_NAME).exists()
 
 
@@ -299,13 +299,13 @@ GROUP, LOGGER = 32, 8
         (LOGGER, "", None, "INVALID_REQUEST"),
     ],
 )
-@on_a_loop
+@async_test
 async def test_groups_and_loggers_have_no_settings(
     tmp_path: Path, resource_type: int, name: str, key: str | None, code: str
 ) -> None:
     """What is not described cannot be changed either; names are looked at as Kafka does."""
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         if key is None:
             asked = {"resource_type": resource_type, "resource_name": name, "configuration_keys": None}
             answer = await client.ask(
@@ -319,10 +319,10 @@ async def test_groups_and_loggers_have_no_settings(
         assert answer["responses"][0]["error_code"] == code
 
 
-@on_a_loop
+@async_test
 async def test_the_coordinators_own_topics_are_compacted_and_no_others(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         wanted = ("cleanup.policy", "retention.bytes", "segment.bytes")
         for topic in ("__consumer_offsets", "__transaction_state"):
             settings = await described(client, TOPIC, topic, *wanted)
@@ -332,19 +332,19 @@ async def test_the_coordinators_own_topics_are_compacted_and_no_others(tmp_path:
         assert (await described(client, TOPIC, "t", "cleanup.policy"))["cleanup.policy"]["value"] == "delete"
 
 
-@on_a_loop
+@async_test
 async def test_the_old_request_replaces_everything(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         await alter(client, "1", ("group.max.size", SET, "9"))
         configs = [{"name": "offsets.retention.minutes", "value": "65"}]
         resource = {"resource_type": BROKER, "resource_name": "1", "configs": configs}
         for validate_only in (True, False):
-            assert door.node.settings.group_max_size == 9
+            assert harness.node.settings.group_max_size == 9
             answer = await client.ask("alter_configs", resources=[resource], validate_only=validate_only)
             assert answer["responses"][0]["error_code"] == "NONE"
-        assert door.node.settings.group_max_size == MAX_SIZE.default
-        assert door.node.settings.offsets_retention_minutes == 65
+        assert harness.node.settings.group_max_size == MAX_SIZE.default
+        assert harness.node.settings.offsets_retention_minutes == 65
 
 
 # Partitions ----------------------------------------------------------------------------------------------------------
@@ -357,33 +357,33 @@ async def grow(client: Client, topic: str, count: int) -> str:
     return code
 
 
-@on_a_loop
+@async_test
 async def test_more_partitions_are_there_at_once_and_after_a_restart(tmp_path: Path) -> None:
     """And those that were there end where they ended, though their ends have moved in the file."""
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        raise_ends(door)
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        raise_ends(harness)
         assert await grow(client, "t", 5) == "NONE"
-        await client.ask("offset_commit", 8, **committing("g", topics=commits(4)))
+        await client.ask("offset_commit", 8, **commit_values("g", topics=commits(4)))
         assert await offsets(client, "g") == {("t", 4): 42}
-        assert ends(door) == [7, 8, 9, 0, 0]
+        assert ends(harness) == [7, 8, 9, 0, 0]
         assert await grow(client, "u", 600) == "NONE"
-        await door.restart()
-        assert ends(door) == [7, 8, 9, 0, 42], "a committed offset was once read"
-        client = await door.connect()
+        await harness.restart()
+        assert ends(harness) == [7, 8, 9, 0, 42], "a committed offset was once read"
+        client = await harness.connect()
         assert await grow(client, "t", 5) == "INVALID_PARTITIONS"
         assert await grow(client, "t", 6) == "NONE"
         assert await grow(client, "t", 10_001) == "POLICY_VIOLATION"
         assert await grow(client, "__consumer_offsets", 100) == "INVALID_TOPIC_EXCEPTION"
 
 
-def raise_ends(door: Door) -> None:
+def raise_ends(harness: NodeHarness) -> None:
     for partition in range(3):
-        door.node.topics.raise_end("t", partition, 7 + partition)
+        harness.node.topics.raise_end("t", partition, 7 + partition)
 
 
-def ends(door: Door) -> list[int]:
-    topic = door.node.topics.get("t")
+def ends(harness: NodeHarness) -> list[int]:
+    topic = harness.node.topics.get("t")
     assert topic is not None
     return [log.end_offset for log in topic.partitions]
 
@@ -393,15 +393,15 @@ def commits(partition: int) -> list[dict[str, Any]]:
     return [{"name": "t", "partitions": [one]}]
 
 
-@on_a_loop
+@async_test
 async def test_a_topic_whose_growth_cannot_be_kept_stays_as_it_was(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        raise_ends(door)
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        raise_ends(harness)
         (tmp_path / "topics.json.new").mkdir()
         assert await grow(client, "t", 5) == "KAFKA_STORAGE_ERROR"
-        assert ends(door) == [7, 8, 9]
+        assert ends(harness) == [7, 8, 9]
         (tmp_path / "topics.json.new").rmdir()
-        await door.restart()
-        assert ends(door) == [7, 8, 9]
-        assert await grow(await door.connect(), "t", 5) == "NONE"
+        await harness.restart()
+        assert ends(harness) == [7, 8, 9]
+        assert await grow(await harness.connect(), "t", 5) == "NONE"

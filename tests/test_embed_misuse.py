@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from door import on_a_loop
+from harness import async_test
 
 import callboard
 from callboard.runtime.disk.disk import Disk
@@ -28,7 +28,7 @@ def test_what_is_of_another_type_is_named(options: dict[str, Any]) -> None:
         callboard.Coordinator(**options)
 
 
-@on_a_loop
+@async_test
 async def test_a_restart_ends_in_one_of_three_ways() -> None:
     async with callboard.Coordinator() as coordinator:
         before = coordinator.node
@@ -37,7 +37,7 @@ async def test_a_restart_ends_in_one_of_three_ways() -> None:
         assert coordinator.node is before
 
 
-@on_a_loop
+@async_test
 async def test_stop_says_that_it_would_wait_for_whoever_calls_it() -> None:
     """It waited for as long as a rebalance may take, and then gave up."""
     async with callboard.Coordinator() as coordinator:
@@ -57,7 +57,7 @@ async def test_stop_says_that_it_would_wait_for_whoever_calls_it() -> None:
                 await member.run(handler)
 
 
-@on_a_loop
+@async_test
 async def test_a_member_is_told_when_it_is_on_another_loop_than_its_coordinator() -> None:
     async def elsewhere(member: callboard.Member) -> None:
         async with asyncio.timeout(DEADLINE_S), member:
@@ -72,7 +72,7 @@ async def test_a_member_is_told_when_it_is_on_another_loop_than_its_coordinator(
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@on_a_loop
+@async_test
 async def test_a_forked_child_keeps_nothing_of_the_coordinator(tmp_path: Path) -> None:
     """Else a worker that outlives a killed parent holds port and folder, and no other coordinator can begin."""
     async with (

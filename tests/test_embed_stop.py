@@ -9,7 +9,7 @@ from typing import Any
 
 import pykka
 import pytest
-from door import Client, committed_partition, committing, correlation_id_of, frame
+from harness import Client, commit_values, committed_partition, correlation_id_of, frame
 from peers.wire import Hangup, decode
 
 from callboard import Coordinator, MemberError, Shard, ShardLost
@@ -66,7 +66,7 @@ async def work_there(bootstrap: str, partition: int, told: Acknowledged) -> None
         if reading.done():
             break
         topic = {"name": "wide", "partitions": [committed_partition(partition, offset)]}
-        client.write(frame("offset_commit", 9, correlation_id=offset, **committing("g", topics=[topic])))
+        client.write(frame("offset_commit", 9, correlation_id=offset, **commit_values("g", topics=[topic])))
         if offset % 20 == 0:
             await asyncio.sleep(0)
     await reading

@@ -22,17 +22,17 @@ from typing import Any, NamedTuple
 
 import pytest
 import uvloop
-from door import (
-    CardboardClient,
+from harness import (
     Client,
-    Door,
     Member,
-    beating,
-    committing,
-    enrol,
+    MemoryClient,
+    NodeHarness,
+    commit_values,
     framed,
-    open_door,
+    heartbeat_values,
+    join_and_sync,
     random_entity,
+    running_node,
 )
 from peers.wire import message_type
 from test_bad_input import EVERY_VERSION, array_requests, body_of, request
@@ -265,8 +265,8 @@ async def reference_groups(client: Client) -> list[Member]:
     """Three Stable groups with a member and an offset each."""
     members = []
     for group_id in WATCHED:
-        member = await enrol(client, group_id, session_timeout=1_800_000)
-        await client.ask("offset_commit", 9, **committing(group_id, member))
+        member = await join_and_sync(client, group_id, session_timeout=1_800_000)
+        await client.ask("offset_commit", 9, **commit_values(group_id, member))
         members.append(member)
     return members
 
@@ -280,16 +280,16 @@ async def look(client: Client) -> Any:
 class Fuzzer:
     """Feeds frames to connections of cardboard, each to one that looks at it now."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, harness: NodeHarness) -> None:
         self.closed: Counter[str] = Counter()
         self.fed: Counter[str] = Counter()
         self.answers = 0
-        self._door = door
-        self._waiting: deque[CardboardClient] = deque()
-        self._idle: list[CardboardClient] = []
+        self._door = harness
+        self._waiting: deque[MemoryClient] = deque()
+        self._idle: list[MemoryClient] = []
 
     def feed(self, way: str, data: bytes) -> None:
-        client = self._idle.pop() if self._idle else CardboardClient(self._door.node)
+        client = self._idle.pop() if self._idle else MemoryClient(self._door.node)
         client.feed(data)
         self.fed[way] += 1
         self.closed[way] += client.is_closed
@@ -335,11 +335,11 @@ def test_damaged_requests_cost_their_connections_and_nothing_else(
 async def fuzz(folder: Path) -> None:
     chance = Random(SEED)
     quiet = {"auto_create_topics_enable": False, "socket_request_max_bytes": REQUEST_BYTES_MAX}
-    async with open_door(folder, {"sync": "none"}, **quiet) as door:
-        client = await door.connect()
+    async with running_node(folder, {"sync": "none"}, **quiet) as harness:
+        client = await harness.connect()
         members = await reference_groups(client)
         before, pool = await look(client), payloads(chance)
-        fuzzer = Fuzzer(door)
+        fuzzer = Fuzzer(harness)
         for number in range(FRAMES):
             way = WAYS[number % len(WAYS)]
             fuzzer.feed(way.__name__, way(chance.choice(pool), chance))
@@ -352,12 +352,12 @@ async def fuzz(folder: Path) -> None:
         for group_id, member in zip(WATCHED, members, strict=True):
             await beat(client, group_id, member)
         check_that_it_was_a_test(fuzzer)
-        assert door.node.groups.counts.commits > FRAMES / 1000, "commits get as far as the log"
+        assert harness.node.groups.counts.commits > FRAMES / 1000, "commits get as far as the log"
 
 
 async def beat(client: Client, group_id: str, member: Member) -> None:
     """The requests of others are answered as ever."""
-    assert (await client.ask("heartbeat", **beating(group_id, member)))["error_code"] == "NONE"
+    assert (await client.ask("heartbeat", **heartbeat_values(group_id, member)))["error_code"] == "NONE"
 
 
 def check_that_it_was_a_test(fuzzer: Fuzzer) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from door import CardboardClient, Door, enrol, frame, joining, on_a_loop, open_door
+from harness import MemoryClient, NodeHarness, async_test, frame, join_and_sync, join_values, running_node
 
 from callboard.runtime.kafka.idle import LOOK_PAUSE_MAX_MS, LOOKS, IdleWatch
 
@@ -42,17 +42,17 @@ class HandTimer:
 class Watched:
     """A door whose node's connections are watched by a hand timer."""
 
-    def __init__(self, door: Door, max_idle_ms: int = IDLE_MS) -> None:
+    def __init__(self, harness: NodeHarness, max_idle_ms: int = IDLE_MS) -> None:
         self.timer = HandTimer()
-        self.watch = IdleWatch(door.node.connections, max_idle_ms, self.timer.later)
+        self.watch = IdleWatch(harness.node.connections, max_idle_ms, self.timer.later)
         self.watch.start()
 
 
 @pytest.mark.parametrize("heard_at_ms", [0, 1, IDLE_MS // LOOKS - 1, IDLE_MS // LOOKS, 777_777])
-@on_a_loop
+@async_test
 async def test_silence_ends_a_connection_not_before_its_time(tmp_path: Path, heard_at_ms: int) -> None:
-    async with open_door(tmp_path) as door:
-        timer, client = Watched(door).timer, CardboardClient(door.node)
+    async with running_node(tmp_path) as harness:
+        timer, client = Watched(harness).timer, MemoryClient(harness.node)
         for _ in range(heard_at_ms // 100_000):
             client.feed(BEAT)
             timer.advance(100_000)
@@ -65,14 +65,14 @@ async def test_silence_ends_a_connection_not_before_its_time(tmp_path: Path, hea
         assert client.is_closed
 
 
-@on_a_loop
+@async_test
 async def test_a_parked_request_keeps_its_connection(tmp_path: Path) -> None:
     """The others are closed meanwhile; this one when it was silent for so long after its answer."""
-    async with open_door(tmp_path, group_initial_rebalance_delay_ms=0) as door:
-        timer, first = Watched(door).timer, await door.connect()
-        member = await enrol(first, "g")
-        parked, silent = CardboardClient(door.node), CardboardClient(door.node)
-        parked.feed(frame("join_group", 3, **joining("g")))
+    async with running_node(tmp_path, group_initial_rebalance_delay_ms=0) as harness:
+        timer, first = Watched(harness).timer, await harness.connect()
+        member = await join_and_sync(first, "g")
+        parked, silent = MemoryClient(harness.node), MemoryClient(harness.node)
+        parked.feed(frame("join_group", 3, **join_values("g")))
         for _ in range(100):
             timer.advance(IDLE_MS // 10)
             first.write(BEAT)
@@ -87,10 +87,10 @@ async def test_a_parked_request_keeps_its_connection(tmp_path: Path) -> None:
         assert parked.is_closed
 
 
-@on_a_loop
+@async_test
 async def test_half_a_request_is_a_sign_of_life(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        timer, client = Watched(door).timer, CardboardClient(door.node)
+    async with running_node(tmp_path) as harness:
+        timer, client = Watched(harness).timer, MemoryClient(harness.node)
         for byte in BEAT[:-1]:
             client.feed(bytes((byte,)))
             timer.advance(IDLE_MS // 2)
@@ -99,18 +99,18 @@ async def test_half_a_request_is_a_sign_of_life(tmp_path: Path) -> None:
         assert client.is_closed
 
 
-@on_a_loop
+@async_test
 async def test_a_server_closes_and_goes_on(tmp_path: Path) -> None:
     """Over TCP, with the node's own timer: whoever beats stays, whoever is silent is hung up on."""
-    async with open_door(tmp_path, connections_max_idle_ms=400) as door:
-        silent, talker = await door.connect(), await door.connect()
-        hangup = asyncio.ensure_future(silent.answers_until_hangup())
+    async with running_node(tmp_path, connections_max_idle_ms=400) as harness:
+        silent, talker = await harness.connect(), await harness.connect()
+        hangup = asyncio.ensure_future(silent.responses_until_disconnect())
         while not hangup.done():
             talker.write(BEAT)
             await talker.receive("heartbeat")
         assert await hangup == []
-        assert len(door.node.connections) == 1
-        await (await door.connect()).ask("list_groups")
+        assert len(harness.node.connections) == 1
+        await (await harness.connect()).ask("list_groups")
 
 
 @pytest.mark.parametrize(("max_idle_ms", "looks"), [(1, 1), (3, 3), (4, 4), (IDLE_MS, 4), (2**63 - 1, 2**62)])

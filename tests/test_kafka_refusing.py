@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from door import joining, random_entity
+from harness import join_values, random_entity
 from peers.wire import build, message_type, plain
 
 from callboard.runtime.kafka.api import APIS
@@ -60,7 +60,7 @@ def test_a_commit_is_refused_partition_by_partition() -> None:
 
 
 def test_a_join_is_refused_as_kafka_does_it() -> None:
-    answer = refused("join_group", 9, **joining("g", "me"))
+    answer = refused("join_group", 9, **join_values("g", "me"))
     assert (answer["error_code"], answer["generation_id"], answer["member_id"]) == (REBALANCE, -1, "me")
     assert answer["members"] == []
 

@@ -15,7 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from door import Client, Door, Member, beating, committing, enrol, fetching, joining, offsets, on_a_loop, open_door
+from harness import (
+    Client,
+    Member,
+    NodeHarness,
+    async_test,
+    commit_values,
+    fetch_values,
+    heartbeat_values,
+    join_and_sync,
+    join_values,
+    offsets,
+    running_node,
+)
 from log_helpers import PATIENCE_S
 
 from callboard.actors.coordinator import actor as coordinator
@@ -80,13 +92,13 @@ class Gate:
 
 
 @asynccontextmanager
-async def half_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Door, Client, Gate]]:
+async def half_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[NodeHarness, Client, Gate]]:
     """A node of which one partition is not there before the gate opens."""
     gate = Gate()
     monkeypatch.setattr(node_module, "AT_ONCE_BYTES", -1)
     monkeypatch.setattr(node_module, "load_in_subprocesses", gate.load)
-    async with open_door(folder) as door:
-        yield door, await door.connect(), gate
+    async with running_node(folder) as harness:
+        yield harness, await harness.connect(), gate
 
 
 def errors(answer: object) -> set[str]:
@@ -102,7 +114,7 @@ MEMBER_1: dict[str, Any] = {"generation_id": 1, "member_id": "m"}
 ONE_PARTITION = {"name": "t", "partitions": [{"partition_index": 0}]}
 
 
-@on_a_loop
+@async_test
 async def test_groups_of_a_partition_that_is_loading_are_told_to_come_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,9 +122,9 @@ async def test_groups_of_a_partition_that_is_loading_are_told_to_come_again(
     write_log(tmp_path, [committed(group_id, 7) for group_id in GROUPS])
     nobody = Member("m", 1)
     async with half_loaded(tmp_path, monkeypatch) as (_, client, gate):
-        assert errors(await client.ask("join_group", **joining("g0"))) == LOADING
-        assert errors(await client.ask("offset_commit", 9, **committing("g0"))) == LOADING
-        assert errors(await client.ask("offset_fetch", 9, **fetching("g0"))) == LOADING
+        assert errors(await client.ask("join_group", **join_values("g0"))) == LOADING
+        assert errors(await client.ask("offset_commit", 9, **commit_values("g0"))) == LOADING
+        assert errors(await client.ask("offset_fetch", 9, **fetch_values("g0"))) == LOADING
         assert errors(await client.ask("sync_group", 0, group_id="g0", **MEMBER_1, assignments=[])) == LOADING
         assert errors(await client.ask("leave_group", 2, group_id="g0", member_id="m")) == LOADING
         assert errors(await client.ask("offset_delete", group_id="g0", topics=[ONE_PARTITION])) == LOADING
@@ -121,98 +133,98 @@ async def test_groups_of_a_partition_that_is_loading_are_told_to_come_again(
         assert errors(await client.ask("describe_groups", **asked)) == LOADING
         listed = await client.ask("list_groups", states_filter=[], types_filter=[])
         assert (errors(listed), listed["groups"]) == (LOADING, [])
-        assert errors(await client.ask("heartbeat", **beating("g0", nobody))) == {"NONE"}
+        assert errors(await client.ask("heartbeat", **heartbeat_values("g0", nobody))) == {"NONE"}
         found = await client.ask("find_coordinator", key_type=0, coordinator_keys=["g0"])
         assert errors(found) == {"NONE"}
         gate.open.set()
         await client_sees(client, "g0", {("t", 0): 7})
-        assert errors(await client.ask("heartbeat", **beating("g0", nobody))) == {"UNKNOWN_MEMBER_ID"}
+        assert errors(await client.ask("heartbeat", **heartbeat_values("g0", nobody))) == {"UNKNOWN_MEMBER_ID"}
 
 
 async def client_sees(client: Client, group_id: str, expected: dict[tuple[str, int], int]) -> None:
     """Come again, as clients do, until the group is there."""
-    while errors(await client.ask("offset_fetch", 9, **fetching(group_id))) == LOADING:
+    while errors(await client.ask("offset_fetch", 9, **fetch_values(group_id))) == LOADING:
         await asyncio.sleep(0)
     assert await offsets(client, group_id) == expected
 
 
-@on_a_loop
+@async_test
 async def test_others_are_served_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_log(tmp_path, [committed(group_id, 7) for group_id in GROUPS])
-    async with half_loaded(tmp_path, monkeypatch) as (door, client, gate):
+    async with half_loaded(tmp_path, monkeypatch) as (harness, client, gate):
         await client_sees(client, QUICK, {("t", 0): 7})
-        assert errors(await client.ask("offset_commit", 9, **committing(QUICK, offset=8))) == {"NONE"}
-        await enrol(client, QUICK)
-        assert door.node.is_loading
+        assert errors(await client.ask("offset_commit", 9, **commit_values(QUICK, offset=8))) == {"NONE"}
+        await join_and_sync(client, QUICK)
+        assert harness.node.is_loading
         gate.open.set()
-        arrival = await door.node.wait_until_loaded()
-        assert arrival.records == len(GROUPS) and not door.node.is_loading
+        arrival = await harness.node.wait_until_loaded()
+        assert arrival.records == len(GROUPS) and not harness.node.is_loading
         listed = await client.ask("list_groups", states_filter=[], types_filter=[])
         assert {group["group_id"] for group in listed["groups"]} == set(GROUPS)
         assert await offsets(client, QUICK) == {("t", 0): 8}
 
 
-@on_a_loop
+@async_test
 async def test_what_concerns_all_waits_for_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Transactions may be open in any group, and topics may not end below any committed offset."""
     write_log(tmp_path, [committed(group_id, 7) for group_id in GROUPS])
     beginning = {"transaction_timeout": 1000, "producer_id": -1, "producer_epoch": -1}
-    async with half_loaded(tmp_path, monkeypatch) as (door, client, gate):
+    async with half_loaded(tmp_path, monkeypatch) as (harness, client, gate):
         for name in ("tx", None):
             asked = await client.ask("init_producer_id", transactional_id=name, **beginning)
             assert errors(asked) == LOADING
         topics = [{"name": "t", "topic_id": None}]
         assert errors(await client.ask("delete_topics", topics=topics, timeout=1000)) == {"REQUEST_TIMED_OUT"}
         gate.open.set()
-        await door.node.wait_until_loaded()
-        topic = door.node.topics.get("t")
+        await harness.node.wait_until_loaded()
+        topic = harness.node.topics.get("t")
         assert topic is not None and topic.partitions[0].end_offset == 7
         asked = await client.ask("init_producer_id", transactional_id="tx", **beginning)
         assert errors(asked) == {"NONE"}
 
 
-@on_a_loop
+@async_test
 async def test_a_stop_does_not_wait_for_the_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_log(tmp_path, [committed(group_id, 7) for group_id in GROUPS])
     async with half_loaded(tmp_path, monkeypatch) as (_, client, _gate):
         await client_sees(client, QUICK, {("t", 0): 7})
     monkeypatch.undo()
-    async with open_door(tmp_path) as door:
-        assert await offsets(await door.connect(), "g0") == {("t", 0): 7}
+    async with running_node(tmp_path) as harness:
+        assert await offsets(await harness.connect(), "g0") == {("t", 0): 7}
 
 
-@on_a_loop
+@async_test
 async def test_processes_load_what_is_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Real ones: groups with members and an open transaction come through, too."""
     monkeypatch.setattr(node_module, "AT_ONCE_BYTES", -1)
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        member = await enrol(client, "g0")
-        await client.ask("offset_commit", 9, **committing("g0", member, offset=5))
-        await client.ask("offset_commit", 9, **committing("g1", offset=6))
-        await door.restart()
-        client = await door.connect()
-        assert (await door.node.wait_until_loaded()).records > 2
-        assert errors(await client.ask("heartbeat", **beating("g0", member))) == {"NONE"}
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        member = await join_and_sync(client, "g0")
+        await client.ask("offset_commit", 9, **commit_values("g0", member, offset=5))
+        await client.ask("offset_commit", 9, **commit_values("g1", offset=6))
+        await harness.restart()
+        client = await harness.connect()
+        assert (await harness.node.wait_until_loaded()).records > 2
+        assert errors(await client.ask("heartbeat", **heartbeat_values("g0", member))) == {"NONE"}
         assert await offsets(client, "g0") == {("t", 0): 5}
         assert await offsets(client, "g1") == {("t", 0): 6}
 
 
 @pytest.mark.parametrize("command", ["raise SystemExit(1)", "import os; os.write(1, b'\\0\\0')"])
-@on_a_loop
+@async_test
 async def test_a_process_that_ends_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     """The server loads by itself then: slowly, but all of it."""
     write_log(tmp_path, [committed(group_id, 7) for group_id in GROUPS])
     monkeypatch.setattr(node_module, "AT_ONCE_BYTES", -1)
     monkeypatch.setattr(loading, "COMMAND", command)
-    async with open_door(tmp_path) as door:
-        await door.node.wait_until_loaded()
-        client = await door.connect()
+    async with running_node(tmp_path) as harness:
+        await harness.node.wait_until_loaded()
+        client = await harness.connect()
         for group_id in GROUPS:
             assert await offsets(client, group_id) == {("t", 0): 7}
 
 
-@on_a_loop
+@async_test
 async def test_a_thread_that_loads_ends_with_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who ends a loop waits for its threads, and a partition may take minutes."""
     for base in range(3):
@@ -256,7 +268,7 @@ load_child.main()
 """
 
 
-@on_a_loop
+@async_test
 async def test_what_a_process_has_found_before_it_ended_does_not_come_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,13 +280,13 @@ async def test_what_a_process_has_found_before_it_ended_does_not_come_twice(
             made.append(self.group_id)
             super().on_start()
 
-    async with open_door(tmp_path) as door:
-        await enrol(await door.connect(), "g0")
+    async with running_node(tmp_path) as harness:
+        await join_and_sync(await harness.connect(), "g0")
         monkeypatch.setattr(node_module, "AT_ONCE_BYTES", -1)
         monkeypatch.setattr(loading, "COMMAND", UNFINISHED)
         monkeypatch.setattr(coordinator, "GroupActor", Counted)
-        await door.restart()
-        await door.node.wait_until_loaded()
+        await harness.restart()
+        await harness.node.wait_until_loaded()
         assert made == ["g0"]
 
 
@@ -296,7 +308,7 @@ def test_a_signal_to_all_of_a_service_does_not_end_a_process_that_loads(tmp_path
     assert child.returncode == 0
 
 
-@on_a_loop
+@async_test
 async def test_a_partition_that_cannot_be_read_costs_its_own_groups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,18 +320,18 @@ async def test_a_partition_that_cannot_be_read_costs_its_own_groups(
         return load_partition(folder, disk, fast=fast)
 
     monkeypatch.setattr(load_child, "load_partition", broken)
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        assert errors(await client.ask("offset_fetch", 9, **fetching("g0"))) == {"NOT_COORDINATOR"}
-        assert errors(await client.ask("offset_commit", 9, **committing("g0"))) == {"NOT_COORDINATOR"}
-        assert errors(await client.ask("heartbeat", **beating("g0", Member("m", 1)))) == {"NOT_COORDINATOR"}
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        assert errors(await client.ask("offset_fetch", 9, **fetch_values("g0"))) == {"NOT_COORDINATOR"}
+        assert errors(await client.ask("offset_commit", 9, **commit_values("g0"))) == {"NOT_COORDINATOR"}
+        assert errors(await client.ask("heartbeat", **heartbeat_values("g0", Member("m", 1)))) == {"NOT_COORDINATOR"}
         assert await offsets(client, QUICK) == {("t", 0): 7}
         listed = await client.ask("list_groups", states_filter=[], types_filter=[])
         assert (errors(listed), {one["group_id"] for one in listed["groups"]} & {"g0", QUICK}) == ({"NONE"}, {QUICK})
-        assert "the disk is gone" in door.node.groups.unserved.failed[SLOW]
+        assert "the disk is gone" in harness.node.groups.unserved.failed[SLOW]
 
 
-@on_a_loop
+@async_test
 async def test_a_record_that_makes_no_sense_costs_its_group_alone(tmp_path: Path) -> None:
     """The group says why; others of its partition live; its records stay, whatever clients try."""
     neighbour = next(group_id for group_id in GROUPS[1:] if home(group_id) == SLOW)
@@ -328,14 +340,14 @@ async def test_a_record_that_makes_no_sense_costs_its_group_alone(tmp_path: Path
     dead_value = encode(GroupRecord("g0", GroupValue("consumer", 3, None, None, 5, ())))
     write_log(tmp_path, [(SLOW, dead_value), committed(neighbour, 7), bad])
     refused = {"COORDINATOR_NOT_AVAILABLE"}
-    async with open_door(tmp_path) as door:
+    async with running_node(tmp_path) as harness:
         for _ in range(2):
-            client = await door.connect()
+            client = await harness.connect()
             assert await offsets(client, neighbour) == {("t", 0): 7}
             for name, version, values in (
-                ("join_group", None, joining("g0")),
-                ("offset_commit", 9, committing("g0")),
-                ("offset_fetch", 9, fetching("g0")),
+                ("join_group", None, join_values("g0")),
+                ("offset_commit", 9, commit_values("g0")),
+                ("offset_fetch", 9, fetch_values("g0")),
                 ("delete_groups", None, {"groups_names": ["g0"]}),
             ):
                 assert errors(await client.ask(name, version, **values)) == refused
@@ -348,10 +360,10 @@ async def test_a_record_that_makes_no_sense_costs_its_group_alone(tmp_path: Path
             assert (old["error_code"], old["group_state"]) == ("COORDINATOR_NOT_AVAILABLE", "Dead")
             listed = (await client.ask("list_groups", states_filter=["Dead"], types_filter=[]))["groups"]
             assert [group["group_id"] for group in listed] == ["g0"]
-            await door.restart()
+            await harness.restart()
 
 
-@on_a_loop
+@async_test
 async def test_a_group_that_cannot_be_made_is_set_aside_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bug of ours, or records that fit their schema and nothing else: others that came with it live."""
 
@@ -361,13 +373,13 @@ async def test_a_group_that_cannot_be_made_is_set_aside_alone(tmp_path: Path, mo
                 raise ValueError("nobody can lead it")
             super().__init__(group_id, *rest)
 
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        members = {group_id: await enrol(client, group_id) for group_id in GROUPS}
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        members = {group_id: await join_and_sync(client, group_id) for group_id in GROUPS}
         monkeypatch.setattr(coordinator, "GroupActor", Choosy)
-        await door.restart()
-        client = await door.connect()
+        await harness.restart()
+        client = await harness.connect()
         for group_id, member in members.items():
             expected = "COORDINATOR_NOT_AVAILABLE" if group_id == "g0" else "NONE"
-            assert errors(await client.ask("heartbeat", **beating(group_id, member))) == {expected}
-        assert "nobody can lead it" in door.node.groups.unserved.quarantined["g0"]
+            assert errors(await client.ask("heartbeat", **heartbeat_values(group_id, member))) == {expected}
+        assert "nobody can lead it" in harness.node.groups.unserved.quarantined["g0"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from door import Client, committing, offsets, on_a_loop, open_door
+from harness import Client, async_test, commit_values, offsets, running_node
 from log_helpers import LazyDisk, offset
 from test_cli import PROGRAM, run
 
@@ -224,29 +224,29 @@ def test_folder_of_format_2_with_right_numbers_is_upgraded_once(data: Path) -> N
 
 
 @pytest.mark.parametrize("how", ["stop", "halt"])
-@on_a_loop
+@async_test
 async def test_server_with_wrong_number_loses_no_acknowledged_commit(tmp_path: Path, how: str) -> None:
     """The number is wrong for one start, and right again for the next."""
 
     async def commit_all(client: Client, value: int) -> None:
         for group in GROUPS:
-            answer: Any = await client.ask("offset_commit", 9, **committing(group, offset=value))
+            answer: Any = await client.ask("offset_commit", 9, **commit_values(group, offset=value))
             assert answer["topics"][0]["partitions"][0]["error_code"] == "NONE"
 
-    async with open_door(tmp_path) as door:
-        await commit_all(await door.connect(), 1)
+    async with running_node(tmp_path) as harness:
+        await commit_all(await harness.connect(), 1)
         if how == "stop":
-            await door.node.stop()
+            await harness.node.stop()
         else:
-            door.node.halt()
+            harness.node.halt()
         whole = (tmp_path / INFO_NAME).read_bytes()
         for break_it in (change, as_format_2):
             break_it(tmp_path, offsets_partitions=5)
             with pytest.raises(StartError, match="callboard log repair"):
-                await door.start()
+                await harness.start()
             (tmp_path / INFO_NAME).write_bytes(whole)
-        await door.start()
-        client = await door.connect()
+        await harness.start()
+        client = await harness.connect()
         for group in GROUPS:
             assert await offsets(client, group) == {("t", 0): 1}
 
@@ -280,14 +280,14 @@ def test_serve_stops_when_it_loads_a_group_in_a_wrong_partition(tmp_path: Path) 
     assert "callboard: stopped, after its log had failed: " in done.stderr and expected in done.stderr
 
 
-@on_a_loop
+@async_test
 async def test_start_that_loads_a_group_in_a_wrong_partition_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = moved(tmp_path)
     monkeypatch.setattr(node_module, "AT_ONCE_BYTES", 1 << 40)
     with pytest.raises(MisplacedError, match=re.escape(expected)):
-        async with open_door(tmp_path):
+        async with running_node(tmp_path):
             pass
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from door import committing, offsets, on_a_loop, open_door
+from harness import async_test, commit_values, offsets, running_node
 from log_helpers import LazyDisk, offset
 from structlog.testing import capture_logs
 
@@ -258,26 +258,26 @@ def test_empty_file_that_a_person_made_leaves_a_hole_that_is_named(root: Path) -
         log.close()
 
 
-@on_a_loop
+@async_test
 async def test_server_on_a_log_with_a_missing_segment_serves_the_rest_and_counts_the_damage(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"offsets_topic_segment_bytes": 400, "log_cleaner_enable": False}
-    async with open_door(tmp_path, None, **settings) as door:
-        client = await door.connect()
+    async with running_node(tmp_path, None, **settings) as harness:
+        client = await harness.connect()
         for number in range(24):
-            assert await client.ask("offset_commit", 9, **committing("g0", offset=number))
-        await door.node.stop()
+            assert await client.ask("offset_commit", 9, **commit_values("g0", offset=number))
+        await harness.node.stop()
         [folder] = tmp_path.glob("__consumer_offsets-*")
         closed = sorted(base for path in folder.glob("*.log") if (base := segment_base(path.name)) is not None)
         assert compact(LazyDisk(), folder, ALWAYS) is not None
         clean_end = newest_manifest(Disk(), folder).clean_end
-        await door.start()
-        client = await door.connect()
+        await harness.start()
+        client = await harness.connect()
         for number in range(24, 40):
-            assert await client.ask("offset_commit", 9, **committing("g0", offset=number))
-        await door.node.stop()
+            assert await client.ask("offset_commit", 9, **commit_values("g0", offset=number))
+        await harness.node.stop()
         assert clean_end in closed
         (folder / segment_name(clean_end)).unlink()
-        await door.start()
-        assert door.node.offsets_log is not None
-        assert [one.offset_before for one in door.node.offsets_log.quarantined()] == [clean_end]
-        assert await offsets(await door.connect(), "g0") == {("t", 0): 39}
+        await harness.start()
+        assert harness.node.offsets_log is not None
+        assert [one.offset_before for one in harness.node.offsets_log.quarantined()] == [clean_end]
+        assert await offsets(await harness.connect(), "g0") == {("t", 0): 39}

@@ -13,14 +13,14 @@ from random import Random
 from typing import Any
 
 import pytest
-from door import (
+from harness import (
     TOPICS,
     Client,
-    beating,
-    committing,
-    enrol,
+    async_test,
+    commit_values,
+    heartbeat_values,
+    join_and_sync,
     offsets,
-    on_a_loop,
     random_entity,
 )
 from peers.wire import message_type
@@ -125,9 +125,9 @@ async def grow(client: Client, name: str, count: int) -> str:
 
 async def change_everything(client: Client) -> None:
     """Each kind of request that makes something durable."""
-    member = await enrol(client, "g")
-    await client.ask("offset_commit", 9, **committing("g", member))
-    await client.ask("heartbeat", **beating("g", member))
+    member = await join_and_sync(client, "g")
+    await client.ask("offset_commit", 9, **commit_values("g", member))
+    await client.ask("heartbeat", **heartbeat_values("g", member))
     assert await create(client, "a", "b") == ["NONE", "NONE"]
     assert await metadata(client, "made-by-metadata", creates=True) == "NONE"
     assert await grow(client, "a", 700) == "NONE"
@@ -153,7 +153,7 @@ async def ask_at_random(port: int, barrier: Client, chance: Random) -> None:
         await client.close()
 
 
-@on_a_loop
+@async_test
 async def test_no_sync_or_rename_runs_on_the_loop_while_it_serves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,7 +166,7 @@ async def test_no_sync_or_rename_runs_on_the_loop_while_it_serves(
         watch.loop_thread = threading.get_ident()
         await change_everything(clients[0])
         for number in range(200):
-            await clients[1].ask("offset_commit", 9, **committing(f"g{number % 7}", offset=number))
+            await clients[1].ask("offset_commit", 9, **commit_values(f"g{number % 7}", offset=number))
         (tmp_path / "topics.ends").unlink()
         (tmp_path / "topics.json").unlink()
         node.topics.keep_files()
@@ -223,19 +223,19 @@ CHANGES: dict[str, Callable[[Client], Any]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-@on_a_loop
+@async_test
 async def test_others_are_served_while_a_change_waits_for_the_disk(
     tmp_path: Path, change: Callable[[Client], Any]
 ) -> None:
     disk = SlowDisk()
     async with served(tmp_path, Environment(disk=disk)) as (_, [one, two, three]):
-        member = await enrol(two, "g")
+        member = await join_and_sync(two, "g")
         disk.close_gate("topics.json", "topics.ends", "settings.json")
         changing = asyncio.ensure_future(change(one))
         try:
             await disk.waiting()
-            assert (await two.ask("heartbeat", **beating("g", member)))["error_code"] == "NONE"
-            await two.ask("offset_commit", 9, **committing("g", member, offset=5))
+            assert (await two.ask("heartbeat", **heartbeat_values("g", member)))["error_code"] == "NONE"
+            await two.ask("offset_commit", 9, **commit_values("g", member, offset=5))
             assert await offsets(two, "g") == {("t", 0): 5}
             assert await produce(two, "t") == "NONE"
             assert await metadata(three, "new", creates=False) == "UNKNOWN_TOPIC_OR_PARTITION", "it is not durable"
@@ -246,7 +246,7 @@ async def test_others_are_served_while_a_change_waits_for_the_disk(
         await changing
 
 
-@on_a_loop
+@async_test
 async def test_changes_that_wait_for_the_disk_share_the_next_write(tmp_path: Path) -> None:
     disk = SlowDisk()
     async with served(tmp_path, Environment(disk=disk)) as (_, [one, two, three]):
@@ -264,7 +264,7 @@ async def test_changes_that_wait_for_the_disk_share_the_next_write(tmp_path: Pat
         assert sorted([c, again[0]]) == ["NONE", "TOPIC_ALREADY_EXISTS"]
 
 
-@on_a_loop
+@async_test
 async def test_a_stop_answers_a_change_that_waits_for_the_disk(tmp_path: Path) -> None:
     disk = SlowDisk()
     async with served(tmp_path, Environment(disk=disk)) as (node, [one, *_]):

@@ -7,7 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from door import CardboardClient, Door, beating, enrol, frame, on_a_loop, open_door, versions
+from harness import (
+    MemoryClient,
+    NodeHarness,
+    async_test,
+    frame,
+    heartbeat_values,
+    join_and_sync,
+    running_node,
+    versions,
+)
 from peers.wire import decode
 
 from callboard.runtime.kafka.codec.schemas import schema
@@ -21,10 +30,10 @@ SLICE_MAX = 3 * SLICE  # between a heartbeat and its answer: that takes up to th
 class Counted:
     """What is posted to groups, counted between two looks."""
 
-    def __init__(self, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, harness: NodeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
         self.posted = 0
-        self._post = door.node.groups.post
-        monkeypatch.setattr(door.node.groups, "post", self._count)
+        self._post = harness.node.groups.post
+        monkeypatch.setattr(harness.node.groups, "post", self._count)
 
     def _count(self, request: Any, reply: Any) -> None:
         self.posted += 1
@@ -35,19 +44,23 @@ class Counted:
         return posted
 
 
-@on_a_loop
+@async_test
 async def test_others_are_served_between_the_slices(tmp_path: Path) -> None:
     """By number of turns, not by the clock: a member beats in each turn of the loop and is answered in the next few."""
-    async with open_door(tmp_path) as door:
-        member = await enrol(await door.connect(), "g")
+    async with running_node(tmp_path) as harness:
+        member = await join_and_sync(await harness.connect(), "g")
         with pytest.MonkeyPatch.context() as monkeypatch:
-            counted, asker, other = Counted(door, monkeypatch), CardboardClient(door.node), CardboardClient(door.node)
+            counted, asker, other = (
+                Counted(harness, monkeypatch),
+                MemoryClient(harness.node),
+                MemoryClient(harness.node),
+            )
             names = [f"nobody-{number}" for number in range(NAMES)]
             names[NAMES // 2] = "g"
             asker.feed(frame("describe_groups", 5, groups=names, include_authorized_operations=False))
             beats, most = 0, counted.take()
             while not asker.answers():
-                other.feed(frame("heartbeat", 4, **beating("g", member)))
+                other.feed(frame("heartbeat", 4, **heartbeat_values("g", member)))
                 beats += 1
                 await other.answered(beats)
                 most = max(most, counted.take() - 1)
@@ -58,12 +71,12 @@ async def test_others_are_served_between_the_slices(tmp_path: Path) -> None:
         assert [one["group_state"] for one in described if one["group_id"] == "g"] == ["Stable"]
 
 
-@on_a_loop
+@async_test
 async def test_answers_in_slices_are_whole_in_every_version(tmp_path: Path) -> None:
     """Array counts of one, two and three bytes; with what kio itself would write."""
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        await enrol(client, "g")
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        await join_and_sync(client, "g")
         for version in versions("describe_groups"):
             for count in (0, 1, 126, 127, 128, SLICE + 1, 16_400 if version in LONG else SLICE):
                 names = (["g", "nobody"] * count)[:count]
@@ -86,22 +99,22 @@ def kafka_answer(version: int, body: bytes) -> Any:
     return entity
 
 
-@on_a_loop
+@async_test
 async def test_deletions_of_many_groups_come_in_slices_too(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         names = [f"nobody-{number}" for number in range(3 * SLICE + 1)]
         answer = await client.ask("delete_groups", groups_names=names)
         assert [one["group_id"] for one in answer["results"]] == names
         assert {one["error_code"] for one in answer["results"]} == {"GROUP_ID_NOT_FOUND"}
 
 
-@on_a_loop
+@async_test
 async def test_a_client_that_goes_meanwhile_leaves_nothing_behind(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = CardboardClient(door.node)
+    async with running_node(tmp_path) as harness:
+        client = MemoryClient(harness.node)
         names = [f"nobody-{number}" for number in range(NAMES)]
         client.feed(frame("describe_groups", 5, groups=names, include_authorized_operations=False))
         client.close()
-        while client.connection in door.node.connections:
+        while client.connection in harness.node.connections:
             await asyncio.sleep(0)

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from door import on_a_loop
+from harness import async_test
 from member_helpers import GROUP, ScriptedConnector, held, in_virtual_time, never, until
 
 import callboard
@@ -147,7 +147,7 @@ async def test_a_member_that_left_while_its_resources_were_asked_for_does_not_be
     assert not connector.asked
 
 
-@on_a_loop
+@async_test
 async def test_members_that_have_left_are_forgotten() -> None:
     async with (
         callboard.Coordinator(listen="127.0.0.1:0") as coordinator,
@@ -164,7 +164,7 @@ async def test_members_that_have_left_are_forgotten() -> None:
         assert [one() for one in gone] == [None, None]
 
 
-@on_a_loop
+@async_test
 async def test_members_of_a_connection_leave_together_at_its_end() -> None:
     async with callboard.Coordinator(listen="127.0.0.1:0") as coordinator:
         async with callboard.connect(coordinator.bootstrap) as remote:
@@ -239,7 +239,7 @@ def test_an_address_is_text(bootstrap: Any) -> None:
             connect(bootstrap)
 
 
-@on_a_loop
+@async_test
 async def test_a_name_that_no_host_can_have_is_a_lost_channel() -> None:
     with pytest.raises(callboard.ChannelLost, match=r"'a\.\.b' is not a host name"):
         async with callboard.connect("a..b:9092"):
@@ -329,7 +329,7 @@ def test_a_connection_of_threads_is_clean_in_asyncios_debug_mode(monkeypatch: py
         assert member.next_assignment(20).shards[0].commit(1).durability == ""
 
 
-@on_a_loop
+@async_test
 async def test_request_cancelled_during_coordinator_lookup_logs_no_error() -> None:
     complaints: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, closing
 from typing import Any
 
 import pytest
-from door import on_a_loop
+from harness import async_test
 
 import callboard
 from callboard.actors.errors import CoordinatorError
@@ -40,7 +40,7 @@ def a_coordinator() -> callboard.Coordinator:
 # Over TCP ------------------------------------------------------------------------------------------------------------
 
 
-@on_a_loop
+@async_test
 async def test_members_over_tcp_and_in_process_are_of_one_group() -> None:
     async with a_coordinator() as coordinator, callboard.connect(coordinator.bootstrap) as remote:
         async with coordinator.member("g", **JOBS) as near:
@@ -58,7 +58,7 @@ async def test_members_over_tcp_and_in_process_are_of_one_group() -> None:
 
 
 @pytest.mark.parametrize("resources", [{"tenants": ["acme", "a b", "ümlaut"]}, {"jobs": 3}], ids=["names", "numbers"])
-@on_a_loop
+@async_test
 async def test_a_member_over_tcp_finds_the_coordinator_that_was_restarted(resources: Any) -> None:
     async with AsyncExitStack() as stack:
         coordinator = await stack.enter_async_context(a_coordinator())
@@ -72,7 +72,7 @@ async def test_a_member_over_tcp_finds_the_coordinator_that_was_restarted(resour
         assert len(await coordinator.offsets("g")) == 3
 
 
-@on_a_loop
+@async_test
 async def test_a_static_member_is_fenced_over_tcp() -> None:
     async with AsyncExitStack() as stack:
         coordinator = await stack.enter_async_context(a_coordinator())
@@ -87,7 +87,7 @@ async def test_a_static_member_is_fenced_over_tcp() -> None:
         await until_split(second)
 
 
-@on_a_loop
+@async_test
 async def test_topics_grow_over_tcp_and_bad_ones_are_refused() -> None:
     async with a_coordinator() as coordinator:
         connector = TcpConnector(f"127.0.0.1:1,{coordinator.bootstrap}")
@@ -98,7 +98,7 @@ async def test_topics_grow_over_tcp_and_bad_ones_are_refused() -> None:
             await connector.ensure_topics({"a.b": 1, "a_b": 1})
 
 
-@on_a_loop
+@async_test
 async def test_connect_to_no_server_or_another_protocol_raises_channel_lost() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as unused:
         port = unused.getsockname()[1]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from door import Door, beating, committing, enrol, on_a_loop, open_door
+from harness import NodeHarness, async_test, commit_values, heartbeat_values, join_and_sync, running_node
 from prometheus_client.parser import text_string_to_metric_families
 from test_cli import refusal
 
@@ -64,20 +64,20 @@ async def scrape(port: int) -> dict[str, float]:
     }
 
 
-async def enrolled(door: Door) -> None:
+async def enrolled(harness: NodeHarness) -> None:
     """Two groups: one Stable with two commits, one that has only an offset."""
-    client = await door.connect()
-    member = await enrol(client, "busy")
+    client = await harness.connect()
+    member = await join_and_sync(client, "busy")
     for _ in range(2):
-        await client.ask("offset_commit", 9, **committing("busy", member))
-    await client.ask("heartbeat", **beating("busy", member))
+        await client.ask("offset_commit", 9, **commit_values("busy", member))
+    await client.ask("heartbeat", **heartbeat_values("busy", member))
 
 
-@on_a_loop
+@async_test
 async def test_metrics_count_what_groups_did(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door, watched(pages(door.node)) as port:
+    async with running_node(tmp_path) as harness, watched(pages(harness.node)) as port:
         before = await scrape(port)
-        await enrolled(door)
+        await enrolled(harness)
         after = await scrape(port)
     assert before["callboard_commits_total"] == 0
     assert after["callboard_commits_total"] == 2
@@ -88,36 +88,36 @@ async def test_metrics_count_what_groups_did(tmp_path: Path) -> None:
     assert after["process_resident_memory_bytes"] > 0
 
 
-@on_a_loop
+@async_test
 async def test_a_session_that_expires_is_counted(tmp_path: Path) -> None:
-    async with open_door(tmp_path, group_min_session_timeout_ms=1) as door, watched(pages(door.node)) as port:
-        await enrol(await door.connect(), "short", session_timeout=50)
+    async with running_node(tmp_path, group_min_session_timeout_ms=1) as harness, watched(pages(harness.node)) as port:
+        await join_and_sync(await harness.connect(), "short", session_timeout=50)
         while not (seen := await scrape(port))["callboard_expired_sessions_total"]:
             pass
     assert seen["callboard_expired_sessions_total"] == 1
     assert seen["callboard_groups{state=Empty}"] == 1
 
 
-@on_a_loop
+@async_test
 async def test_labels_do_not_grow_with_groups(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door, watched(pages(door.node)) as port:
-        client = await door.connect()
-        await enrol(client, "first")
+    async with running_node(tmp_path) as harness, watched(pages(harness.node)) as port:
+        client = await harness.connect()
+        await join_and_sync(client, "first")
         few = await scrape(port)
         for number in range(20):
-            await enrol(client, f"group-{number}")
+            await join_and_sync(client, f"group-{number}")
         many = await scrape(port)
     assert many.keys() == few.keys()
     assert many["callboard_groups{state=Stable}"] == 21
 
 
-@on_a_loop
+@async_test
 async def test_the_log_is_measured(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door, watched(pages(door.node)) as port:
+    async with running_node(tmp_path) as harness, watched(pages(harness.node)) as port:
         before = await scrape(port)
-        await enrolled(door)
+        await enrolled(harness)
         after = await scrape(port)
-        log = door.node.offsets_log
+        log = harness.node.offsets_log
         assert log is not None
         list(log.read(log.partitions_with_data()[0]))  # which lays everything in
         laid_in = await scrape(port)
@@ -130,10 +130,10 @@ async def test_the_log_is_measured(tmp_path: Path) -> None:
     assert (after["callboard_log_failed"], after["callboard_log_full"], after["callboard_log_damages"]) == (0, 0, 0)
 
 
-@on_a_loop
+@async_test
 async def test_a_failed_log_is_not_ready_and_says_so(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door, watched(pages(door.node)) as port:
-        log = door.node.offsets_log
+    async with running_node(tmp_path) as harness, watched(pages(harness.node)) as port:
+        log = harness.node.offsets_log
         assert log is not None
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(log, "stats", lambda: LogStats(failure="fdatasync: Input/output error"))
@@ -144,15 +144,15 @@ async def test_a_failed_log_is_not_ready_and_says_so(tmp_path: Path) -> None:
     assert seen["callboard_log_failed"] == 1
 
 
-@on_a_loop
+@async_test
 async def test_who_still_loads_is_not_ready(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door, watched(pages(door.node)) as port:
+    async with running_node(tmp_path) as harness, watched(pages(harness.node)) as port:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Node, "is_loading", True)
-            door.node.groups.unserved.loading.update({3, 7})
+            harness.node.groups.unserved.loading.update({3, 7})
             answer = await asyncio.to_thread(get, port, "/readyz")
             seen = await scrape(port)
-            door.node.groups.unserved.loading.clear()
+            harness.node.groups.unserved.loading.clear()
     assert (answer.status, answer.text) == (503, "2 partitions of the log are being read\n")
     assert seen["callboard_loading_partitions"] == 2
 
@@ -163,9 +163,9 @@ def test_a_node_that_has_not_begun_has_a_page(tmp_path: Path) -> None:
     assert b"process_resident_memory_bytes" in asyncio.run(metrics(node))
 
 
-@on_a_loop
+@async_test
 async def test_health_and_readiness(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door, watched(pages(door.node)) as port:
+    async with running_node(tmp_path) as harness, watched(pages(harness.node)) as port:
         assert await asyncio.to_thread(get, port, "/healthz") == (200, "text/plain; charset=utf-8", "healthy\n")
         assert await asyncio.to_thread(get, port, "/readyz") == (200, "text/plain; charset=utf-8", "ready\n")
 
@@ -174,7 +174,7 @@ async def _nothing() -> bytes:
     return b""
 
 
-@on_a_loop
+@async_test
 async def test_who_is_not_ready_says_why() -> None:
     async with watched(Pages(_nothing, lambda: "partition 7 of 50 is being loaded")) as port:
         ready, health = [await asyncio.to_thread(get, port, path) for path in ("/readyz", "/healthz")]
@@ -182,7 +182,7 @@ async def test_who_is_not_ready_says_why() -> None:
     assert health.status == 200, "whoever still loads is not to be restarted"
 
 
-@on_a_loop
+@async_test
 async def test_an_unknown_page_names_the_known_ones() -> None:
     async with watched(Pages(_nothing, lambda: None)) as port:
         answer = await asyncio.to_thread(get, port, "/metric?x=1")
@@ -192,7 +192,7 @@ async def test_an_unknown_page_names_the_known_ones() -> None:
     assert (head.status, head.text) == (200, "")
 
 
-@on_a_loop
+@async_test
 async def test_a_loop_that_does_not_turn_is_not_healthy() -> None:
     answers: list[Answer] = []
     asked = threading.Event()
@@ -226,10 +226,10 @@ def test_serve_refuses_a_watch_address_that_is_none(tmp_path: Path, address: str
     assert said.startswith(f"bad metrics '{address}'")
 
 
-@on_a_loop
+@async_test
 async def test_every_metric_is_in_the_docs(tmp_path: Path) -> None:
     document = (Path(__file__).parents[1] / "docs" / "metrics.md").read_text()
-    async with open_door(tmp_path) as door, watched(pages(door.node)) as port:
+    async with running_node(tmp_path) as harness, watched(pages(harness.node)) as port:
         answer = await asyncio.to_thread(get, port, "/metrics")
     names = {family.name for family in text_string_to_metric_families(answer.text)}
     documented = set(re.findall(r"`(callboard_\w+)", document.partition("## Worth an alarm")[0]))

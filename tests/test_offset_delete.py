@@ -6,7 +6,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from door import committing, enrol, offsets, on_a_loop, open_door
+from harness import async_test, commit_values, join_and_sync, offsets, running_node
 from hypothesis import given
 from hypothesis import strategies as st
 from stage.requests import GROUP, commit, fetch, join, leave
@@ -69,9 +69,9 @@ def test_a_deletion_that_cannot_be_kept_is_refused() -> None:
 def test_a_commit_on_its_way_is_deleted_too() -> None:
     """It was sent before; so it must not outlive the deletion, which was sent after it."""
     world = World(holds_back=True)
-    committing, deleting = world.post(commit(5)), world.post(delete("t"))
+    commit_values, deleting = world.post(commit(5)), world.post(delete("t"))
     world.keep_all()
-    assert committing.value.errors == deleting.value.topics == (NONE,)
+    assert commit_values.value.errors == deleting.value.topics == (NONE,)
     assert left(world) == []
 
 
@@ -163,12 +163,12 @@ def test_a_count_that_cannot_be_is_noticed(count: int) -> None:
 # Through the front door ----------------------------------------------------------------------------------------------
 
 
-@on_a_loop
+@async_test
 async def test_through_the_front_door(tmp_path: Path) -> None:
     """Unknown topics and partitions are refused first, each by itself; what goes is gone after a restart."""
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        await client.ask("offset_commit", 8, **committing("g"))
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        await client.ask("offset_commit", 8, **commit_values("g"))
         wanted = [{"name": "t", "partitions": [{"partition_index": 0}, {"partition_index": 7}]}]
         wanted += [{"name": "nowhere", "partitions": [{"partition_index": 0}]}]
         answer = await client.ask("offset_delete", group_id="g", topics=wanted)
@@ -178,20 +178,20 @@ async def test_through_the_front_door(tmp_path: Path) -> None:
             "NONE",
             {("t", 7): unknown, ("nowhere", 0): unknown, ("t", 0): "NONE"},
         )
-        await door.restart()
-        client = await door.connect()
+        await harness.restart()
+        client = await harness.connect()
         assert await offsets(client, "g") == {}
         assert (await client.ask("offset_delete", group_id="g", topics=[]))["error_code"] == "GROUP_ID_NOT_FOUND"
         assert (await client.ask("offset_delete", group_id="", topics=[]))["error_code"] == "INVALID_GROUP_ID"
 
 
-@on_a_loop
+@async_test
 async def test_a_members_topic_is_kept(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         offered = [{"name": "range", "metadata": subscription("t")}]
-        member = await enrol(client, "g", protocols=offered)
-        await client.ask("offset_commit", 8, **committing("g", member))
+        member = await join_and_sync(client, "g", protocols=offered)
+        await client.ask("offset_commit", 8, **commit_values("g", member))
         wanted = [{"name": "t", "partitions": [{"partition_index": 0}]}]
         [topic] = (await client.ask("offset_delete", group_id="g", topics=wanted))["topics"]
         assert topic["partitions"] == [{"partition_index": 0, "error_code": "GROUP_SUBSCRIBED_TO_TOPIC"}]

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from door import versions
+from harness import versions
 from hypothesis import given
 from hypothesis import strategies as st
 

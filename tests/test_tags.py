@@ -11,19 +11,19 @@ from random import Random
 from typing import Any
 
 import pytest
-from door import (
-    CardboardClient,
+from harness import (
     Member,
-    beating,
-    committing,
-    enrol,
-    fetching,
+    MemoryClient,
+    async_test,
+    commit_values,
+    fetch_values,
     frame,
     framed,
-    joining,
-    on_a_loop,
-    open_door,
+    heartbeat_values,
+    join_and_sync,
+    join_values,
     random_entity,
+    running_node,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -153,21 +153,21 @@ def tagged_frame(name: str, version: int, header_tags: dict[int, bytes], seed: i
     return framed(plain[4:head] + section(header_tags) + with_unknown_tags(entity, Random(seed)))
 
 
-@on_a_loop
+@async_test
 async def test_requests_with_unknown_tags_are_answered_as_without_them(tmp_path: Any) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        member = await enrol(client, "g")
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        member = await join_and_sync(client, "g")
         for name, version, values in (
-            ("heartbeat", 4, beating("g", member)),
-            ("offset_commit", 8, committing("g", member)),
-            ("offset_commit", 9, committing("g", member)),
-            ("offset_fetch", 9, fetching("g", 0, 1, 7)),
+            ("heartbeat", 4, heartbeat_values("g", member)),
+            ("offset_commit", 8, commit_values("g", member)),
+            ("offset_commit", 9, commit_values("g", member)),
+            ("offset_fetch", 9, fetch_values("g", 0, 1, 7)),
             ("find_coordinator", 6, {"key_type": 0, "coordinator_keys": ["g", "h"]}),
             ("describe_groups", 6, {"groups": ["g"], "include_authorized_operations": False}),
             ("list_groups", 5, {"states_filter": ["stable"], "types_filter": []}),
-            ("join_group", 9, joining("g", "nobody")),
-            ("heartbeat", 4, beating("g", Member("nobody", 1))),
+            ("join_group", 9, join_values("g", "nobody")),
+            ("heartbeat", 4, heartbeat_values("g", Member("nobody", 1))),
         ):
             expected = await client.ask(name, version, **values)
             for seed, header_tags in enumerate(({}, {0: b""}, {1: b"xyz", 300: b"\0" * 200})):
@@ -175,10 +175,10 @@ async def test_requests_with_unknown_tags_are_answered_as_without_them(tmp_path:
                 assert await client.receive(name, version) == expected
 
 
-@on_a_loop
+@async_test
 async def test_an_odd_boolean_is_answered_as_true(tmp_path: Any) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         for version in range(3, 7):
             whole = frame("describe_groups", version, groups=["g"], include_authorized_operations=True)
             behind = 1 if version >= 5 else 0  # no tagged fields
@@ -188,13 +188,13 @@ async def test_an_odd_boolean_is_answered_as_true(tmp_path: Any) -> None:
             assert await client.receive("describe_groups", version) == expected
 
 
-@on_a_loop
+@async_test
 async def test_tags_do_not_hide_a_request_that_is_cut_off(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Unknown tags, and a frame that ends before its request does: the next frame's bytes are not taken for it."""
-    async with open_door(tmp_path) as door:
-        whole = tagged_frame("heartbeat", 4, {7: b"x"}, 3, **beating("g", Member("m", 1)))
+    async with running_node(tmp_path) as harness:
+        whole = tagged_frame("heartbeat", 4, {7: b"x"}, 3, **heartbeat_values("g", Member("m", 1)))
         for size in range(20, len(whole) - 4):
-            client = CardboardClient(door.node)
+            client = MemoryClient(harness.node)
             client.feed(framed(whole[4 : 4 + size]) + whole)
             assert client.is_closed
             client.close()

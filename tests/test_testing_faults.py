@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from door import Client, committing, enrol, on_a_loop
+from harness import Client, async_test, commit_values, join_and_sync
 from peers.wire import Hangup
 from test_testing_clock import connect, heartbeat, moments, running
 
@@ -25,7 +25,7 @@ ORIGIN = Origin("inside", "/127.0.0.1", 1)
 
 
 async def commit(client: Client, group: str = "g") -> str:
-    answer = await client.ask("offset_commit", 9, **committing(group))
+    answer = await client.ask("offset_commit", 9, **commit_values(group))
     return str(answer["topics"][0]["partitions"][0]["error_code"])
 
 
@@ -60,7 +60,7 @@ def test_the_nth_and_so_many_after_it() -> None:
     ]
 
 
-@on_a_loop
+@async_test
 async def test_names_that_kafka_does_not_know_are_refused() -> None:
     async with running() as (coordinator, _client):
         with pytest.raises(
@@ -78,7 +78,7 @@ async def test_names_that_kafka_does_not_know_are_refused() -> None:
 # What becomes of it --------------------------------------------------------------------------------------------------
 
 
-@on_a_loop
+@async_test
 async def test_a_request_that_fails_is_not_handled_and_one_that_fails_after_is() -> None:
     async with running() as (coordinator, client):
         before = coordinator.faults.fail("OffsetCommit", error="REQUEST_TIMED_OUT")
@@ -91,7 +91,7 @@ async def test_a_request_that_fails_is_not_handled_and_one_that_fails_after_is()
         assert (before.hits, after.hits) == (1, 1)
 
 
-@on_a_loop
+@async_test
 async def test_of_two_faults_the_first_strikes_and_the_second_waits() -> None:
     async with running() as (coordinator, client):
         coordinator.faults.fail("OffsetCommit", error="NOT_COORDINATOR")
@@ -100,7 +100,7 @@ async def test_of_two_faults_the_first_strikes_and_the_second_waits() -> None:
 
 
 @pytest.mark.parametrize("after", [False, True])
-@on_a_loop
+@async_test
 async def test_a_cut_connection(after: bool) -> None:
     async with running() as (coordinator, client):
         coordinator.faults.disconnect("OffsetCommit", after=after)
@@ -112,11 +112,11 @@ async def test_a_cut_connection(after: bool) -> None:
         await again.close()
 
 
-@on_a_loop
+@async_test
 async def test_what_is_dropped_holds_up_what_is_behind_it() -> None:
     """As in Kafka: answers come in the order of the requests, so a lost one is a lost connection."""
     async with running() as (coordinator, client):
-        member = await enrol(client, "g")
+        member = await join_and_sync(client, "g")
         coordinator.faults.drop("Heartbeat")
         waiting = asyncio.create_task(heartbeat(client, "g", member))
         while not coordinator.faults.all()[0].hits:
@@ -129,7 +129,7 @@ async def test_what_is_dropped_holds_up_what_is_behind_it() -> None:
 
 
 @pytest.mark.parametrize("after", [False, True])
-@on_a_loop
+@async_test
 async def test_a_delay_is_the_coordinators_time(after: bool) -> None:
     async with running() as (coordinator, client):
         fault = coordinator.faults.delay("OffsetCommit", seconds=60, after=after)
@@ -143,7 +143,7 @@ async def test_a_delay_is_the_coordinators_time(after: bool) -> None:
         assert await waiting == "NONE"
 
 
-@on_a_loop
+@async_test
 async def test_faults_that_were_cleared_strike_no_more() -> None:
     async with running() as (coordinator, client):
         coordinator.faults.fail("OffsetCommit", error="NOT_COORDINATOR", times=math.inf)
@@ -153,10 +153,10 @@ async def test_faults_that_were_cleared_strike_no_more() -> None:
         assert await commit(client) == "NONE"
 
 
-@on_a_loop
+@async_test
 async def test_faults_strike_within_the_process_too() -> None:
     async with running() as (coordinator, client):
-        member = await enrol(client, "g")
+        member = await join_and_sync(client, "g")
         beat = Heartbeat("g", member.member_id, None, member.generation_id)
         coordinator.faults.fail("Heartbeat", client_id="inside", error="REBALANCE_IN_PROGRESS")
         assert (await coordinator.node.ask(beat, ORIGIN)).name == "REBALANCE_IN_PROGRESS"
@@ -168,7 +168,7 @@ async def test_faults_strike_within_the_process_too() -> None:
         assert told == ["Heartbeat -> REBALANCE_IN_PROGRESS", "Heartbeat -> NONE"]
 
 
-@on_a_loop
+@async_test
 async def test_a_restart_takes_the_delayed_with_it(caplog: pytest.LogCaptureFixture) -> None:
     async with running() as (coordinator, client):
         fault = coordinator.faults.delay("OffsetCommit", seconds=60)
@@ -183,7 +183,7 @@ async def test_a_restart_takes_the_delayed_with_it(caplog: pytest.LogCaptureFixt
     assert [one for one in caplog.records if one.name == "callboard.kafka"] == [], "nobody tries it all the same"
 
 
-@on_a_loop
+@async_test
 async def test_only_a_disk_in_memory_can_be_lost(tmp_path: Path) -> None:
     async with Coordinator(tmp_path) as coordinator:
         with pytest.raises(ValueError, match="in a real folder: expected one in memory"):
@@ -195,13 +195,13 @@ async def test_only_a_disk_in_memory_can_be_lost(tmp_path: Path) -> None:
 # What is told --------------------------------------------------------------------------------------------------------
 
 
-@on_a_loop
+@async_test
 async def test_the_timeline_has_a_groups_life() -> None:
     async with running() as (coordinator, client):
-        member = await enrol(client, "g")
+        member = await join_and_sync(client, "g")
         coordinator.faults.fail("Heartbeat", error="NOT_COORDINATOR")
         await heartbeat(client, "g", member)
-        await client.ask("offset_commit", 9, **committing("g", member))
+        await client.ask("offset_commit", 9, **commit_values("g", member))
         await coordinator.clock.advance(31, silent=["wire"])
         text = coordinator.timeline.text()
     lines = [" ".join(line.split()[1:]) for line in text.splitlines()]
@@ -223,10 +223,10 @@ async def test_the_timeline_has_a_groups_life() -> None:
     assert text.splitlines()[-1] == f"m1 is {member.member_id}"
 
 
-@on_a_loop
+@async_test
 async def test_the_timeline_leaves_out_what_says_nothing_unless_it_is_asked() -> None:
     async with running() as (coordinator, client):
-        member = await enrol(client, "g")
+        member = await join_and_sync(client, "g")
         await heartbeat(client, "g", member)
         assert "Heartbeat" not in coordinator.timeline.text()
         assert "Heartbeat v4, m1, generation 1 -> NONE" in coordinator.timeline.text(everything=True)

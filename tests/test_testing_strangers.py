@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from door import committing, enrol, on_a_loop
+from harness import async_test, commit_values, join_and_sync
 from peers.waiting import wait_until
 from peers.wire import Hangup
 from test_testing_clock import SESSION_S, connect, heartbeat, moments, running
@@ -35,7 +35,7 @@ class Wire:
 
 
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, -1, ADVANCE_MAX_S + 1])
-@on_a_loop
+@async_test
 async def test_the_clock_is_not_moved_by_what_is_no_time(seconds: float) -> None:
     async with running() as (coordinator, _client):
         with pytest.raises(ValueError, match="expected 0 to 3153600000, which is 100 years; time does not go back"):
@@ -44,7 +44,7 @@ async def test_the_clock_is_not_moved_by_what_is_no_time(seconds: float) -> None
             await coordinator.clock.advance_until(lambda: True, within=seconds)
 
 
-@on_a_loop
+@async_test
 async def test_what_is_no_number_and_no_name_is_refused() -> None:
     wrong: Any
     async with running() as (coordinator, _client):
@@ -56,10 +56,10 @@ async def test_what_is_no_number_and_no_name_is_refused() -> None:
             await coordinator.clock.advance(1, silent=wrong)
 
 
-@on_a_loop
+@async_test
 async def test_a_name_that_nobody_has_silences_nobody_and_that_is_said() -> None:
     async with running() as (coordinator, client):
-        member = await enrol(client, "g")
+        member = await join_and_sync(client, "g")
         with pytest.raises(ValueError, match=r"silent=\['ware'\]: nobody of that name .*; it has heard wire"):
             await coordinator.clock.advance(1, silent=["ware"])
         await coordinator.clock.advance(1, silent=["wire", member.member_id])
@@ -133,10 +133,10 @@ def test_others_may_speak_of_a_member_without_being_it(api: str, is_there: bool)
     assert (presence.client_of("g", "m") is not None) is is_there
 
 
-@on_a_loop
+@async_test
 async def test_a_client_that_is_cut_off_is_gone_when_its_session_is_over() -> None:
     async with running() as (coordinator, client):
-        member = await enrol(client, "g")
+        member = await join_and_sync(client, "g")
         cut = coordinator.faults.disconnect("*", client_id="wire", times=math.inf)
         with pytest.raises(Hangup):
             await heartbeat(client, "g", member)
@@ -153,12 +153,12 @@ async def test_a_client_that_is_cut_off_is_gone_when_its_session_is_over() -> No
         await healed.close()
 
 
-@on_a_loop
+@async_test
 async def test_a_member_lives_on_while_the_disk_is_lost() -> None:
     async with running() as (coordinator, client):
-        member = await enrol(client, "g")
+        member = await join_and_sync(client, "g")
         coordinator.faults.lose_disk_after(0)
-        await client.ask("offset_commit", 9, **committing("g", member))
+        await client.ask("offset_commit", 9, **commit_values("g", member))
         await coordinator.clock.advance(DAY_S)
         assert await heartbeat(client, "g", member) == "NONE"
 
@@ -166,10 +166,10 @@ async def test_a_member_lives_on_while_the_disk_is_lost() -> None:
 # What is told --------------------------------------------------------------------------------------------------------
 
 
-@on_a_loop
+@async_test
 async def test_a_long_move_is_told_in_plain_numbers_and_looks_of_the_test_are_not_told() -> None:
     async with running() as (coordinator, client):
-        await enrol(client, "g")
+        await join_and_sync(client, "g")
         await coordinator.clock.advance(400 * DAY_S / 100)
         await coordinator.describe("g")
         await coordinator.offsets("g")

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from door import on_a_loop, open_door
+from harness import async_test, running_node
 from test_loop_and_disks import create, grow, metadata, new_topic
 from test_topics_batch import sent
 from test_topics_catalogue import code_of
@@ -58,11 +58,11 @@ def test_topics_created_together_share_what_is_left_of_the_bound() -> None:
     assert code_of(lambda: topics.create("d", 1)) is ErrorCode.POLICY_VIOLATION
 
 
-@on_a_loop
+@async_test
 async def test_each_way_to_create_partitions_over_tcp_obeys_the_bound(tmp_path: Path) -> None:
     """The node has the topics t (3 partitions) and u (1)."""
-    async with open_door(tmp_path, max_partitions=6) as door:
-        client = await door.connect()
+    async with running_node(tmp_path, max_partitions=6) as harness:
+        client = await harness.connect()
         topics = [new_topic("a", 2), new_topic("b", 1)]
         for validate_only in (True, False):
             answer = await client.ask("create_topics", 6, topics=topics, timeout=1000, validate_only=validate_only)
@@ -73,20 +73,20 @@ async def test_each_way_to_create_partitions_over_tcp_obeys_the_bound(tmp_path: 
         assert await create(client, "c") == ["POLICY_VIOLATION"]
 
 
-@on_a_loop
+@async_test
 async def test_start_with_a_new_topic_beyond_the_bound_is_refused(tmp_path: Path) -> None:
     node = Node(Settings(max_partitions=5), Options(data=tmp_path, topics=(("a", 3), ("b", 3))))
     with pytest.raises(StartError, match=r"--topic b:3: 3 more partitions: .*max_partitions=5"):
         await node.start()
 
 
-@on_a_loop
+@async_test
 async def test_start_with_more_partitions_than_a_lowered_bound_serves_them(tmp_path: Path) -> None:
-    async with open_door(tmp_path, max_partitions=4):
+    async with running_node(tmp_path, max_partitions=4):
         pass
-    async with open_door(tmp_path, max_partitions=1) as door:
-        assert {"t", "u"} < set(door.node.topics.names())
-        assert await create(await door.connect(), "c") == ["POLICY_VIOLATION"]
+    async with running_node(tmp_path, max_partitions=1) as harness:
+        assert {"t", "u"} < set(harness.node.topics.names())
+        assert await create(await harness.connect(), "c") == ["POLICY_VIOLATION"]
 
 
 def test_an_embedded_coordinator_obeys_the_bound() -> None:
@@ -96,7 +96,7 @@ def test_an_embedded_coordinator_obeys_the_bound() -> None:
             with pytest.raises(CoordinatorError, match="max_partitions=2"):
                 await coordinator.create_topic("b", 1)
 
-    on_a_loop(scenario)()
+    async_test(scenario)()
 
 
 def traced_bytes() -> int:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from door import on_a_loop, open_door
+from harness import async_test, running_node
 from test_topics_batch import sent
 from test_topics_catalogue import Known, delete, fill, known, opened, reopened_copy
 
@@ -169,18 +169,18 @@ def test_start_after_a_power_cut_in_the_first_start_begins_again(seed: int) -> N
     catalogue.close()
 
 
-@on_a_loop
+@async_test
 async def test_start_of_a_served_folder_without_both_files_is_refused(tmp_path: Path) -> None:
-    async with open_door(tmp_path):
+    async with running_node(tmp_path):
         pass
     (tmp_path / "topics.json").unlink()
     (tmp_path / "topics.ends").unlink()
     with pytest.raises(StartError, match=r"found journal.*no '.*topics\.json'"):
-        async with open_door(tmp_path):
+        async with running_node(tmp_path):
             pass
     (tmp_path / "topics.json").write_text("{}")
-    async with open_door(tmp_path) as door:
-        assert "t" in door.node.topics.names()
+    async with running_node(tmp_path) as harness:
+        assert "t" in harness.node.topics.names()
 
 
 # Salvage -------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from door import on_a_loop
+from harness import async_test
 from peers.waiting import wait_until
 from peers.wire import Wire
 from test_metrics import get, watched
@@ -53,7 +53,7 @@ def count_open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-@on_a_loop
+@async_test
 async def test_oldest_unfinished_http_request_is_closed_for_a_new_one() -> None:
     async with watched(PAGES) as port:
 
@@ -70,7 +70,7 @@ async def test_oldest_unfinished_http_request_is_closed_for_a_new_one() -> None:
         await asyncio.to_thread(flood)
 
 
-@on_a_loop
+@async_test
 async def test_http_connections_take_no_more_descriptors_than_reserved() -> None:
     before = count_open_files()
     async with watched(PAGES) as port:
@@ -100,7 +100,7 @@ async def test_http_connections_take_no_more_descriptors_than_reserved() -> None
         (b"GET /\xe9 HTTP/1.1\r\n\r\n", b"404"),
     ],
 )
-@on_a_loop
+@async_test
 async def test_http_request_is_answered_with_its_status(request_bytes: bytes, status: bytes) -> None:
     async with watched(PAGES) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -110,7 +110,7 @@ async def test_http_request_is_answered_with_its_status(request_bytes: bytes, st
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\n"])
-@on_a_loop
+@async_test
 async def test_http_request_that_takes_too_long_is_closed(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
     """The time is one for the whole request: it does not begin again with each byte."""
     monkeypatch.setattr(watch, "REQUEST_TIMEOUT_S", 0.2)
@@ -127,7 +127,7 @@ async def test_http_request_that_takes_too_long_is_closed(monkeypatch: pytest.Mo
         writer.close()
 
 
-@on_a_loop
+@async_test
 async def test_http_client_that_does_not_read_its_answer_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     async def large() -> bytes:
         return b"x" * 50_000_000

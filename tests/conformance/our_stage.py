@@ -15,7 +15,7 @@ from typing import Any
 from unittest.mock import patch
 from uuid import UUID
 
-from door import CardboardTransport, committing, frame, framed
+from harness import MemoryTransport, commit_values, frame, framed
 from peers.wire import FRAME_SIZE
 
 from callboard.runtime.disk.file_work import InlineFileWork
@@ -30,7 +30,7 @@ from .playing import Frames
 
 STEP_MS = 40  # what a step takes of the script's time; at the paces of a real Kafka it is about that
 WALL_MS = 1_700_000_000_000
-BARRIER = frame("offset_commit", 9, **committing("barrier"))
+BARRIER = frame("offset_commit", 9, **commit_values("barrier"))
 BARRIERS = 2  # a record that is kept may cause another one
 BARRIERS_MAX = 50  # before an answer that must come is missed
 
@@ -64,7 +64,7 @@ class ScriptTime(Alarm):
         return True
 
 
-class ScriptTransport(CardboardTransport):
+class ScriptTransport(MemoryTransport):
     """A transport whose reader can wait."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from door import on_a_loop
+from harness import async_test
 
 from .comparing import compare
 from .golden import Came, Played, read_seeds, write_seeds
@@ -40,7 +40,7 @@ def never(came: Came) -> None:
 
 @pytest.mark.parametrize("change", [other_error, too_early, never])
 def test_a_difference_is_found_and_shown(change: Callable[[Came], None], tmp_path: Path) -> None:
-    @on_a_loop
+    @async_test
     async def run() -> None:
         async with open_stage(tmp_path, our_settings(PLAIN)) as stage:
             came = await play(stage, PARKED)
@@ -54,7 +54,7 @@ def test_a_difference_is_found_and_shown(change: Callable[[Came], None], tmp_pat
 
 
 def test_a_script_that_has_changed_must_be_recorded_again(tmp_path: Path) -> None:
-    @on_a_loop
+    @async_test
     async def run() -> None:
         async with open_stage(tmp_path, our_settings(PLAIN)) as stage:
             with pytest.raises(AssertionError, match="record it again"):
@@ -67,7 +67,7 @@ def test_time_is_the_scripts(tmp_path: Path) -> None:
     """An hour passes at once; a session ends in it, and a client that hangs up is no obstacle."""
     script = [*member("A"), join("B", v=3), hang_up("B"), wait(3_600_000), beat("A", "$A1"), sync("A", "$A1")]
 
-    @on_a_loop
+    @async_test
     async def run() -> None:
         async with open_stage(tmp_path, our_settings(PLAIN)) as stage:
             async with asyncio.timeout(10):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from door import on_a_loop
+from harness import async_test
 
 from callboard.runtime.kafka.api import APIS
 from callboard.runtime.settings.table import BY_NAME
@@ -40,7 +40,7 @@ def test_scenario(chapter: str, scenario: str, tmp_path: Path) -> None:
     if missing := not_served(script) | (settings.keys() - BY_NAME.keys()):
         pytest.skip(f"this server does not have {sorted(missing)} yet")
 
-    @on_a_loop
+    @async_test
     async def play() -> None:
         async with open_stage(tmp_path, settings) as stage:
             await compare(stage, scenario, script, GOLDEN[chapter][scenario])

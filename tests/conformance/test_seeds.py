@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from door import on_a_loop
+from harness import async_test
 
 from .comparing import compare
 from .golden import Played, read_seeds
@@ -35,7 +35,7 @@ def test_random_scripts(kind: str, first: int, tmp_path: Path) -> None:
 
 
 def _play(kind: str, batch: Sequence[Played], folder: Path) -> None:
-    @on_a_loop
+    @async_test
     async def play() -> None:
         async with open_stage(folder, our_settings(KINDS[kind].settings)) as stage:
             for played in batch:

@@ -34,7 +34,7 @@ TOPICS = (("t", 3), ("u", 1))
 P = ParamSpec("P")
 
 
-def on_a_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+def async_test(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     """Run a test on the kind of loop that ``callboard serve`` runs on."""
 
     @wraps(test)
@@ -77,7 +77,7 @@ class Client:
         except (asyncio.IncompleteReadError, ConnectionError) as error:
             raise Hangup(str(error)) from error
 
-    async def answers_until_hangup(self) -> list[bytes]:
+    async def responses_until_disconnect(self) -> list[bytes]:
         """Everything that still comes, until the server closes the connection."""
         frames = []
         while True:
@@ -91,7 +91,7 @@ class Client:
         await asyncio.gather(self._writer.wait_closed(), return_exceptions=True)
 
 
-class Door:
+class NodeHarness:
     """A running node. ``restart`` stops it and starts another one on the same folder, with another port."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], options: Mapping[str, Any]) -> None:
@@ -121,25 +121,27 @@ class Door:
         self._clients.append(client)
         return client
 
-    async def hang_up(self) -> None:
+    async def disconnect_all(self) -> None:
         for client in self._clients:
             await client.close()
 
 
 @asynccontextmanager
-async def open_door(folder: Path, options: Mapping[str, Any] | None = None, **settings: Any) -> AsyncIterator[Door]:
+async def running_node(
+    folder: Path, options: Mapping[str, Any] | None = None, **settings: Any
+) -> AsyncIterator[NodeHarness]:
     """A node with the topics t (3 partitions) and u (1), stopped at the end."""
-    door = Door(folder, settings, options or {})
-    await door.start()
+    harness = NodeHarness(folder, settings, options or {})
+    await harness.start()
     try:
-        yield door
+        yield harness
     finally:
-        await door.hang_up()
-        await door.node.stop()
+        await harness.disconnect_all()
+        await harness.node.stop()
 
 
-def topic_id(door: Door, name: str) -> UUID:
-    topic = door.node.topics.get(name)
+def topic_id(harness: NodeHarness, name: str) -> UUID:
+    topic = harness.node.topics.get(name)
     assert topic is not None
     return topic.topic_id
 
@@ -164,7 +166,7 @@ def correlation_id_of(answer: bytes) -> int:
     return int.from_bytes(answer[:4], "big", signed=True)
 
 
-def joining(group_id: str, member_id: str = "", **values: Plain) -> dict[str, Plain]:
+def join_values(group_id: str, member_id: str = "", **values: Plain) -> dict[str, Plain]:
     """The values of a JoinGroup of any version."""
     return {
         "group_id": group_id,
@@ -179,7 +181,7 @@ def joining(group_id: str, member_id: str = "", **values: Plain) -> dict[str, Pl
     }
 
 
-def committing(group_id: str, member: Member | None = None, offset: int = 42, **values: Plain) -> dict[str, Plain]:
+def commit_values(group_id: str, member: Member | None = None, offset: int = 42, **values: Plain) -> dict[str, Plain]:
     """The values of an OffsetCommit (before version 10) of one offset for t-0; without a member a simple one."""
     return {
         "group_id": group_id,
@@ -201,7 +203,7 @@ def committed_partition(index: int, offset: int = 42, metadata: str | None = "x"
     }
 
 
-def beating(group_id: str, member: Member) -> dict[str, Plain]:
+def heartbeat_values(group_id: str, member: Member) -> dict[str, Plain]:
     return {
         "group_id": group_id,
         "generation_id": member.generation_id,
@@ -210,7 +212,7 @@ def beating(group_id: str, member: Member) -> dict[str, Plain]:
     }
 
 
-def fetching(group_id: str, *partitions: int, topic: str = "t") -> dict[str, Plain]:
+def fetch_values(group_id: str, *partitions: int, topic: str = "t") -> dict[str, Plain]:
     """The values of an OffsetFetch of version 8 or 9; of everything, without partitions."""
     topics = [{"name": topic, "partition_indexes": list(partitions)}] if partitions else None
     group = {"group_id": group_id, "member_id": None, "member_epoch": -1, "topics": topics}
@@ -222,21 +224,21 @@ class Member(NamedTuple):
     generation_id: int
 
 
-async def enrol(client: Client, group_id: str, **values: Plain) -> Member:
+async def join_and_sync(client: Client, group_id: str, **values: Plain) -> Member:
     """Join a group alone and sync, so that it is stable."""
-    first = await client.ask("join_group", **joining(group_id, **values))
-    joined = await client.ask("join_group", **joining(group_id, first["member_id"], **values))
+    first = await client.ask("join_group", **join_values(group_id, **values))
+    joined = await client.ask("join_group", **join_values(group_id, first["member_id"], **values))
     assert joined["error_code"] == "NONE", joined
     member = Member(joined["member_id"], joined["generation_id"])
     assignments = [{"member_id": member.member_id, "assignment": b"\x09"}]
-    synced = await client.ask("sync_group", **syncing(group_id, member, assignments))
+    synced = await client.ask("sync_group", **sync_values(group_id, member, assignments))
     assert synced["error_code"] == "NONE", synced
     return member
 
 
-def syncing(group_id: str, member: Member, assignments: Iterable[Plain] = ()) -> dict[str, Plain]:
+def sync_values(group_id: str, member: Member, assignments: Iterable[Plain] = ()) -> dict[str, Plain]:
     return {
-        **beating(group_id, member),
+        **heartbeat_values(group_id, member),
         "protocol_type": "consumer",
         "protocol_name": "range",
         "assignments": list(assignments),
@@ -245,7 +247,7 @@ def syncing(group_id: str, member: Member, assignments: Iterable[Plain] = ()) ->
 
 async def offsets(client: Client, group_id: str) -> dict[tuple[str, int], int]:
     """Everything that a group has committed."""
-    [group] = (await client.ask("offset_fetch", 9, **fetching(group_id)))["groups"]
+    [group] = (await client.ask("offset_fetch", 9, **fetch_values(group_id)))["groups"]
     assert (group["group_id"], group["error_code"]) == (group_id, "NONE")
     return {
         (topic["name"], one["partition_index"]): one["committed_offset"]
@@ -257,7 +259,7 @@ async def offsets(client: Client, group_id: str) -> dict[tuple[str, int], int]:
 # Without sockets -----------------------------------------------------------------------------------------------------
 
 
-class CardboardTransport(asyncio.Transport):
+class MemoryTransport(asyncio.Transport):
     """Takes what a connection writes; reads nothing by itself."""
 
     def __init__(self) -> None:
@@ -279,11 +281,11 @@ class CardboardTransport(asyncio.Transport):
         self.is_paused = False
 
 
-class CardboardClient:
+class MemoryClient:
     """A connection without a socket: what is fed to it is handled in this very turn of the loop."""
 
     def __init__(self, node: Node) -> None:
-        self.transport = CardboardTransport()
+        self.transport = MemoryTransport()
         self.connection = Connection(node)
         self.connection.connection_made(self.transport)
 
