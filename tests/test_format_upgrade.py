@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crash_helpers import FETCH_VERSION, ClientReport, wrong_commits, wrong_members
 from log_helpers import LazyDisk
 from peers.server import TEST_SETTINGS, ServerProcess
 from peers.wire import Wire
 from structlog.testing import capture_logs
-from test_crash import FETCH_VERSION, Report, wrong_commits, wrong_members
 
 from callboard.actors.records import Record
 from callboard.runtime.cli.exchange import export
@@ -52,8 +52,8 @@ def told() -> dict[str, Any]:
     return report
 
 
-def report_of(kept: dict[str, Any]) -> Report:
-    return Report(
+def report_of(kept: dict[str, Any]) -> ClientReport:
+    return ClientReport(
         {(group, partition): (sent, acknowledged) for group, partition, sent, acknowledged in kept["commits"]},
         [tuple(member) for member in kept["members"]],
         [],

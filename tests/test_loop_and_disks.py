@@ -26,6 +26,7 @@ from harness import (
 from peers.wire import message_type
 from test_bad_input import EVERY_VERSION, body_of, request
 from test_topics_batch import sent
+from topic_request_helpers import create, grow, metadata
 
 from callboard.runtime.disk import disk as disk_module
 from callboard.runtime.disk.disk import Disk
@@ -75,16 +76,6 @@ async def served(folder: Path, environment: Environment, **settings: Any) -> Asy
         await node.stop()
 
 
-def new_topic(name: str, partitions: int = 1) -> dict[str, Any]:
-    return {"name": name, "num_partitions": partitions, "replication_factor": 1, "assignments": [], "configs": []}
-
-
-async def create(client: Client, *names: str, version: int = 6) -> list[str]:
-    topics = [new_topic(name) for name in names]
-    answer = await client.ask("create_topics", version, topics=topics, timeout=1000, validate_only=False)
-    return [one["error_code"] for one in answer["topics"]]
-
-
 async def alter(client: Client, value: str) -> str:
     config = {"name": "group.max.size", "config_operation": 0, "value": value}
     resource = {"resource_type": BROKER, "resource_name": "1", "configs": [config]}
@@ -106,21 +97,9 @@ async def init_producer(client: Client, transactional_id: str | None = None) -> 
     return {name: answer[name] for name in ("producer_id", "producer_epoch")}
 
 
-async def metadata(client: Client, name: str, *, creates: bool) -> str:
-    asked = {"topics": [{"topic_id": None, "name": name}], "allow_auto_topic_creation": creates}
-    answer = await client.ask("metadata", 12, include_topic_authorized_operations=False, **asked)
-    return str(answer["topics"][0]["error_code"])
-
-
 async def delete(client: Client, *names: str) -> list[str]:
     answer = await client.ask("delete_topics", 5, topic_names=list(names), timeout=1000)
     return [one["error_code"] for one in answer["responses"]]
-
-
-async def grow(client: Client, name: str, count: int) -> str:
-    asked = {"name": name, "count": count, "assignments": None}
-    answer = await client.ask("create_partitions", 3, topics=[asked], timeout=1000, validate_only=False)
-    return str(answer["results"][0]["error_code"])
 
 
 async def change_everything(client: Client) -> None:

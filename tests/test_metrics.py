@@ -3,54 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import re
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from harness import NodeHarness, async_test, commit_values, heartbeat_values, join_and_sync, running_node
+from health_helpers import HttpResponse, get, serving
 from prometheus_client.parser import text_string_to_metric_families
 from test_cli import refusal
 
 from callboard.runtime.log.stats import LogStats
-from callboard.runtime.node.health import LOOP_TIMEOUT_S, HealthServer, Pages
+from callboard.runtime.node.health import LOOP_TIMEOUT_S, Pages
 from callboard.runtime.node.metrics import metrics, pages
 from callboard.runtime.node.node import Node
 from callboard.runtime.settings.table import Options, Settings
-
-
-class Answer(NamedTuple):
-    status: int
-    content_type: str
-    text: str
-
-
-def get(port: int, path: str, method: str = "GET") -> Answer:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    try:
-        connection.request(method, path)
-        response = connection.getresponse()
-        return Answer(response.status, response.headers["Content-Type"], response.read().decode())
-    finally:
-        connection.close()
-
-
-@asynccontextmanager
-async def watched(shown: Pages) -> AsyncIterator[int]:
-    """A window on a free port of this loop; gives the port."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    server = HealthServer(listening, shown, asyncio.get_running_loop())
-    server.start()
-    try:
-        yield listening.getsockname()[1]
-    finally:
-        server.close()
 
 
 async def scrape(port: int) -> dict[str, float]:
@@ -75,7 +44,7 @@ async def enrolled(harness: NodeHarness) -> None:
 
 @async_test
 async def test_metrics_count_what_groups_did(tmp_path: Path) -> None:
-    async with running_node(tmp_path) as harness, watched(pages(harness.node)) as port:
+    async with running_node(tmp_path) as harness, serving(pages(harness.node)) as port:
         before = await scrape(port)
         await enrolled(harness)
         after = await scrape(port)
@@ -90,7 +59,7 @@ async def test_metrics_count_what_groups_did(tmp_path: Path) -> None:
 
 @async_test
 async def test_a_session_that_expires_is_counted(tmp_path: Path) -> None:
-    async with running_node(tmp_path, group_min_session_timeout_ms=1) as harness, watched(pages(harness.node)) as port:
+    async with running_node(tmp_path, group_min_session_timeout_ms=1) as harness, serving(pages(harness.node)) as port:
         await join_and_sync(await harness.connect(), "short", session_timeout=50)
         while not (seen := await scrape(port))["callboard_expired_sessions_total"]:
             pass
@@ -100,7 +69,7 @@ async def test_a_session_that_expires_is_counted(tmp_path: Path) -> None:
 
 @async_test
 async def test_labels_do_not_grow_with_groups(tmp_path: Path) -> None:
-    async with running_node(tmp_path) as harness, watched(pages(harness.node)) as port:
+    async with running_node(tmp_path) as harness, serving(pages(harness.node)) as port:
         client = await harness.connect()
         await join_and_sync(client, "first")
         few = await scrape(port)
@@ -113,7 +82,7 @@ async def test_labels_do_not_grow_with_groups(tmp_path: Path) -> None:
 
 @async_test
 async def test_the_log_is_measured(tmp_path: Path) -> None:
-    async with running_node(tmp_path) as harness, watched(pages(harness.node)) as port:
+    async with running_node(tmp_path) as harness, serving(pages(harness.node)) as port:
         before = await scrape(port)
         await enrolled(harness)
         after = await scrape(port)
@@ -132,7 +101,7 @@ async def test_the_log_is_measured(tmp_path: Path) -> None:
 
 @async_test
 async def test_a_failed_log_is_not_ready_and_says_so(tmp_path: Path) -> None:
-    async with running_node(tmp_path) as harness, watched(pages(harness.node)) as port:
+    async with running_node(tmp_path) as harness, serving(pages(harness.node)) as port:
         log = harness.node.offsets_log
         assert log is not None
         with pytest.MonkeyPatch.context() as patch:
@@ -146,7 +115,7 @@ async def test_a_failed_log_is_not_ready_and_says_so(tmp_path: Path) -> None:
 
 @async_test
 async def test_who_still_loads_is_not_ready(tmp_path: Path) -> None:
-    async with running_node(tmp_path) as harness, watched(pages(harness.node)) as port:
+    async with running_node(tmp_path) as harness, serving(pages(harness.node)) as port:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Node, "is_loading", True)
             harness.node.groups.unserved.loading.update({3, 7})
@@ -165,7 +134,7 @@ def test_a_node_that_has_not_begun_has_a_page(tmp_path: Path) -> None:
 
 @async_test
 async def test_health_and_readiness(tmp_path: Path) -> None:
-    async with running_node(tmp_path) as harness, watched(pages(harness.node)) as port:
+    async with running_node(tmp_path) as harness, serving(pages(harness.node)) as port:
         assert await asyncio.to_thread(get, port, "/healthz") == (200, "text/plain; charset=utf-8", "healthy\n")
         assert await asyncio.to_thread(get, port, "/readyz") == (200, "text/plain; charset=utf-8", "ready\n")
 
@@ -176,7 +145,7 @@ async def _nothing() -> bytes:
 
 @async_test
 async def test_who_is_not_ready_says_why() -> None:
-    async with watched(Pages(_nothing, lambda: "partition 7 of 50 is being loaded")) as port:
+    async with serving(Pages(_nothing, lambda: "partition 7 of 50 is being loaded")) as port:
         ready, health = [await asyncio.to_thread(get, port, path) for path in ("/readyz", "/healthz")]
     assert (ready.status, ready.text) == (503, "partition 7 of 50 is being loaded\n")
     assert health.status == 200, "whoever still loads is not to be restarted"
@@ -184,7 +153,7 @@ async def test_who_is_not_ready_says_why() -> None:
 
 @async_test
 async def test_an_unknown_page_names_the_known_ones() -> None:
-    async with watched(Pages(_nothing, lambda: None)) as port:
+    async with serving(Pages(_nothing, lambda: None)) as port:
         answer = await asyncio.to_thread(get, port, "/metric?x=1")
         head = await asyncio.to_thread(get, port, "/healthz", "HEAD")
     assert answer.status == 404
@@ -194,14 +163,14 @@ async def test_an_unknown_page_names_the_known_ones() -> None:
 
 @async_test
 async def test_a_loop_that_does_not_turn_is_not_healthy() -> None:
-    answers: list[Answer] = []
+    answers: list[HttpResponse] = []
     asked = threading.Event()
 
     def ask(port: int) -> None:
         asked.set()
         answers.append(get(port, "/healthz"))
 
-    async with watched(Pages(_nothing, lambda: None)) as port:
+    async with serving(Pages(_nothing, lambda: None)) as port:
         asking = threading.Thread(target=ask, args=(port,))
         asking.start()
         while asking.is_alive():  # the loop is kept all the while
@@ -229,7 +198,7 @@ def test_serve_refuses_a_watch_address_that_is_none(tmp_path: Path, address: str
 @async_test
 async def test_every_metric_is_in_the_docs(tmp_path: Path) -> None:
     document = (Path(__file__).parents[1] / "docs" / "metrics.md").read_text()
-    async with running_node(tmp_path) as harness, watched(pages(harness.node)) as port:
+    async with running_node(tmp_path) as harness, serving(pages(harness.node)) as port:
         answer = await asyncio.to_thread(get, port, "/metrics")
     names = {family.name for family in text_string_to_metric_families(answer.text)}
     documented = set(re.findall(r"`(callboard_\w+)", document.partition("## Worth an alarm")[0]))

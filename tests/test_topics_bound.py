@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from harness import async_test, running_node
-from test_loop_and_disks import create, grow, metadata, new_topic
 from test_topics_batch import sent
 from test_topics_catalogue import code_of
+from topic_request_helpers import create, grow, metadata, new_topic
 
 import callboard
 from callboard.actors.errors import CoordinatorError, ErrorCode

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 from harness import async_test
+from health_helpers import get, serving
 from peers.waiting import wait_until
 from peers.wire import Wire
-from test_metrics import get, watched
 
 from callboard.runtime.node import health as watch
 from callboard.runtime.node.connection_limit import HTTP_CONNECTIONS_MAX, HTTP_FILES, RESERVE
@@ -55,7 +55,7 @@ def count_open_files() -> int:
 
 @async_test
 async def test_oldest_unfinished_http_request_is_closed_for_a_new_one() -> None:
-    async with watched(PAGES) as port:
+    async with serving(PAGES) as port:
 
         def flood() -> None:
             half: list[socket.socket] = []
@@ -73,7 +73,7 @@ async def test_oldest_unfinished_http_request_is_closed_for_a_new_one() -> None:
 @async_test
 async def test_http_connections_take_no_more_descriptors_than_reserved() -> None:
     before = count_open_files()
-    async with watched(PAGES) as port:
+    async with serving(PAGES) as port:
         half: list[socket.socket] = []
 
         def flood() -> None:
@@ -102,7 +102,7 @@ async def test_http_connections_take_no_more_descriptors_than_reserved() -> None
 )
 @async_test
 async def test_http_request_is_answered_with_its_status(request_bytes: bytes, status: bytes) -> None:
-    async with watched(PAGES) as port:
+    async with serving(PAGES) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(request_bytes)
         assert (await reader.readline()).startswith(b"HTTP/1.1 " + status + b" ")
@@ -114,7 +114,7 @@ async def test_http_request_is_answered_with_its_status(request_bytes: bytes, st
 async def test_http_request_that_takes_too_long_is_closed(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
     """The time is one for the whole request: it does not begin again with each byte."""
     monkeypatch.setattr(watch, "REQUEST_TIMEOUT_S", 0.2)
-    async with watched(PAGES) as port:
+    async with serving(PAGES) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(sent)
         while True:
@@ -134,7 +134,7 @@ async def test_http_client_that_does_not_read_its_answer_is_closed(monkeypatch: 
 
     monkeypatch.setattr(watch, "REQUEST_TIMEOUT_S", 0.2)
     before = count_open_files()
-    async with watched(Pages(large, lambda: None)) as port:
+    async with serving(Pages(large, lambda: None)) as port:
         with socket.create_connection(("127.0.0.1", port)) as connected:
             own = count_open_files()
             connected.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
