@@ -158,7 +158,7 @@ def kill_under_load(server: ServerProcess, load: LoadProcess, chance: random.Ran
     [("always", {}), ("interval", {}), ("always", TINY_SEGMENTS)],
     ids=["always", "interval", "tiny segments"],
 )
-def test_nothing_acknowledged_is_lost_by_kill_9(
+def test_kill_9_loses_no_acknowledged_commit_or_member(
     tmp_path: Path, load: LoadProcess, chance: random.Random, sync: str, settings: dict[str, object]
 ) -> None:
     """Twenty times killed under load, a third of the times once more while it starts.
@@ -182,7 +182,7 @@ def test_nothing_acknowledged_is_lost_by_kill_9(
     assert len(known) > ROUNDS and min(acknowledged for _, acknowledged in report.commits.values()) > ROUNDS
 
 
-def test_nothing_acknowledged_is_lost_when_compaction_is_killed_too(
+def test_kill_9_during_compaction_loses_no_acknowledged_commit(
     tmp_path: Path, load: LoadProcess, chance: random.Random
 ) -> None:
     """The server's own cleaner dies with it, and ``callboard compact`` beside them at moments of its own.
@@ -205,7 +205,7 @@ def test_nothing_acknowledged_is_lost_when_compaction_is_killed_too(
     assert list(server.data.glob("__consumer_offsets-*/.compaction/manifest/*.json"))
 
 
-def test_a_torn_journal_frame_is_cut(tmp_path: Path, load: LoadProcess, chance: random.Random) -> None:
+def test_torn_journal_frame_is_truncated(tmp_path: Path, load: LoadProcess, chance: random.Random) -> None:
     """Garbage where the next frame would stand, as a torn write leaves it: cut, told, and nothing else is touched."""
     with serve(tmp_path) as server:
         for _ in range(3):
@@ -219,7 +219,7 @@ def test_a_torn_journal_frame_is_cut(tmp_path: Path, load: LoadProcess, chance: 
             assert str(len(garbage)) in server.log_since(mark)
 
 
-def test_the_journal_lays_lost_ends_of_partition_files_in_again(
+def test_journal_replay_restores_lost_ends_of_partition_files(
     tmp_path: Path, load: LoadProcess, chance: random.Random
 ) -> None:
     """Partition files are not synced with each commit; a power cut may take any part of what was not."""

@@ -32,9 +32,7 @@ def limited(monkeypatch: pytest.MonkeyPatch, soft: int, hard: int) -> list[tuple
 
 
 @async_test
-async def test_who_comes_when_all_places_are_taken_is_hung_up_on(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_connection_above_limit_is_closed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Those who are there are served; when one of them leaves another one finds a place."""
     async with running_node(tmp_path) as harness:
         client, other = await harness.connect(), await harness.connect()
@@ -53,7 +51,7 @@ async def test_who_comes_when_all_places_are_taken_is_hung_up_on(
 
 
 @async_test
-async def test_connections_that_come_all_at_once_take_no_descriptors_beyond_their_number(tmp_path: Path) -> None:
+async def test_burst_of_connections_uses_no_reserved_descriptors(tmp_path: Path) -> None:
     """They wait in the listener's queue while the loop is busy. What it then accepts for a moment is in the reserve."""
     async with running_node(tmp_path) as harness:
         harness.node.connection_limit.maximum = 3
@@ -73,7 +71,7 @@ def count_open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def test_a_crowd_is_told_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_connections_are_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     now_ms = 0
     connection_limit = DescriptorLimit(1, lambda: now_ms)
     assert not connection_limit.is_reached(0, "first")
@@ -88,7 +86,7 @@ def test_a_crowd_is_told_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
     assert len(caplog.messages) == 2
 
 
-def test_the_log_has_its_files_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_max_reserves_descriptors_for_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     limited(monkeypatch, 1024, 1024)
     assert connections_max(100) == 1024 - 200 - RESERVE
     assert connections_max(100, has_http=True) == 1024 - 200 - RESERVE - HTTP_FILES
@@ -96,7 +94,7 @@ def test_the_log_has_its_files_first(monkeypatch: pytest.MonkeyPatch) -> None:
     assert connections_max(100) == sys.maxsize
 
 
-def test_a_limit_that_leaves_nothing_for_clients_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_max_below_minimum_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     least = 200 + RESERVE + CONNECTIONS_MIN
     limited(monkeypatch, least, least)
     assert connections_max(100) == CONNECTIONS_MIN
@@ -105,7 +103,7 @@ def test_a_limit_that_leaves_nothing_for_clients_is_refused(monkeypatch: pytest.
         connections_max(100)
 
 
-def test_a_server_takes_all_that_it_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_raise_limit_sets_soft_limit_to_hard_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert limited(monkeypatch, 1024, 4096)[0] == (1024, 4096)
     raise_limit()
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (4096, 4096)

@@ -39,7 +39,7 @@ def opened(folder: Path, **static: Any) -> DynamicSettings:
 # Where a value comes from --------------------------------------------------------------------------------------------
 
 
-def test_the_broker_wins_over_all_brokers_over_the_command_line_over_the_default(tmp_path: Path) -> None:
+def test_dynamic_value_precedence_is_broker_all_brokers_static_default(tmp_path: Path) -> None:
     configs = opened(tmp_path, group_max_size=7)
     settings = configs.settings
     assert (settings.group_max_size, [one.value for one in configs.synonyms(MAX_SIZE)]) == (7, ["7", "2147483647"])
@@ -57,13 +57,13 @@ def test_the_broker_wins_over_all_brokers_over_the_command_line_over_the_default
     assert settings.group_max_size == 7
 
 
-def test_changes_survive_a_restart_and_another_command_line(tmp_path: Path) -> None:
+def test_changes_survive_restart_with_other_command_line(tmp_path: Path) -> None:
     change(opened(tmp_path), {"group_max_size": 9}, {"offsets_retention_minutes": 65})
     again = opened(tmp_path, group_max_size=100, offsets_retention_minutes=100, num_partitions=3).settings
     assert (again.group_max_size, again.offsets_retention_minutes, again.num_partitions) == (9, 65, 3)
 
 
-def test_a_refused_change_changes_nothing(tmp_path: Path) -> None:
+def test_rejected_change_has_no_effect(tmp_path: Path) -> None:
     """Neither in memory nor in the file. Alone each is fine: two contradict each other."""
     configs = opened(tmp_path)
     change(configs, {"group_min_session_timeout_ms": 5000}, {})
@@ -76,7 +76,7 @@ def test_a_refused_change_changes_nothing(tmp_path: Path) -> None:
     assert (tmp_path / FILE_NAME).read_bytes() == before
 
 
-def test_a_change_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
+def test_change_with_failed_write_has_no_effect(tmp_path: Path) -> None:
     configs = opened(tmp_path)
     (tmp_path / f"{FILE_NAME}.new").mkdir()
     with pytest.raises(OSError):
@@ -85,7 +85,7 @@ def test_a_change_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None
     assert configs.broker == {}
 
 
-def test_a_check_writes_nothing(tmp_path: Path) -> None:
+def test_check_does_not_write_the_file(tmp_path: Path) -> None:
     configs = opened(tmp_path)
     configs.check({"group_max_size": 9}, {})
     assert configs.settings.group_max_size == MAX_SIZE.default
@@ -125,7 +125,7 @@ def test_saved_settings_with_any_flipped_bit_are_refused_or_the_same(tmp_path: P
         ('{"version": 1, "broker": {"group_min_session_timeout_ms": 2000000}, "default": {}}', "is above group_max"),
     ],
 )
-def test_a_file_that_makes_no_sense_stops_the_start(tmp_path: Path, content: str, says: str) -> None:
+def test_start_with_invalid_settings_file_is_refused(tmp_path: Path, content: str, says: str) -> None:
     (tmp_path / FILE_NAME).write_text(content)
     with pytest.raises(StartError) as caught:
         opened(tmp_path)
@@ -133,19 +133,19 @@ def test_a_file_that_makes_no_sense_stops_the_start(tmp_path: Path, content: str
     assert says in str(caught.value)
 
 
-def test_a_file_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
+def test_start_with_unreadable_settings_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).mkdir()
     with pytest.raises(StartError, match="cannot read the changed settings"):
         opened(tmp_path)
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
-def test_every_setting_is_found_by_kafkas_name_if_it_may_change(setting: Any) -> None:
+def test_find_dynamic_finds_dynamic_settings_only(setting: Any) -> None:
     assert find_dynamic(kafka_name(setting.name)) == (setting if setting.name in DYNAMIC else None)
 
 
 @given(st.text(max_size=30) | st.integers().map(str))
-def test_values_are_numbers_in_their_range(text: str) -> None:
+def test_parse_checks_type_and_range(text: str) -> None:
     try:
         value = parse(MAX_SIZE, text)
     except InvalidSetting as error:
@@ -178,7 +178,7 @@ async def described(client: Client, resource_type: int, name: str, *keys: str) -
 
 
 @async_test
-async def test_a_change_holds_at_once_and_after_a_restart(tmp_path: Path) -> None:
+async def test_incremental_alter_configs_applies_at_once_and_after_restart(tmp_path: Path) -> None:
     async with running_node(tmp_path) as harness:
         client = await harness.connect()
         assert await alter(client, "1", ("group.min.session.timeout.ms", SET, "30001")) == "NONE"
@@ -199,7 +199,7 @@ async def test_a_change_holds_at_once_and_after_a_restart(tmp_path: Path) -> Non
 
 
 @async_test
-async def test_the_next_sweep_does_not_wait_for_the_old_interval(tmp_path: Path) -> None:
+async def test_changed_retention_check_interval_applies_to_next_scan(tmp_path: Path) -> None:
     """An empty group without offsets goes with the next sweep: soon, and not in ten minutes."""
     async with running_node(tmp_path, {"unsafe_settings": True}) as harness:
         client = await harness.connect()
@@ -219,7 +219,7 @@ async def listed(client: Client) -> list[str]:
 
 
 @async_test
-async def test_settings_are_described(tmp_path: Path) -> None:
+async def test_describe_configs_returns_all_broker_settings(tmp_path: Path) -> None:
     """All of them, with Kafka's names, where they come from, whether they change, and what they are for."""
     async with running_node(tmp_path, num_partitions=5) as harness:
         client = await harness.connect()
@@ -247,7 +247,7 @@ async def test_settings_are_described(tmp_path: Path) -> None:
 
 
 @async_test
-async def test_a_topics_settings_are_the_servers(tmp_path: Path) -> None:
+async def test_describe_configs_of_topic_returns_server_settings(tmp_path: Path) -> None:
     async with running_node(tmp_path, topic_retention_bytes=1000, message_max_bytes=77) as harness:
         client = await harness.connect()
         found = await described(client, TOPIC, "t")
@@ -274,7 +274,9 @@ async def test_a_topics_settings_are_the_servers(tmp_path: Path) -> None:
     ],
 )
 @async_test
-async def test_what_is_refused(tmp_path: Path, name: str, change: tuple[str, int, str | None], code: str) -> None:
+async def test_alter_and_describe_configs_reject_invalid_requests(
+    tmp_path: Path, name: str, change: tuple[str, int, str | None], code: str
+) -> None:
     async with running_node(tmp_path) as harness:
         client = await harness.connect()
         assert await alter(client, name, change) == code
@@ -300,7 +302,7 @@ GROUP, LOGGER = 32, 8
     ],
 )
 @async_test
-async def test_groups_and_loggers_have_no_settings(
+async def test_describe_configs_of_groups_and_loggers_is_empty(
     tmp_path: Path, resource_type: int, name: str, key: str | None, code: str
 ) -> None:
     """What is not described cannot be changed either; names are looked at as Kafka does."""
@@ -320,7 +322,7 @@ async def test_groups_and_loggers_have_no_settings(
 
 
 @async_test
-async def test_the_coordinators_own_topics_are_compacted_and_no_others(tmp_path: Path) -> None:
+async def test_describe_configs_shows_compact_policy_for_internal_topics_only(tmp_path: Path) -> None:
     async with running_node(tmp_path) as harness:
         client = await harness.connect()
         wanted = ("cleanup.policy", "retention.bytes", "segment.bytes")
@@ -333,7 +335,7 @@ async def test_the_coordinators_own_topics_are_compacted_and_no_others(tmp_path:
 
 
 @async_test
-async def test_the_old_request_replaces_everything(tmp_path: Path) -> None:
+async def test_alter_configs_replaces_all_changes(tmp_path: Path) -> None:
     async with running_node(tmp_path) as harness:
         client = await harness.connect()
         await alter(client, "1", ("group.max.size", SET, "9"))
@@ -358,7 +360,7 @@ async def grow(client: Client, topic: str, count: int) -> str:
 
 
 @async_test
-async def test_more_partitions_are_there_at_once_and_after_a_restart(tmp_path: Path) -> None:
+async def test_create_partitions_applies_at_once_and_after_restart(tmp_path: Path) -> None:
     """And those that were there end where they ended, though their ends have moved in the file."""
     async with running_node(tmp_path) as harness:
         client = await harness.connect()
@@ -394,7 +396,7 @@ def commits(partition: int) -> list[dict[str, Any]]:
 
 
 @async_test
-async def test_a_topic_whose_growth_cannot_be_kept_stays_as_it_was(tmp_path: Path) -> None:
+async def test_create_partitions_with_failed_write_has_no_effect(tmp_path: Path) -> None:
     async with running_node(tmp_path) as harness:
         client = await harness.connect()
         raise_ends(harness)

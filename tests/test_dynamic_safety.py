@@ -129,7 +129,7 @@ async def test_dynamic_value_below_safe_minimum_is_refused(tmp_path: Path, name:
 
 @pytest.mark.parametrize("name", UNSAFE)
 @async_test
-async def test_dynamic_value_below_safe_minimum_with_unsafe_settings_is_taken(tmp_path: Path, name: str) -> None:
+async def test_dynamic_value_below_safe_minimum_with_unsafe_settings_is_accepted(tmp_path: Path, name: str) -> None:
     async with running_node(tmp_path, {"unsafe_settings": True}) as harness:
         assert await alter(await harness.connect(), (kafka_name(name), str(UNSAFE[name]))) == ("NONE", "")
         await harness.restart()
@@ -166,7 +166,7 @@ def test_start_with_saved_value_below_safe_minimum_is_refused(tmp_path: Path, na
 
 
 @async_test
-async def test_embedded_coordinator_takes_small_values_when_it_is_made(tmp_path: Path) -> None:
+async def test_embedded_coordinator_accepts_values_below_safe_minimum_at_creation(tmp_path: Path) -> None:
     """They are the program's own. Changes while it runs are checked, unless the program says otherwise."""
     async with Coordinator(tmp_path, offsets_retention_minutes=1) as coordinator:
         with pytest.raises(StartError, match="must be at least 60"):
@@ -212,7 +212,7 @@ def test_loopback_addresses(host: str, expected: bool) -> None:
     ],
 )
 @async_test
-async def test_who_may_change_settings_of_the_broker(
+async def test_dynamic_settings_option_decides_which_peers_may_change_settings(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
@@ -313,7 +313,7 @@ def changes(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [line for line in caplog.messages if line.startswith("a setting was changed")]
 
 
-def test_saved_setting_that_hides_a_given_one_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_saved_setting_that_overrides_a_given_one_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     change(opened(tmp_path), {"group_max_size": 9}, {"offsets_retention_minutes": 65})
     caplog.clear()
     given = {"group_max_size": "--set", "offsets_retention_minutes": "the configuration file 'x.toml'"}
@@ -372,7 +372,7 @@ def test_damaged_saved_settings_can_be_ignored(tmp_path: Path, caplog: pytest.Lo
 
 
 @async_test
-async def test_sweep_that_deletes_offsets_is_logged_with_its_setting(
+async def test_retention_scan_that_deletes_offsets_is_logged_with_its_setting(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Counts of groups and offsets, and where the retention comes from. A sweep without deletions logs nothing."""

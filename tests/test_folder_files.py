@@ -213,7 +213,7 @@ def test_leftover_side_file_of_a_crash_is_replaced(tmp_path: Path, left: str) ->
     assert not os.path.lexists(side)
 
 
-def test_open_anew_breaks_a_hard_link(tmp_path: Path) -> None:
+def test_open_new_file_breaks_a_hard_link(tmp_path: Path) -> None:
     victim, name = tmp_path / "victim", tmp_path / "name"
     victim.write_bytes(VICTIM)
     os.link(victim, name)

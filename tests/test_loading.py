@@ -115,7 +115,7 @@ ONE_PARTITION = {"name": "t", "partitions": [{"partition_index": 0}]}
 
 
 @async_test
-async def test_groups_of_a_partition_that_is_loading_are_told_to_come_again(
+async def test_request_to_loading_partition_returns_coordinator_load_in_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each API as Kafka answers it. A heartbeat is not refused: nobody need rebalance because a server starts."""
@@ -149,7 +149,7 @@ async def client_sees(client: Client, group_id: str, expected: dict[tuple[str, i
 
 
 @async_test
-async def test_others_are_served_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_loaded_partitions_are_served_while_others_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_log(tmp_path, [committed(group_id, 7) for group_id in GROUPS])
     async with half_loaded(tmp_path, monkeypatch) as (harness, client, gate):
         await client_sees(client, QUICK, {("t", 0): 7})
@@ -165,7 +165,9 @@ async def test_others_are_served_at_once(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @async_test
-async def test_what_concerns_all_waits_for_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_transactions_and_topic_ends_wait_for_last_partition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Transactions may be open in any group, and topics may not end below any committed offset."""
     write_log(tmp_path, [committed(group_id, 7) for group_id in GROUPS])
     beginning = {"transaction_timeout": 1000, "producer_id": -1, "producer_epoch": -1}
@@ -184,7 +186,7 @@ async def test_what_concerns_all_waits_for_the_last(tmp_path: Path, monkeypatch:
 
 
 @async_test
-async def test_a_stop_does_not_wait_for_the_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stop_during_loading_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_log(tmp_path, [committed(group_id, 7) for group_id in GROUPS])
     async with half_loaded(tmp_path, monkeypatch) as (_, client, _gate):
         await client_sees(client, QUICK, {("t", 0): 7})
@@ -194,7 +196,7 @@ async def test_a_stop_does_not_wait_for_the_load(tmp_path: Path, monkeypatch: py
 
 
 @async_test
-async def test_processes_load_what_is_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_log_is_loaded_by_subprocesses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Real ones: groups with members and an open transaction come through, too."""
     monkeypatch.setattr(node_module, "AT_ONCE_BYTES", -1)
     async with running_node(tmp_path) as harness:
@@ -212,7 +214,9 @@ async def test_processes_load_what_is_large(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("command", ["raise SystemExit(1)", "import os; os.write(1, b'\\0\\0')"])
 @async_test
-async def test_a_process_that_ends_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+async def test_jobs_of_ended_subprocess_are_run_in_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
     """The server loads by itself then: slowly, but all of it."""
     write_log(tmp_path, [committed(group_id, 7) for group_id in GROUPS])
     monkeypatch.setattr(node_module, "AT_ONCE_BYTES", -1)
@@ -225,7 +229,7 @@ async def test_a_process_that_ends_is_replaced(tmp_path: Path, monkeypatch: pyte
 
 
 @async_test
-async def test_a_thread_that_loads_ends_with_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_loading_thread_ends_when_loading_is_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who ends a loop waits for its threads, and a partition may take minutes."""
     for base in range(3):
         data = encode_batch(base, 5, 5, [frame_record(0, 0, *committed("g0", base)[1])])
@@ -269,9 +273,7 @@ load_child.main()
 
 
 @async_test
-async def test_what_a_process_has_found_before_it_ended_does_not_come_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_pieces_of_ended_subprocess_are_not_loaded_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a group with members there would be two actors, of which one has the commits and the other is asked."""
     made: list[str] = []
 
@@ -290,7 +292,7 @@ async def test_what_a_process_has_found_before_it_ended_does_not_come_twice(
         assert made == ["g0"]
 
 
-def test_a_signal_to_all_of_a_service_does_not_end_a_process_that_loads(tmp_path: Path) -> None:
+def test_loading_subprocess_ignores_sigterm_and_sigint(tmp_path: Path) -> None:
     """Its server would load by itself then, in a thread, and the stop would wait for all of a partition."""
     command = [sys.executable, "-c", loading.COMMAND.format(package="callboard.runtime.loading")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -309,9 +311,7 @@ def test_a_signal_to_all_of_a_service_does_not_end_a_process_that_loads(tmp_path
 
 
 @async_test
-async def test_a_partition_that_cannot_be_read_costs_its_own_groups(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unreadable_partition_fails_only_its_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_log(tmp_path, [committed(group_id, 7) for group_id in GROUPS])
 
     def broken(folder: Path, disk: Disk | None, *, fast: bool | None) -> Loaded:
@@ -332,7 +332,7 @@ async def test_a_partition_that_cannot_be_read_costs_its_own_groups(
 
 
 @async_test
-async def test_a_record_that_makes_no_sense_costs_its_group_alone(tmp_path: Path) -> None:
+async def test_invalid_record_quarantines_only_its_group(tmp_path: Path) -> None:
     """The group says why; others of its partition live; its records stay, whatever clients try."""
     neighbour = next(group_id for group_id in GROUPS[1:] if home(group_id) == SLOW)
     key, _ = committed("g0", 1)[1]
@@ -364,7 +364,9 @@ async def test_a_record_that_makes_no_sense_costs_its_group_alone(tmp_path: Path
 
 
 @async_test
-async def test_a_group_that_cannot_be_made_is_set_aside_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_group_that_cannot_be_created_is_quarantined_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A bug of ours, or records that fit their schema and nothing else: others that came with it live."""
 
     class Choosy(GroupActor):

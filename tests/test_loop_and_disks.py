@@ -203,7 +203,7 @@ CHANGES: dict[str, Callable[[Client], Any]] = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @async_test
-async def test_others_are_served_while_a_change_waits_for_the_disk(
+async def test_requests_are_answered_while_a_change_waits_for_the_disk(
     tmp_path: Path, change: Callable[[Client], Any]
 ) -> None:
     disk = SlowDisk()
@@ -226,7 +226,7 @@ async def test_others_are_served_while_a_change_waits_for_the_disk(
 
 
 @async_test
-async def test_changes_that_wait_for_the_disk_share_the_next_write(tmp_path: Path) -> None:
+async def test_changes_during_a_write_share_the_next_write(tmp_path: Path) -> None:
     disk = SlowDisk()
     async with served(tmp_path, Environment(disk=disk)) as (_, [one, two, three]):
         disk.close_gate("topics.json")
@@ -244,7 +244,7 @@ async def test_changes_that_wait_for_the_disk_share_the_next_write(tmp_path: Pat
 
 
 @async_test
-async def test_a_stop_answers_a_change_that_waits_for_the_disk(tmp_path: Path) -> None:
+async def test_stop_answers_change_that_waits_for_the_disk(tmp_path: Path) -> None:
     disk = SlowDisk()
     async with served(tmp_path, Environment(disk=disk)) as (node, [one, *_]):
         disk.close_gate("topics.json")

@@ -43,7 +43,7 @@ async def enrolled(harness: NodeHarness) -> None:
 
 
 @async_test
-async def test_metrics_count_what_groups_did(tmp_path: Path) -> None:
+async def test_metrics_count_group_events(tmp_path: Path) -> None:
     async with running_node(tmp_path) as harness, serving(pages(harness.node)) as port:
         before = await scrape(port)
         await enrolled(harness)
@@ -58,7 +58,7 @@ async def test_metrics_count_what_groups_did(tmp_path: Path) -> None:
 
 
 @async_test
-async def test_a_session_that_expires_is_counted(tmp_path: Path) -> None:
+async def test_metrics_count_expired_sessions(tmp_path: Path) -> None:
     async with running_node(tmp_path, group_min_session_timeout_ms=1) as harness, serving(pages(harness.node)) as port:
         await join_and_sync(await harness.connect(), "short", session_timeout=50)
         while not (seen := await scrape(port))["callboard_expired_sessions_total"]:
@@ -68,7 +68,7 @@ async def test_a_session_that_expires_is_counted(tmp_path: Path) -> None:
 
 
 @async_test
-async def test_labels_do_not_grow_with_groups(tmp_path: Path) -> None:
+async def test_labels_do_not_depend_on_groups(tmp_path: Path) -> None:
     async with running_node(tmp_path) as harness, serving(pages(harness.node)) as port:
         client = await harness.connect()
         await join_and_sync(client, "first")
@@ -81,7 +81,7 @@ async def test_labels_do_not_grow_with_groups(tmp_path: Path) -> None:
 
 
 @async_test
-async def test_the_log_is_measured(tmp_path: Path) -> None:
+async def test_metrics_of_the_log(tmp_path: Path) -> None:
     async with running_node(tmp_path) as harness, serving(pages(harness.node)) as port:
         before = await scrape(port)
         await enrolled(harness)
@@ -100,7 +100,7 @@ async def test_the_log_is_measured(tmp_path: Path) -> None:
 
 
 @async_test
-async def test_a_failed_log_is_not_ready_and_says_so(tmp_path: Path) -> None:
+async def test_readyz_with_failed_log_returns_503_with_reason(tmp_path: Path) -> None:
     async with running_node(tmp_path) as harness, serving(pages(harness.node)) as port:
         log = harness.node.offsets_log
         assert log is not None
@@ -114,7 +114,7 @@ async def test_a_failed_log_is_not_ready_and_says_so(tmp_path: Path) -> None:
 
 
 @async_test
-async def test_who_still_loads_is_not_ready(tmp_path: Path) -> None:
+async def test_readyz_during_loading_returns_503(tmp_path: Path) -> None:
     async with running_node(tmp_path) as harness, serving(pages(harness.node)) as port:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Node, "is_loading", True)
@@ -126,14 +126,14 @@ async def test_who_still_loads_is_not_ready(tmp_path: Path) -> None:
     assert seen["callboard_loading_partitions"] == 2
 
 
-def test_a_node_that_has_not_begun_has_a_page(tmp_path: Path) -> None:
+def test_metrics_before_start_has_a_page(tmp_path: Path) -> None:
     node = Node(Settings(), Options(data=tmp_path))
     assert pages(node).not_ready() == "the log is being opened"
     assert b"process_resident_memory_bytes" in asyncio.run(metrics(node))
 
 
 @async_test
-async def test_health_and_readiness(tmp_path: Path) -> None:
+async def test_healthz_and_readyz_of_running_node_return_200(tmp_path: Path) -> None:
     async with running_node(tmp_path) as harness, serving(pages(harness.node)) as port:
         assert await asyncio.to_thread(get, port, "/healthz") == (200, "text/plain; charset=utf-8", "healthy\n")
         assert await asyncio.to_thread(get, port, "/readyz") == (200, "text/plain; charset=utf-8", "ready\n")
@@ -144,7 +144,7 @@ async def _nothing() -> bytes:
 
 
 @async_test
-async def test_who_is_not_ready_says_why() -> None:
+async def test_readyz_returns_reason() -> None:
     async with serving(Pages(_nothing, lambda: "partition 7 of 50 is being loaded")) as port:
         ready, health = [await asyncio.to_thread(get, port, path) for path in ("/readyz", "/healthz")]
     assert (ready.status, ready.text) == (503, "partition 7 of 50 is being loaded\n")
@@ -152,7 +152,7 @@ async def test_who_is_not_ready_says_why() -> None:
 
 
 @async_test
-async def test_an_unknown_page_names_the_known_ones() -> None:
+async def test_unknown_page_returns_404_with_known_pages() -> None:
     async with serving(Pages(_nothing, lambda: None)) as port:
         answer = await asyncio.to_thread(get, port, "/metric?x=1")
         head = await asyncio.to_thread(get, port, "/healthz", "HEAD")
@@ -162,7 +162,7 @@ async def test_an_unknown_page_names_the_known_ones() -> None:
 
 
 @async_test
-async def test_a_loop_that_does_not_turn_is_not_healthy() -> None:
+async def test_healthz_with_blocked_loop_returns_503() -> None:
     answers: list[HttpResponse] = []
     asked = threading.Event()
 
@@ -180,7 +180,7 @@ async def test_a_loop_that_does_not_turn_is_not_healthy() -> None:
     ]
 
 
-def test_serve_refuses_a_watch_port_that_is_taken(tmp_path: Path) -> None:
+def test_serve_with_used_metrics_port_is_refused(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         asked = ("serve", "--listen", "127.0.0.1:0", "--data", "d", "--metrics", f"127.0.0.1:{port}")
@@ -190,13 +190,13 @@ def test_serve_refuses_a_watch_port_that_is_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["9644", "127.0.0.1:x", "127.0.0.1:70000"])
-def test_serve_refuses_a_watch_address_that_is_none(tmp_path: Path, address: str) -> None:
+def test_serve_with_invalid_metrics_address_is_refused(tmp_path: Path, address: str) -> None:
     said = refusal("serve", "--data", "d", "--metrics", address, folder=tmp_path)
     assert said.startswith(f"bad metrics '{address}'")
 
 
 @async_test
-async def test_every_metric_is_in_the_docs(tmp_path: Path) -> None:
+async def test_every_metric_is_documented(tmp_path: Path) -> None:
     document = (Path(__file__).parents[1] / "docs" / "metrics.md").read_text()
     async with running_node(tmp_path) as harness, serving(pages(harness.node)) as port:
         answer = await asyncio.to_thread(get, port, "/metrics")

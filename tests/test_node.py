@@ -56,7 +56,7 @@ async def end_of(client: Client, topic: str, partition: int) -> int:
 
 
 @async_test
-async def test_everything_is_there_again_after_a_stop(tmp_path: Path) -> None:
+async def test_restart_restores_groups_members_offsets_and_topics(tmp_path: Path) -> None:
     """Groups, members, assignments, offsets, topics and their ids; a member goes on as if nothing had been."""
     async with running_node(tmp_path) as harness:
         client = await harness.connect()
@@ -84,7 +84,7 @@ async def test_everything_is_there_again_after_a_stop(tmp_path: Path) -> None:
 
 
 @async_test
-async def test_a_stop_answers_who_waits(tmp_path: Path) -> None:
+async def test_stop_answers_parked_join_with_not_coordinator(tmp_path: Path) -> None:
     """A parked join is told to look for another coordinator; then the connection ends."""
     async with running_node(tmp_path) as harness:
         first, second = await harness.connect(), await harness.connect()
@@ -109,7 +109,7 @@ async def test_a_stop_answers_who_waits(tmp_path: Path) -> None:
 
 
 @async_test
-async def test_a_connection_that_was_told_to_stop_reading_does_not_begin_again(tmp_path: Path) -> None:
+async def test_connection_after_stop_reading_does_not_resume(tmp_path: Path) -> None:
     """Not when its last answers leave either: what came now would come after everything was settled."""
     async with running_node(tmp_path) as harness:
         member = await join_and_sync(await harness.connect(), "g")
@@ -125,7 +125,7 @@ async def test_a_connection_that_was_told_to_stop_reading_does_not_begin_again(t
 
 @pytest.mark.parametrize("in_one_group", [True, False])
 @async_test
-async def test_what_was_acknowledged_before_a_stop_under_load_is_there(tmp_path: Path, in_one_group: bool) -> None:
+async def test_stop_under_load_loses_no_acknowledged_commit(tmp_path: Path, in_one_group: bool) -> None:
     """A hundred commits on their way: each is answered, or its connection ends; no acknowledged one is lost."""
     async with running_node(tmp_path, {"topics": (("wide", 100),)}) as harness:
         clients = [await harness.connect() for _ in range(4)]
@@ -161,7 +161,7 @@ async def start_another(folder: Path, **options: Any) -> Node:
 
 
 @async_test
-async def test_a_second_node_on_the_same_folder_is_refused(tmp_path: Path) -> None:
+async def test_second_node_on_same_folder_is_refused(tmp_path: Path) -> None:
     """In the same process too; and the first goes on, with its folder and its members."""
     async with running_node(tmp_path) as harness:
         client = await harness.connect()
@@ -178,7 +178,7 @@ async def test_a_second_node_on_the_same_folder_is_refused(tmp_path: Path) -> No
 
 
 @async_test
-async def test_a_start_that_fails_leaves_the_folder_free(tmp_path: Path) -> None:
+async def test_failed_start_releases_the_folder(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="a_b"):
         await start_another(tmp_path, topics=(("a.b", 1), ("a_b", 1)))
     async with running_node(tmp_path) as harness:
@@ -189,7 +189,7 @@ async def test_a_start_that_fails_leaves_the_folder_free(tmp_path: Path) -> None
 
 
 @async_test
-async def test_ends_of_topics_are_synced_again_after_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sync_of_topic_ends_is_retried_after_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that was full for a moment does not end it."""
     monkeypatch.setattr(node_module, "TOPICS_SYNC_INTERVAL_S", 0.001)
     async with running_node(tmp_path) as harness:
@@ -207,7 +207,7 @@ async def test_ends_of_topics_are_synced_again_after_an_error(tmp_path: Path, mo
 
 
 @async_test
-async def test_a_stop_closes_the_log_even_if_the_topics_cannot_be_synced(tmp_path: Path) -> None:
+async def test_stop_closes_log_if_topics_cannot_be_synced(tmp_path: Path) -> None:
     async with running_node(tmp_path) as harness:
         await (await harness.connect()).ask("offset_commit", 9, **commit_values("g", offset=7))
         close = harness.node.topics.close
@@ -225,9 +225,7 @@ async def test_a_stop_closes_the_log_even_if_the_topics_cannot_be_synced(tmp_pat
 
 
 @async_test
-async def test_a_stop_closes_the_log_even_if_what_it_held_could_not_be_taken_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_stop_closes_log_if_loading_cannot_be_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def failing(_load_sink: LoadSink, _transactions: ActorRef) -> None:
         raise ValueError("a bug")
 
@@ -247,7 +245,7 @@ async def test_a_stop_closes_the_log_even_if_what_it_held_could_not_be_taken_up(
 
 
 @async_test
-async def test_clients_are_sent_where_the_node_says(tmp_path: Path) -> None:
+async def test_find_coordinator_returns_advertised_address(tmp_path: Path) -> None:
     async with running_node(tmp_path / "one") as harness:
         assert (harness.node.advertised_host, harness.node.advertised_port) == ("127.0.0.1", harness.port)
     async with running_node(tmp_path / "two", {"advertised": ("stage.example", 9)}) as harness:
@@ -255,7 +253,7 @@ async def test_clients_are_sent_where_the_node_says(tmp_path: Path) -> None:
 
 
 @async_test
-async def test_a_door_is_closed_for_good(tmp_path: Path) -> None:
+async def test_stop_closes_listener_and_connections(tmp_path: Path) -> None:
     """Connections that were open end with the node, and none is left behind."""
     async with running_node(tmp_path) as harness:
         clients = [await harness.connect() for _ in range(20)]

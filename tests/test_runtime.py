@@ -42,7 +42,7 @@ real_stage = stage_fixture(*REAL)
 # Messages ------------------------------------------------------------------------------------------------------------
 
 
-def test_messages_come_in_order_after_the_start(stage: Stage) -> None:
+def test_messages_are_handled_in_order_after_on_start(stage: Stage) -> None:
     heard: list[Any] = []
     player = stage.spawn(Player, heard)
     for number in range(3 * MESSAGES_A_TURN):
@@ -59,13 +59,13 @@ class Early(Player):
         self.actor_ref.tell(Say("to myself"))
 
 
-def test_what_is_sent_before_the_start_is_kept_for_it(stage: Stage) -> None:
+def test_message_sent_before_start_is_handled_after_start(stage: Stage) -> None:
     heard: list[Any] = []
     stage.spawn(Early, heard).ask(Say("from outside"))
     assert heard == ["start", "to myself", "from outside"]
 
 
-def test_nothing_is_lost_between_threads(real_stage: Stage) -> None:
+def test_messages_of_four_threads_are_all_handled_in_order(real_stage: Stage) -> None:
     """Four threads send; each one's messages keep their order."""
     heard: list[str] = []
     player = real_stage.spawn(Player, heard)
@@ -100,7 +100,7 @@ class Lonely(Player):
         return ""
 
 
-def test_an_actor_handles_one_message_at_a_time(real_stage: Stage) -> None:
+def test_actor_handles_one_message_at_a_time(real_stage: Stage) -> None:
     """Also where four workers look for something to do, and four threads give it to them."""
     player = real_stage.spawn(Lonely)
 
@@ -117,7 +117,7 @@ def test_an_actor_handles_one_message_at_a_time(real_stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(("workers", "kind"), [(1, Mailbox), (2, SharedMailbox)])
-def test_with_several_workers_a_lock_says_who_has_the_actor(workers: int, kind: type[Mailbox]) -> None:
+def test_with_several_workers_mailbox_is_shared_mailbox(workers: int, kind: type[Mailbox]) -> None:
     """On an interpreter with a lock of its own no test can see the difference; on one without, it is needed."""
     with System.on_threads(workers) as system:
         assert type(system.spawn(Player).actor_inbox) is kind
@@ -126,7 +126,7 @@ def test_with_several_workers_a_lock_says_who_has_the_actor(workers: int, kind: 
 # Answers -------------------------------------------------------------------------------------------------------------
 
 
-def test_who_asks_is_answered(stage: Stage) -> None:
+def test_ask_returns_the_answer(stage: Stage) -> None:
     player = stage.spawn(Player)
     reply = player.ask(Say("x"), block=False)
     assert reply.get() == "heard x"
@@ -135,7 +135,7 @@ def test_who_asks_is_answered(stage: Stage) -> None:
     assert player.ask(do(lambda _: None)) is None
 
 
-def test_a_message_without_a_handler_is_an_error_that_says_so(stage: Stage) -> None:
+def test_message_without_handler_raises_type_error(stage: Stage) -> None:
     player = stage.spawn(Player)
     with pytest.raises(TypeError, match=r"no handler for dict; it takes \['call', 'fail', 'say'\]"):
         player.ask({})
@@ -149,7 +149,7 @@ class Plain(Actor):
         return message * 2 if message else super().on_receive(message)
 
 
-def test_without_handlers_it_is_pykkas_actor(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_actor_without_handlers_behaves_like_pykka_actor(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     plain = stage.spawn(Plain)
     assert plain.ask(21) == 42
     with caplog.at_level(logging.WARNING, "pykka"):
@@ -162,12 +162,12 @@ class Loud(Player):
         return super().say(message).upper()
 
 
-def test_a_subclass_may_say_it_in_another_way(stage: Stage) -> None:
+def test_subclass_overrides_handler_method(stage: Stage) -> None:
     """The table names methods, and the class of the actor has the last word on them."""
     assert stage.spawn(Loud).ask(Say("x")) == "HEARD X"
 
 
-def test_an_error_is_the_askers(stage: Stage) -> None:
+def test_error_in_asked_handler_is_raised_to_caller(stage: Stage) -> None:
     """Pykka's rule: the actor lives on when somebody hears of it."""
     player = stage.spawn(Player)
     with pytest.raises(ValueError, match="bug"):
@@ -180,7 +180,7 @@ class Failing(Player):
         self.heard.append((exception_type, str(exception_value), traceback is not None))
 
 
-def test_an_error_that_nobody_hears_of_stops_that_actor_alone(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_error_in_told_handler_stops_only_that_actor(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     """Pykka's rule too: ``on_failure`` instead of ``on_stop``, and what waits is refused."""
     heard: list[Any] = []
     broken, healthy = stage.spawn(Failing, heard), stage.spawn(Player)
@@ -196,7 +196,7 @@ def test_an_error_that_nobody_hears_of_stops_that_actor_alone(stage: Stage, capl
     assert stage.system.actors() == [healthy]
 
 
-def test_an_answer_may_come_later(stage: Stage) -> None:
+def test_deferred_answer_settles_reply_later(stage: Stage) -> None:
     """The handler keeps ``reply_to`` and returns DEFERRED; other messages are handled meanwhile."""
     player = stage.spawn(Player)
     reply = player.ask(Call((keep_the_reply,)), block=False)
@@ -206,7 +206,7 @@ def test_an_answer_may_come_later(stage: Stage) -> None:
     assert reply.get() == "at last"
 
 
-def test_an_answer_goes_where_the_sender_says(stage: Stage) -> None:
+def test_post_sends_answer_to_given_reply(stage: Stage) -> None:
     player, fine, wrong = stage.spawn(Player), Place(), Place()
     player.post(Say("x"), fine)
     player.post(Fail("y"), wrong)
@@ -230,7 +230,7 @@ class Rock(SteadfastActor, Player):
 
 
 @pytest.mark.parametrize("kind", [Player, Rock])
-def test_a_place_that_takes_no_answer_is_its_senders_trouble(stage: Stage, kind: type[Player]) -> None:
+def test_reply_that_raises_in_set_does_not_harm_actor(stage: Stage, kind: type[Player]) -> None:
     """The actor lives on; nothing gets out of its turn, and nothing when its last letters are refused."""
     heard: list[Any] = []
     first, second = stage.spawn(kind, heard), stage.spawn(kind)
@@ -246,7 +246,7 @@ def test_a_place_that_takes_no_answer_is_its_senders_trouble(stage: Stage, kind:
         refused.get()
 
 
-def test_a_callback_that_fails_is_its_owners_trouble(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_callback_of_reply_does_not_harm_actor(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     player = stage.spawn(Player)
     heard: list[Any] = []
 
@@ -262,7 +262,7 @@ def test_a_callback_that_fails_is_its_owners_trouble(stage: Stage, caplog: pytes
     assert "ValueError: in the callback" in caplog.text
 
 
-def test_a_loop_that_went_away_with_its_question_does_no_harm(real_stage: Stage) -> None:
+def test_answer_to_closed_foreign_loop_does_not_harm_actor(real_stage: Stage) -> None:
     """Somebody asks from an event loop of his own, and closes it before the answer comes."""
     player = real_stage.spawn(Player)
     reply = player.ask(Call((keep_the_reply,)), block=False)
@@ -298,7 +298,7 @@ class Counter(Actor):
         raise ValueError("bug")
 
 
-def test_proxies_get_set_and_call(stage: Stage) -> None:
+def test_proxy_gets_sets_and_calls(stage: Stage) -> None:
     counter = stage.spawn(Counter)
     proxy = counter.proxy()
     assert proxy.add(3).get() == 3
@@ -319,7 +319,7 @@ def test_proxies_get_set_and_call(stage: Stage) -> None:
 # Who lives where -----------------------------------------------------------------------------------------------------
 
 
-def test_an_actor_may_make_actors(stage: Stage) -> None:
+def test_actor_started_in_handler_belongs_to_same_dispatcher(stage: Stage) -> None:
     """They live on the dispatcher of their maker, whoever else is running; ``start`` and ``spawn`` both."""
     with System.simulated() as other:
         other.spawn(Player).ask(Say("x"))
@@ -332,12 +332,12 @@ def test_an_actor_may_make_actors(stage: Stage) -> None:
         assert stage.system.actors() == [player, started, spawned]
 
 
-def test_outside_of_a_system_there_are_no_actors() -> None:
+def test_start_outside_of_a_system_raises_runtime_error() -> None:
     with pytest.raises(RuntimeError, match=r"no system is current here: start actors with System\.spawn"):
         Player.start()
 
 
-def test_pykkas_own_actors_and_ours_talk(real_stage: Stage) -> None:
+def test_pykka_actors_and_engine_actors_exchange_messages(real_stage: Stage) -> None:
     """Those have a thread each, so they may block on ours."""
     player = real_stage.spawn(Player)
 
@@ -354,7 +354,7 @@ def test_pykkas_own_actors_and_ours_talk(real_stage: Stage) -> None:
         asking.stop()
 
 
-def test_a_message_to_oneself_may_wait_for_all_others(stage: Stage) -> None:
+def test_message_after_turn_is_handled_after_ready_mailboxes(stage: Stage) -> None:
     """``tell_me_later`` comes behind whoever is ready now; ``tell`` of the same moment comes before."""
     heard: list[str] = []
     player, other = stage.spawn(Player, heard), stage.spawn(Player, heard, "other ")
@@ -372,7 +372,7 @@ def test_a_message_to_oneself_may_wait_for_all_others(stage: Stage) -> None:
         assert heard[-1] == "later"
 
 
-def test_what_one_tells_oneself_later_may_come_too_late(stage: Stage) -> None:
+def test_message_after_turn_to_stopped_actor_is_dropped(stage: Stage) -> None:
     player, other = stage.spawn(Player), stage.spawn(Player)
 
     def end(one: Player) -> None:
@@ -384,7 +384,7 @@ def test_what_one_tells_oneself_later_may_come_too_late(stage: Stage) -> None:
     assert other.ask(Say("x")) == "heard x", "the worker has not noticed"
 
 
-def test_every_actor_has_a_name_of_its_own(stage: Stage) -> None:
+def test_actor_label_and_urn_are_unique(stage: Stage) -> None:
     """A short one for people, the same in each run; and pykka's URN."""
     refs = [stage.spawn(Player) for _ in range(3)]
     assert [ref.actor_inbox.label for ref in refs] == [f"Player-{number}" for number in (1, 2, 3)]

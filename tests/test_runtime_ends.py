@@ -42,7 +42,7 @@ loop_stage = stage_fixture(*LOOPS)
 # One actor -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_came_before_the_stop_is_handled_and_what_came_after_is_refused(stage: Stage) -> None:
+def test_stop_handles_earlier_messages_and_rejects_later_ones(stage: Stage) -> None:
     heard: list[Any] = []
     player = stage.spawn(Player, heard)
     with stage.held(player):
@@ -57,7 +57,7 @@ def test_what_came_before_the_stop_is_handled_and_what_came_after_is_refused(sta
     assert stage.system.actors() == []
 
 
-def test_who_comes_late_hears_so_at_once(stage: Stage) -> None:
+def test_ask_of_stopped_actor_fails_at_once(stage: Stage) -> None:
     """Nobody waits for the dead: the refusal is there before the call returns, in pykka's words."""
     player = stage.spawn(Player)
     assert player.stop() is True
@@ -73,7 +73,7 @@ def test_who_comes_late_hears_so_at_once(stage: Stage) -> None:
     assert [str(error) for error in place.errors] == [f"{player} not found"]
 
 
-def test_stopping_the_dead_is_no_error(stage: Stage) -> None:
+def test_stop_of_stopped_actor_returns_false(stage: Stage) -> None:
     player = stage.spawn(Player)
     assert player.stop() is True
     assert player.stop() is False
@@ -82,7 +82,7 @@ def test_stopping_the_dead_is_no_error(stage: Stage) -> None:
     assert stage.system.stop_all(block=False) == []
 
 
-def test_an_actor_may_stop_itself(stage: Stage) -> None:
+def test_actor_stops_itself_after_earlier_messages(stage: Stage) -> None:
     """What it has been sent before is handled before."""
     heard: list[Any] = []
     player = stage.spawn(Player, heard)
@@ -122,7 +122,7 @@ class BadFailure(Player):
     ("kind", "said"),
     [(StopsEarly, ""), (Stillborn, "no start"), (BadEnding, "no end"), (BadFailure, "not even a failure")],
 )
-def test_a_bad_start_or_end_hurts_nobody_else(
+def test_error_in_on_start_or_on_stop_affects_only_that_actor(
     stage: Stage, kind: type[Player], said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The actor is dead and off the list, the log says why, who waits is told, and others live on."""
@@ -144,7 +144,7 @@ def test_a_bad_start_or_end_hurts_nobody_else(
 # All -----------------------------------------------------------------------------------------------------------------
 
 
-def test_all_are_stopped_youngest_first(stage: Stage) -> None:
+def test_stop_all_stops_youngest_actor_first(stage: Stage) -> None:
     """One after the other, so that who was started later may lean on who was there before."""
     heard: list[Any] = []
     for number in range(50):
@@ -155,7 +155,7 @@ def test_all_are_stopped_youngest_first(stage: Stage) -> None:
     assert stage.system.actors() == []
 
 
-def test_all_are_told_to_stop_without_waiting(stage: Stage) -> None:
+def test_stop_all_without_block_returns_futures(stage: Stage) -> None:
     for _ in range(3):
         stage.spawn(Player)
     replies = stage.system.stop_all(block=False)
@@ -163,7 +163,7 @@ def test_all_are_told_to_stop_without_waiting(stage: Stage) -> None:
     assert stage.system.actors() == []
 
 
-def test_a_stop_of_all_takes_no_longer_than_it_may(real_stage: Stage) -> None:
+def test_stop_all_with_stuck_actor_raises_timeout_in_time(real_stage: Stage) -> None:
     """One that does not come to its end is the one that nobody waits for; the timeout is for all together."""
     busy = real_stage.spawn(Player)
     real_stage.spawn(Player)
@@ -172,14 +172,14 @@ def test_a_stop_of_all_takes_no_longer_than_it_may(real_stage: Stage) -> None:
     real_stage.until(lambda: real_stage.system.actors() == [])
 
 
-def test_twenty_thousand_are_stopped_one_after_the_other(stage: Stage) -> None:
+def test_stop_all_of_twenty_thousand_actors_does_not_recurse(stage: Stage) -> None:
     """No recursion as deep as the list is long, and no list that is searched for each."""
     refs = [stage.spawn(Player) for _ in range(20_000)]
     assert stage.system.stop_all() == [True] * len(refs)
     assert not any(ref.is_alive() for ref in refs)
 
 
-def test_strangers_on_the_list_are_stopped_too(stage: Stage) -> None:
+def test_stop_all_stops_registered_pykka_actors(stage: Stage) -> None:
     """Somebody has registered an actor of pykka's, as pykka's registry allows."""
 
     class Stranger(pykka.ThreadingActor):
@@ -194,7 +194,7 @@ def test_strangers_on_the_list_are_stopped_too(stage: Stage) -> None:
     assert stage.system.actors() == []
 
 
-def test_a_system_knows_its_own_actors_only(stage: Stage) -> None:
+def test_registry_lists_only_actors_of_its_system(stage: Stage) -> None:
     """Neither another system's nor pykka's; so a host's ``ActorRegistry.stop_all()`` does not end it by surprise."""
     with System.simulated() as other:
         first, second = stage.spawn(Player), stage.spawn(Player)
@@ -234,9 +234,7 @@ class LeavesAtFailure(Player):
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
-def test_on_threads_the_end_of_the_program_is_the_end_of_the_actors(
-    threads_stage: Stage, kind: type[BaseException]
-) -> None:
+def test_system_exit_in_handler_on_threads_stops_all_actors(threads_stage: Stage, kind: type[BaseException]) -> None:
     """Pykka's rule: all are stopped, who asked is told. The workers go on, for who starts new actors."""
     heard: list[Any] = []
     others = [threads_stage.spawn(Player, heard) for _ in range(3)]
@@ -251,7 +249,7 @@ def test_on_threads_the_end_of_the_program_is_the_end_of_the_actors(
 
 
 @pytest.mark.parametrize("kind", [LeavesAtStart, LeavesAtEnd, LeavesAtFailure])
-def test_wherever_it_is_said(threads_stage: Stage, kind: type[Player]) -> None:
+def test_system_exit_in_any_hook_on_threads_stops_all_actors(threads_stage: Stage, kind: type[Player]) -> None:
     """``on_start``, ``on_stop`` and ``on_failure`` may ask for the end too, and no worker ends of it."""
     heard: list[Any] = []
     other, leaving = threads_stage.spawn(Player), threads_stage.spawn(kind, heard)
@@ -265,7 +263,7 @@ def test_wherever_it_is_said(threads_stage: Stage, kind: type[Player]) -> None:
 
 
 @pytest.mark.parametrize("seed", [None, 1, 2])
-def test_in_the_simulation_the_test_sees_who_wanted_to_end(seed: int | None) -> None:
+def test_system_exit_in_simulation_is_raised_by_step(seed: int | None) -> None:
     system = System.simulated(seed)
     leaving, other = system.spawn(Player), system.spawn(Player)
     asked, behind = leaving.ask(do(leave(KeyboardInterrupt)), block=False), leaving.ask(Say("x"), block=False)
@@ -281,7 +279,7 @@ def test_in_the_simulation_the_test_sees_who_wanted_to_end(seed: int | None) -> 
 
 
 @pytest.mark.parametrize("kind", [LeavesAtStart, LeavesAtEnd, LeavesAtFailure])
-def test_in_the_simulation_too_it_may_be_said_anywhere(kind: type[Player]) -> None:
+def test_system_exit_in_any_hook_in_simulation_stops_all_actors(kind: type[Player]) -> None:
     """Who waits is answered, and the others are told."""
     system = System.simulated()
     leaving, other = system.spawn(kind), system.spawn(Player)
@@ -298,7 +296,7 @@ def test_in_the_simulation_too_it_may_be_said_anywhere(kind: type[Player]) -> No
 
 @pytest.mark.parametrize("loop_kind", LOOPS)
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
-def test_on_a_loop_it_goes_on_its_way_when_the_actors_know(loop_kind: str, kind: type[BaseException]) -> None:
+def test_system_exit_on_loop_is_raised_by_run_until_complete(loop_kind: str, kind: type[BaseException]) -> None:
     """``run_until_complete`` raises it, as if the handler had been a callback; the actors have been told to stop."""
     loop = new_loop(loop_kind)
     heard: list[Any] = []
@@ -324,7 +322,7 @@ class LeavesAnHeir(Player):
         type(self).heir = Player.start()
 
 
-def test_who_is_made_when_the_first_has_ended_lives(threads_stage: Stage) -> None:
+def test_actor_started_after_system_exit_runs(threads_stage: Stage) -> None:
     """Pykka tells the others after the one that failed has stopped, and so those too that came in between."""
     other, leaving = threads_stage.spawn(Player), threads_stage.spawn(LeavesAnHeir)
     with pytest.raises(pykka.ActorDeadError, match="was ended by"):
@@ -339,7 +337,7 @@ class Odd(BaseException):
     """Neither an error nor the end of the program."""
 
 
-def test_what_a_loop_lets_nobody_out_with_stays_inside(loop_stage: Stage) -> None:
+def test_base_exception_on_loop_stops_all_actors_and_is_not_raised(loop_stage: Stage) -> None:
     """Pykka's rule holds, all are stopped; the loop's own handler of errors has nothing to do with it."""
     loop, complaints = loop_stage.system.dispatcher.loop, list[Any]()  # type: ignore[attr-defined]
     loop.set_exception_handler(lambda _, context: complaints.append(context))
@@ -355,7 +353,7 @@ def test_what_a_loop_lets_nobody_out_with_stays_inside(loop_stage: Stage) -> Non
 # The end of what runs them -------------------------------------------------------------------------------------------
 
 
-def test_a_system_on_threads_leaves_no_thread_behind() -> None:
+def test_closed_threads_system_leaves_no_thread() -> None:
     before = set(threading.enumerate())
     with System.on_threads(3) as system:
         timer = system.start_timer()
@@ -364,7 +362,7 @@ def test_a_system_on_threads_leaves_no_thread_behind() -> None:
     assert set(threading.enumerate()) == before
 
 
-def test_no_threads_are_too_few() -> None:
+def test_threads_system_with_no_worker_is_refused() -> None:
     with pytest.raises(ValueError, match="workers is 0; expected at least 1 thread"):
         System.on_threads(0)
 
@@ -384,7 +382,7 @@ def refuse_at_once(alive: ActorRef, spawn: Callable[[], ActorRef]) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_after_its_threads_an_actor_is_dead(workers: int) -> None:
+def test_ask_after_threads_closed_raises_actor_dead_error(workers: int) -> None:
     system = System.on_threads(workers)
     alive, sleepy = system.spawn(Player), system.spawn(Player)
     alive.ask(Say("x"))
@@ -398,7 +396,7 @@ def test_after_its_threads_an_actor_is_dead(workers: int) -> None:
 
 
 @pytest.mark.parametrize("loop_kind", LOOPS)
-def test_after_its_loop_an_actor_is_dead(loop_kind: str) -> None:
+def test_ask_after_loop_closed_raises_actor_dead_error(loop_kind: str) -> None:
     with loop_in_background(loop_kind) as loop:
         system = System.on_loop(loop)
         alive, other = system.spawn(Player), system.spawn(Player)
@@ -409,7 +407,7 @@ def test_after_its_loop_an_actor_is_dead(loop_kind: str) -> None:
     assert not other.is_alive()
 
 
-def test_a_system_may_be_a_block_of_a_coroutine() -> None:
+def test_system_as_async_context_manager_stops_actors() -> None:
     async def main() -> tuple[ActorRef, ActorRef]:
         async with System.on_loop() as system:
             first, second = system.spawn(Player), system.spawn(Player)
@@ -419,7 +417,7 @@ def test_a_system_may_be_a_block_of_a_coroutine() -> None:
     assert [ref.is_alive() for ref in asyncio.run(main())] == [False, False]
 
 
-def test_a_block_ends_though_a_handler_does_not() -> None:
+def test_context_manager_ends_although_handler_hangs() -> None:
     """The stop times out, and says so; the thread that is stuck is left to itself."""
     released = threading.Event()
     with pytest.raises(pykka.Timeout), System.on_threads() as system:

@@ -62,7 +62,7 @@ def quick_switches() -> Iterator[None]:
     sys.setswitchinterval(before_s)
 
 
-def test_a_flooded_actor_delays_others_by_a_turn(in_line_stage: Stage) -> None:
+def test_actor_with_many_messages_delays_others_by_one_turn(in_line_stage: Stage) -> None:
     """One has a thousand messages; another's single one waits for a turn of the first, not for all of them."""
     heard: list[str] = []
     busy, quiet = in_line_stage.spawn(Player, heard), in_line_stage.spawn(Player, heard)
@@ -75,7 +75,7 @@ def test_a_flooded_actor_delays_others_by_a_turn(in_line_stage: Stage) -> None:
     assert len([one for one in heard[:position] if one.startswith("busy")]) <= MESSAGES_A_TURN
 
 
-def test_nobody_waits_for_an_actor_that_never_rests(real_stage: Stage, quick_switches: None) -> None:
+def test_asks_are_answered_while_another_actor_is_always_busy(real_stage: Stage, quick_switches: None) -> None:
     """Other actors are asked, one after the other, while one has always something to do."""
     is_over = False
 
@@ -91,7 +91,7 @@ def test_nobody_waits_for_an_actor_that_never_rests(real_stage: Stage, quick_swi
     assert busy.ask(Say("x")) == "heard x"
 
 
-def test_actors_that_never_rest_leave_time_for_the_loop(play: Play) -> None:
+def test_loop_callbacks_run_while_actors_are_always_busy(play: Play) -> None:
     """Two actors send each other messages for ever; a callback of the loop has its turn all the same."""
 
     async def body(system: System) -> None:
@@ -136,7 +136,7 @@ def fill(ref: ActorRef, count: int) -> None:
         ref.tell(Say(number))
 
 
-def test_a_full_mailbox_refuses_who_tells_and_who_asks(stage: Stage) -> None:
+def test_full_mailbox_rejects_tell_and_ask(stage: Stage) -> None:
     """In words that say what to do; nothing that was taken is lost, and there is room again afterwards."""
     heard: list[str] = []
     choosy = stage.spawn(Choosy, heard)
@@ -157,7 +157,7 @@ def test_a_full_mailbox_refuses_who_tells_and_who_asks(stage: Stage) -> None:
     assert heard == ["start", "0", "1", "2", "3", "4", "x"]
 
 
-def test_it_is_never_too_full_to_be_stopped(stage: Stage) -> None:
+def test_full_mailbox_admits_stop(stage: Stage) -> None:
     choosy = stage.spawn(Choosy)
     stage.is_heard(choosy)
     with stage.held(choosy):
@@ -173,7 +173,7 @@ class ChoosyWaiting(Choosy):
         self.heard += message.names
 
 
-def test_it_is_never_too_full_for_a_deadline(stage: Stage) -> None:
+def test_full_mailbox_admits_expired(stage: Stage) -> None:
     """That comes once; and an owner who refused his would cost all others theirs, since one actor tells all."""
     heard: list[str] = []
     waiting = stage.spawn(ChoosyWaiting, heard)
@@ -188,7 +188,7 @@ class ChoosySleeper(Choosy):
     may_sleep = True
 
 
-def test_a_sleepers_mailbox_is_no_wider(stage: Stage) -> None:
+def test_full_mailbox_of_passivated_actor_rejects_messages(stage: Stage) -> None:
     """Messages may come faster than it wakes up."""
     sleeper, other = stage.spawn(ChoosySleeper), stage.spawn(Player)
     sleeper.ask(do(lambda one: one.sleep()))
@@ -212,7 +212,7 @@ class Forgiven(Choosy):
     supervision = Supervision()
 
 
-def test_what_does_not_fit_later_is_a_dead_letter(stage: Stage) -> None:
+def test_message_after_turn_to_full_mailbox_is_a_dead_letter(stage: Stage) -> None:
     """A message to oneself finds the mailbox full when its time has come: nobody can be told, so it is counted."""
     choosy = stage.spawn(Choosy)
     stage.is_heard(choosy)
@@ -222,7 +222,7 @@ def test_what_does_not_fit_later_is_a_dead_letter(stage: Stage) -> None:
     assert stage.system.dispatcher.dead_letters.by_class == {"Say": 1}
 
 
-def test_who_is_patient_takes_more_and_says_when_to_go_on(stage: Stage) -> None:
+def test_room_with_pause_overflow_is_settled_when_half_empty(stage: Stage) -> None:
     """A sender may wait for room: at once while there is some, else until half of the mailbox is empty."""
     heard: list[str] = []
     patient = stage.spawn(Patient, heard)
@@ -251,7 +251,7 @@ class Source(Place):
         self.rooms.append(room)
 
 
-def test_a_full_mailbox_pauses_the_source_of_a_message(stage: Stage) -> None:
+def test_full_mailbox_passes_room_future_to_reply(stage: Stage) -> None:
     """The message is taken, and answered; its source is given a future to wait for before the next."""
     patient = stage.spawn(Patient)
     stage.is_heard(patient)
@@ -268,7 +268,7 @@ def test_a_full_mailbox_pauses_the_source_of_a_message(stage: Stage) -> None:
     assert (before.value, above.value) == ("heard x", "heard y")
 
 
-def test_there_is_room_when_nobody_is_there(stage: Stage) -> None:
+def test_room_of_stopping_actor_is_settled(stage: Stage) -> None:
     """Who waits for room at an actor that ends is not forgotten; what he sends then is refused."""
     patient = stage.spawn(Patient)
     stage.is_heard(patient)
@@ -283,7 +283,7 @@ def test_there_is_room_when_nobody_is_there(stage: Stage) -> None:
         patient.tell(Say("x"))
 
 
-def test_there_is_room_when_nobody_is_left_to_read() -> None:
+def test_room_of_closed_dispatcher_is_settled() -> None:
     """What ran the actor has ended before it could."""
     with System.simulated() as system:
         patient = system.spawn(Patient)
@@ -295,7 +295,7 @@ def test_there_is_room_when_nobody_is_left_to_read() -> None:
         assert system.stats().dead_letters == 8
 
 
-def test_room_that_comes_while_somebody_asks_for_it_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_room_is_settled_if_mailbox_drains_during_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mailbox was full when he looked, and is empty when he sits down to wait."""
     with System.simulated() as system:
         patient = system.spawn(Patient)
@@ -310,7 +310,7 @@ def test_room_that_comes_while_somebody_asks_for_it_is_not_missed(monkeypatch: p
         assert patient.room().done()
 
 
-def test_several_threads_may_wait_for_room(real_stage: Stage) -> None:
+def test_several_threads_wait_for_room(real_stage: Stage) -> None:
     """They keep a producer from running away, whoever else waits."""
     patient = real_stage.spawn(Patient)
     deepest: list[int] = []
@@ -330,7 +330,7 @@ def test_several_threads_may_wait_for_room(real_stage: Stage) -> None:
     assert max(deepest) <= 6 + 4, "a thread may see room that another takes"
 
 
-def test_a_coroutine_may_wait_for_room(play: Play) -> None:
+def test_coroutine_waits_for_room(play: Play) -> None:
     async def body(system: System) -> None:
         patient = system.spawn(Patient)
         for number in range(200):
@@ -355,7 +355,7 @@ class Idle(Actor):
 
 
 @pytest.mark.parametrize("had_much_to_say", [False, True])
-def test_an_idle_actor_costs_little(each_mailbox_stage: Stage, had_much_to_say: bool) -> None:
+def test_idle_actor_uses_little_memory(each_mailbox_stage: Stage, had_much_to_say: bool) -> None:
     """It has started and answered, perhaps at length: what is left is its mailbox, its reference and itself."""
     count = 10_000
     each_mailbox_stage.spawn(Idle).ask(0)
@@ -374,7 +374,7 @@ def test_an_idle_actor_costs_little(each_mailbox_stage: Stage, had_much_to_say: 
 
 
 @pytest.mark.parametrize("end", ["stop", "bug"])
-def test_a_dead_actor_is_freed_without_the_garbage_collector(stage: Stage, end: str) -> None:
+def test_stopped_actor_is_freed_without_garbage_collector(stage: Stage, end: str) -> None:
     """By reference counts alone; so a program may freeze or switch off the collector."""
     with no_garbage_collector():
         player = stage.spawn(Player)
@@ -389,7 +389,7 @@ def test_a_dead_actor_is_freed_without_the_garbage_collector(stage: Stage, end: 
         stage.until(lambda: instance() is None)
 
 
-def test_an_instance_that_had_a_bug_is_freed_too(stage: Stage) -> None:
+def test_instance_with_bug_is_freed_without_garbage_collector(stage: Stage) -> None:
     player = stage.spawn(Forgiven)
     with no_garbage_collector():
         first = weakref.ref(player.actor_inbox.actor)
@@ -399,7 +399,7 @@ def test_an_instance_that_had_a_bug_is_freed_too(stage: Stage) -> None:
         stage.until(lambda: first() is None)
 
 
-def test_an_actor_that_has_failed_is_freed_too(stage: Stage) -> None:
+def test_failed_actor_is_freed_without_garbage_collector(stage: Stage) -> None:
     """Also the instances that did not come to stand."""
 
     class Broken(Player):
@@ -424,7 +424,7 @@ def test_an_actor_that_has_failed_is_freed_too(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("elapsed_ns", [0, 1, 100, 2_000_000, 2**31 * 1000, 10**18])
-def test_a_turn_of_any_length_can_be_counted(elapsed_ns: int) -> None:
+def test_turn_of_any_length_is_counted(elapsed_ns: int) -> None:
     """A laptop that was closed in the middle of one, for example."""
     tally = TurnCounters()
     tally.count_turn(elapsed_ns)

@@ -34,7 +34,7 @@ def on_another_thread(body: Any) -> None:
 
 
 @every_loop
-def test_what_waits_when_the_loop_is_closed_is_refused(loop_kind: str) -> None:
+def test_waiting_messages_are_rejected_when_loop_closes(loop_kind: str) -> None:
     """The loop forgets the pump on its list, and nobody sends anything more that could find that out."""
     loop = new_loop(loop_kind)
     system = System.on_loop(loop)
@@ -50,7 +50,7 @@ def test_what_waits_when_the_loop_is_closed_is_refused(loop_kind: str) -> None:
 
 @every_loop
 @pytest.mark.parametrize("is_own_thread", [True, False])
-def test_who_blocks_on_an_actor_of_a_closed_loop_hears_that_it_is_dead(loop_kind: str, is_own_thread: bool) -> None:
+def test_blocking_ask_on_closed_loop_raises_actor_dead_error(loop_kind: str, is_own_thread: bool) -> None:
     """On the loop's last thread too: there is nothing left that the wait could hold up."""
     loop = new_loop(loop_kind)
     system = System.on_loop(loop)
@@ -73,7 +73,7 @@ def test_who_blocks_on_an_actor_of_a_closed_loop_hears_that_it_is_dead(loop_kind
 
 
 @every_loop
-def test_a_loop_that_is_closed_before_it_ever_ran_swallows_nothing(loop_kind: str) -> None:
+def test_messages_to_loop_closed_before_running_are_rejected(loop_kind: str) -> None:
     loop = new_loop(loop_kind)
     system = System.on_loop(loop)
     asked = system.spawn(Player).ask(Say("x"), block=False)
@@ -84,7 +84,7 @@ def test_a_loop_that_is_closed_before_it_ever_ran_swallows_nothing(loop_kind: st
 
 
 @every_loop
-def test_a_pump_that_gets_lost_is_noticed_by_the_next_message(loop_kind: str) -> None:
+def test_lost_pump_is_detected_by_next_message(loop_kind: str) -> None:
     """It came onto the list of a loop that was being closed on another thread, after the watchman had gone."""
     loop = new_loop(loop_kind)
     system = System.on_loop(loop)
@@ -96,7 +96,7 @@ def test_a_pump_that_gets_lost_is_noticed_by_the_next_message(loop_kind: str) ->
 
 
 @every_loop
-def test_a_loop_may_close_while_others_ask(loop_kind: str) -> None:
+def test_asks_during_close_of_loop_are_all_settled(loop_kind: str) -> None:
     """Each question has an answer, whenever it came."""
     for _ in range(5):
         loop = new_loop(loop_kind)
@@ -123,7 +123,7 @@ def test_a_loop_may_close_while_others_ask(loop_kind: str) -> None:
 
 
 @every_loop
-def test_a_loop_may_move_to_another_thread(loop_kind: str) -> None:
+def test_loop_moved_to_another_thread_still_runs_actors(loop_kind: str) -> None:
     """What its last thread sends wakes it, and that thread may block now."""
     loop = new_loop(loop_kind)
     system = System.on_loop(loop)
@@ -145,7 +145,7 @@ def test_a_loop_may_move_to_another_thread(loop_kind: str) -> None:
 
 
 @every_loop
-def test_a_loop_does_not_hold_the_systems_that_were_on_it(loop_kind: str) -> None:
+def test_loop_does_not_keep_discarded_systems_alive(loop_kind: str) -> None:
     loop = new_loop(loop_kind)
 
     async def body() -> weakref.ref[System]:

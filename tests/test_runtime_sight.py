@@ -46,7 +46,7 @@ class Singer(Player):
 # The list of the living ----------------------------------------------------------------------------------------------
 
 
-def test_the_registry_is_used_as_pykkas(stage: Stage) -> None:
+def test_registry_has_methods_of_pykka_registry(stage: Stage) -> None:
     players, singer = [stage.spawn(Player) for _ in range(2)], stage.spawn(Singer)
     registry = stage.system.registry
     assert registry.get_all() == [*players, singer]
@@ -64,7 +64,7 @@ def test_the_registry_is_used_as_pykkas(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(("target", "expected"), [(None, "abc"), (Singer, "c"), ("Player", "ab")])
-def test_all_of_a_kind_can_be_told(stage: Stage, target: Any, expected: str) -> None:
+def test_broadcast_to_class_reaches_all_its_actors(stage: Stage, target: Any, expected: str) -> None:
     heard: list[str] = []
     refs = [stage.spawn(kind, heard, name) for kind, name in [(Player, "a"), (Player, "b"), (Singer, "c")]]
     stage.system.registry.broadcast(Say("!"), target)
@@ -73,7 +73,7 @@ def test_all_of_a_kind_can_be_told(stage: Stage, target: Any, expected: str) -> 
     assert sorted(one for one in heard if "!" in one) == [f"{name}!" for name in expected]
 
 
-def test_actors_may_come_and_go_while_the_list_is_read(threads_stage: Stage) -> None:
+def test_registry_may_change_while_it_is_read(threads_stage: Stage) -> None:
     """A copy is taken, whatever other threads do to the list meanwhile."""
     is_over = threading.Event()
 
@@ -95,7 +95,7 @@ def test_actors_may_come_and_go_while_the_list_is_read(threads_stage: Stage) -> 
 # Numbers -------------------------------------------------------------------------------------------------------------
 
 
-def test_stats_say_who_lives_and_what_they_do(stage: Stage) -> None:
+def test_stats_count_actors_and_messages(stage: Stage) -> None:
     first, second, singer = stage.spawn(Player), stage.spawn(Player), stage.spawn(Singer)
     for ref in (first, second, singer):
         stage.is_heard(ref)
@@ -117,7 +117,7 @@ def test_stats_say_who_lives_and_what_they_do(stage: Stage) -> None:
     assert after.handled == 9 + held, "those of the dead count too"
 
 
-def test_stats_say_how_long_turns_take(real_stage: Stage) -> None:
+def test_stats_measure_turns(real_stage: Stage) -> None:
     player = real_stage.spawn(Player)
     for number in range(100):
         player.ask(Say(number))
@@ -126,13 +126,13 @@ def test_stats_say_how_long_turns_take(real_stage: Stage) -> None:
     assert 0 < turns.p50_us <= turns.p99_us <= turns.longest_us
 
 
-def test_in_the_simulation_no_turn_takes_time() -> None:
+def test_turns_in_simulation_have_no_duration() -> None:
     with System.simulated(1) as system:
         system.spawn(Player).ask(Say("x"))
         assert system.stats().turns == (0, 0.0, 0.0, 0.0)
 
 
-def test_only_the_deepest_mailboxes_are_named() -> None:
+def test_stats_name_only_deepest_mailboxes() -> None:
     with System.simulated() as system:
         refs = [system.spawn(Player) for _ in range(15)]
         for number, ref in enumerate(refs):
@@ -147,7 +147,7 @@ def test_only_the_deepest_mailboxes_are_named() -> None:
 # Dead letters --------------------------------------------------------------------------------------------------------
 
 
-def test_letters_to_the_dead_are_counted_by_their_class(stage: Stage) -> None:
+def test_dead_letters_are_counted_by_class(stage: Stage) -> None:
     """What waits when its actor ends, and what comes after."""
     player = stage.spawn(Player)
     with stage.held(player):
@@ -163,7 +163,7 @@ def test_letters_to_the_dead_are_counted_by_their_class(stage: Stage) -> None:
     assert stage.system.stats().dead_letters == 4
 
 
-def test_a_line_a_second_is_enough_about_them(caplog: pytest.LogCaptureFixture) -> None:
+def test_dead_letters_are_logged_once_a_second(caplog: pytest.LogCaptureFixture) -> None:
     dispatcher = Simulation(1)
     player = System(dispatcher).spawn(Player)
     player.stop()
@@ -194,7 +194,7 @@ class Unspeakable:
         raise ValueError("no words")
 
 
-def test_samples_are_few_and_short() -> None:
+def test_dead_letter_samples_are_few_and_short() -> None:
     clock = TestClock()
     letters = DeadLetters(clock.monotonic_ms)
     for number in range(250):
@@ -237,7 +237,7 @@ class Relay(Actor):
             self.next_one.tell(number - 1)
 
 
-def test_every_message_has_its_story(stage: Stage, traced: list[Traced]) -> None:
+def test_trace_shows_sender_cause_and_correlation(stage: Stage, traced: list[Traced]) -> None:
     """Who sent it because of what, and with which message from outside it all began."""
     last = stage.spawn(Relay)
     middle = stage.spawn(Relay, last)
@@ -262,7 +262,7 @@ def test_every_message_has_its_story(stage: Stage, traced: list[Traced]) -> None
         assert traced.index(one) >= [other.number for other in traced if other.moment == "sent"].index(one.number)
 
 
-def test_letters_to_the_dead_have_a_story_too(stage: Stage, traced: list[Traced]) -> None:
+def test_trace_shows_dead_letters(stage: Stage, traced: list[Traced]) -> None:
     player = stage.spawn(Player)
     with stage.held(player):
         player.stop(block=False)
@@ -274,7 +274,7 @@ def test_letters_to_the_dead_have_a_story_too(stage: Stage, traced: list[Traced]
     ]
 
 
-def test_a_place_that_is_answered_later_does_not_confuse_the_story(stage: Stage, traced: list[Traced]) -> None:
+def test_trace_of_callback_of_deferred_answer_has_right_cause(stage: Stage, traced: list[Traced]) -> None:
     """What a callback of an answer sends is caused by the message in whose handling the answer was given."""
     player, other = stage.spawn(Player), stage.spawn(Relay)
     reply = player.ask(Call((keep_the_reply,)), block=False)
@@ -285,7 +285,7 @@ def test_a_place_that_is_answered_later_does_not_confuse_the_story(stage: Stage,
     assert (story.cause, story.sender) == (2, "Player-1")
 
 
-def test_a_hook_that_raises_is_taken_off(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_trace_hook_that_raises_is_disabled(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     """At once, in the middle of a turn with more to handle; and no actor is hurt."""
     calls: list[Traced] = []
 
@@ -307,7 +307,7 @@ def test_a_hook_that_raises_is_taken_off(stage: Stage, caplog: pytest.LogCapture
     assert stage.system.dispatcher.tracer is None
 
 
-def test_a_tracer_that_is_off_leaves_nothing_behind(stage: Stage) -> None:
+def test_disabled_trace_restores_plain_envelopes(stage: Stage) -> None:
     """Messages take the quick way into the mailbox again, in plain envelopes; so do those of before the tracer."""
 
     class Narrow(Player):
@@ -332,7 +332,7 @@ def test_a_tracer_that_is_off_leaves_nothing_behind(stage: Stage) -> None:
     assert [mailbox_of(ref).admission_threshold for ref in (player, narrow, late)] == [sys.maxsize, 7, sys.maxsize]
 
 
-def test_under_a_tracer_the_rules_are_the_same(stage: Stage, traced: list[Traced]) -> None:
+def test_trace_does_not_change_errors_stops_and_limits(stage: Stage, traced: list[Traced]) -> None:
     """Errors, ends and full mailboxes."""
 
     class Narrow(Player):
@@ -352,7 +352,7 @@ def test_under_a_tracer_the_rules_are_the_same(stage: Stage, traced: list[Traced
     assert [one.message for one in traced if one.moment == "handled" and isinstance(one.message, Say)] == ["1", "2"]
 
 
-def test_a_message_to_oneself_has_its_cause(stage: Stage, traced: list[Traced]) -> None:
+def test_trace_of_message_after_turn_has_cause(stage: Stage, traced: list[Traced]) -> None:
     """Though it is sent when the turn is over."""
     player = stage.spawn(Player)
     player.tell(do(lambda one: one.tell_me_later(Say("later"))))
@@ -361,7 +361,7 @@ def test_a_message_to_oneself_has_its_cause(stage: Stage, traced: list[Traced]) 
     assert (later.cause, later.correlation, later.sender) == (first.number, first.number, "Player-1")
 
 
-def test_a_message_that_is_refused_is_dead(stage: Stage, traced: list[Traced]) -> None:
+def test_trace_shows_rejected_message_as_dead(stage: Stage, traced: list[Traced]) -> None:
     """Told or asked."""
 
     class Narrow(Player):
@@ -379,7 +379,7 @@ def test_a_message_that_is_refused_is_dead(stage: Stage, traced: list[Traced]) -
     assert [one.message for one in traced if one.moment == "dead"] == ["told", "asked"]
 
 
-def test_another_systems_numbers_are_no_cause() -> None:
+def test_trace_ignores_causes_of_other_systems() -> None:
     """Each tracer counts for itself: its number 1 is not the other's."""
     one, other = System.simulated(), System.simulated()
     seen: list[Traced] = []
@@ -397,7 +397,7 @@ def test_another_systems_numbers_are_no_cause() -> None:
     ]
 
 
-def test_strangers_on_the_list_are_no_trouble(stage: Stage) -> None:
+def test_stats_and_trace_ignore_registered_pykka_actors(stage: Stage) -> None:
     """Pykka's own actors may be registered; they do not live here, so nothing is counted or traced of them."""
 
     class Stranger(pykka.ThreadingActor):

@@ -72,11 +72,11 @@ def story(seed: int) -> bytes:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_same_seed_tells_the_same_story(seed: int) -> None:
+def test_same_seed_gives_same_trace(seed: int) -> None:
     assert story(seed) == story(seed)
 
 
-def test_other_seeds_tell_other_stories() -> None:
+def test_other_seeds_give_other_traces() -> None:
     assert len({story(seed) for seed in SEEDS}) == len(SEEDS)
 
 
@@ -89,16 +89,16 @@ def order(seed: int | None, names: str = "abcdef") -> str:
     return "".join(one[0] for one in heard if one.endswith("!"))
 
 
-def test_a_seed_may_bring_any_order() -> None:
+def test_seeds_produce_every_order() -> None:
     """Six orders of three actors, and none is left out."""
     assert len({order(seed, "abc") for seed in range(100)}) == 6
 
 
-def test_without_a_seed_it_goes_in_line() -> None:
+def test_without_seed_actors_run_in_ready_order() -> None:
     assert order(None) == "abcdef"
 
 
-def test_who_asks_for_names_does_not_change_the_order() -> None:
+def test_reading_urns_does_not_change_order() -> None:
     """URNs come from the seed too, but not from the same stream of chance."""
 
     def run(asks: bool) -> tuple[list[str], list[str]]:
@@ -116,7 +116,7 @@ def test_who_asks_for_names_does_not_change_the_order() -> None:
 # Nothing runs by itself ----------------------------------------------------------------------------------------------
 
 
-def test_a_step_is_one_message_of_one_actor() -> None:
+def test_step_handles_one_message() -> None:
     dispatcher = Simulation(1)
     heard: list[str] = []
     player = System(dispatcher).spawn(Player, heard)
@@ -129,7 +129,7 @@ def test_a_step_is_one_message_of_one_actor() -> None:
     assert not dispatcher.step()
 
 
-def test_actors_that_never_rest_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_with_actors_that_never_become_idle_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("callboard.runtime.engine.simulation.STEPS_MAX", 1000)
     dispatcher = Simulation(5)
     player = System(dispatcher).spawn(Player)
@@ -161,7 +161,7 @@ class Waiting(Player):
 
 
 @pytest.mark.parametrize("seed", [None, 1, 2])
-def test_alarms_ring_in_virtual_time(seed: int | None) -> None:
+def test_advance_fires_alarms_at_their_virtual_time(seed: int | None) -> None:
     """An hour passes at once, and each deadline comes at its own time, not before and a tick later at most."""
     dispatcher = Simulation(seed)
     system = System(dispatcher)
@@ -175,7 +175,7 @@ def test_alarms_ring_in_virtual_time(seed: int | None) -> None:
     assert dispatcher.clock.wall_ms() == START_WALL_MS + 3_600_000
 
 
-def test_the_clock_stands_still_while_actors_work() -> None:
+def test_clock_does_not_move_while_actors_run() -> None:
     dispatcher = Simulation(1)
     system = System(dispatcher)
     system.start_timer()
@@ -184,7 +184,7 @@ def test_the_clock_stands_still_while_actors_work() -> None:
     assert dispatcher.clock.now_ms == 0
 
 
-def test_who_waits_for_an_answer_lets_time_pass() -> None:
+def test_blocking_get_moves_clock_to_deadline() -> None:
     """If nothing else helps: the answer may depend on a deadline."""
     dispatcher = Simulation(1)
     system = System(dispatcher)
@@ -207,7 +207,7 @@ def test_who_waits_for_an_answer_lets_time_pass() -> None:
     assert system.spawn(Slow, [], dispatcher.clock).ask("what time is it") == "what time is it at 7000"
 
 
-def test_an_alarm_that_was_set_anew_rings_once() -> None:
+def test_alarm_that_was_set_again_fires_once() -> None:
     dispatcher = Simulation(1)
     alarm = dispatcher.new_alarm(dispatcher.clock)
     heard: list[Any] = []

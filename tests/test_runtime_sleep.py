@@ -75,7 +75,7 @@ def put_to_sleep(stage: Stage, ref: ActorRef) -> None:
     stage.until(lambda: mailbox_of(ref).is_passivated)
 
 
-def test_a_sleeper_is_not_in_memory_and_comes_back_with_its_state(stage: Stage) -> None:
+def test_passivated_actor_is_freed_and_restored_with_its_state(stage: Stage) -> None:
     """Its list of arguments and what it left is all that stays."""
     heard: list[Any] = []
     sleeper = stage.spawn(Sleeper, heard, "number ")
@@ -96,7 +96,7 @@ class Luggage:
     """What a sleeper leaves: something that can be looked for in memory."""
 
 
-def test_what_was_left_is_handed_over_and_not_kept(stage: Stage) -> None:
+def test_snapshot_is_dropped_after_activation(stage: Stage) -> None:
     kept: list[weakref.ref[Luggage]] = []
 
     class Traveller(Sleeper):
@@ -116,7 +116,7 @@ def test_what_was_left_is_handed_over_and_not_kept(stage: Stage) -> None:
         stage.until(lambda: kept[0]() is None)
 
 
-def test_every_kind_of_message_wakes(stage: Stage) -> None:
+def test_every_kind_of_message_activates(stage: Stage) -> None:
     sleeper = stage.spawn(Sleeper)
     put_to_sleep(stage, sleeper)
     sleeper.tell(Say("x"))
@@ -127,7 +127,7 @@ def test_every_kind_of_message_wakes(stage: Stage) -> None:
     assert sleeper.ask(Say("x"), block=False).get() == "2"
 
 
-def test_nobody_sleeps_while_there_is_something_to_do(stage: Stage) -> None:
+def test_actor_with_waiting_message_is_not_passivated(stage: Stage) -> None:
     """It is asked again when it says so again."""
     heard: list[Any] = []
     sleeper = stage.spawn(Sleeper, heard)
@@ -139,7 +139,7 @@ def test_nobody_sleeps_while_there_is_something_to_do(stage: Stage) -> None:
     assert not mailbox_of(sleeper).is_passivated
 
 
-def test_a_message_that_arrives_on_the_way_out_is_not_lost(stage: Stage) -> None:
+def test_message_during_passivation_is_handled(stage: Stage) -> None:
     class Reminded(Sleeper):
         def on_leave(self, error: Exception | None) -> int:
             if not self.count:
@@ -153,7 +153,7 @@ def test_a_message_that_arrives_on_the_way_out_is_not_lost(stage: Stage) -> None
     assert heard == ["start", "asleep", "back with 0", "start", "do not forget"]
 
 
-def test_nothing_is_lost_while_an_actor_dozes(real_stage: Stage) -> None:
+def test_messages_to_repeatedly_passivated_actor_are_all_handled(real_stage: Stage) -> None:
     """Four threads write to one that falls asleep after every message; each of their messages is counted once."""
     dozer = real_stage.spawn(Dozer)
     answers: list[int] = []
@@ -172,7 +172,7 @@ def test_nothing_is_lost_while_an_actor_dozes(real_stage: Stage) -> None:
     assert dozer.ask(Say("last")) == str(2 * 4 * 150 + 1)
 
 
-def test_a_turn_without_a_message_wakes_nobody() -> None:
+def test_turn_without_message_does_not_activate() -> None:
     """A mailbox that was queued twice has one."""
     dispatcher = Simulation()
     heard: list[Any] = []
@@ -183,14 +183,14 @@ def test_a_turn_without_a_message_wakes_nobody() -> None:
     assert heard == ["start", "asleep"]
 
 
-def test_only_who_may_sleep_sleeps(stage: Stage) -> None:
+def test_passivation_without_permission_raises_runtime_error(stage: Stage) -> None:
     player = stage.spawn(Player)
     with pytest.raises(RuntimeError, match="Player cannot sleep: set may_sleep = True"):
         player.ask(do(lambda one: one.sleep()))
     assert player.ask(Say("x")) == "heard x"
 
 
-def test_a_sleeper_is_woken_for_its_end(stage: Stage) -> None:
+def test_stop_activates_passivated_actor_for_on_stop(stage: Stage) -> None:
     """``on_stop`` runs with the state of the actor, as it would have without the sleep."""
     heard: list[Any] = []
     sleeper = stage.spawn(Sleeper, heard)
@@ -203,7 +203,7 @@ def test_a_sleeper_is_woken_for_its_end(stage: Stage) -> None:
         sleeper.ask(Say("y"))
 
 
-def test_sleepers_are_stopped_with_all_others(stage: Stage) -> None:
+def test_stop_all_stops_passivated_actors(stage: Stage) -> None:
     sleepers = [stage.spawn(Sleeper) for _ in range(5)]
     for sleeper in sleepers[::2]:
         put_to_sleep(stage, sleeper)
@@ -213,7 +213,7 @@ def test_sleepers_are_stopped_with_all_others(stage: Stage) -> None:
 # For good ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_parent_hears_of_the_sleep(stage: Stage) -> None:
+def test_parent_is_notified_of_passivation(stage: Stage) -> None:
     heard: list[Any] = []
     parent = stage.spawn(Parent, heard)
     child: ActorRef = parent.ask(do(lambda one: one.spawn(Sleeper)))
@@ -222,7 +222,7 @@ def test_a_parent_hears_of_the_sleep(stage: Stage) -> None:
     assert child.ask(Say("x")) == "1"
 
 
-def test_a_sleeper_may_be_forgotten_for_good(stage: Stage) -> None:
+def test_retire_returns_snapshot_and_rejects_later_messages(stage: Stage) -> None:
     """Its parent gets what it left. Who still has the reference hears that nobody is there."""
     heard: list[Any] = []
     parent = stage.spawn(Parent, heard, True)
@@ -240,7 +240,7 @@ def test_a_sleeper_may_be_forgotten_for_good(stage: Stage) -> None:
         child.tell(Say("y"))
 
 
-def test_whoever_says_that_it_sleeps_may_forget_it(real_stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_child_may_be_retired_when_parent_is_notified(real_stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """With several workers too: the news comes when nobody is at work on the child any more."""
     let_go = SharedMailbox._release
 
@@ -259,7 +259,7 @@ def test_whoever_says_that_it_sleeps_may_forget_it(real_stage: Stage, monkeypatc
     assert real_stage.system.actors() == [parent]
 
 
-def test_nobody_is_forgotten_who_is_awake_or_has_mail(stage: Stage) -> None:
+def test_retire_of_active_actor_or_with_messages_returns_none(stage: Stage) -> None:
     sleeper = stage.spawn(Sleeper)
     other = stage.spawn(Player)
     stage.is_heard(sleeper)
@@ -277,7 +277,7 @@ def test_nobody_is_forgotten_who_is_awake_or_has_mail(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_who_writes_while_it_is_forgotten_is_answered(workers: int) -> None:
+def test_ask_during_retire_is_settled(workers: int) -> None:
     """By the actor or by its death, but not by silence."""
     with System.on_threads(workers) as system:
         heard: list[Any] = []
@@ -326,7 +326,9 @@ class Supervised(BadSleeper):
 
 
 @pytest.mark.parametrize("step", ["__init__", "on_leave", "on_return"])
-def test_who_cannot_come_back_has_failed(stage: Stage, step: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_error_in_activation_without_supervision_fails_actor(
+    stage: Stage, step: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """Without supervision there is no second try. Whoever woke it hears why."""
     bugs: list[str] = []
     sleeper = stage.spawn(BadSleeper, bugs, [])
@@ -341,7 +343,7 @@ def test_who_cannot_come_back_has_failed(stage: Stage, step: str, caplog: pytest
 
 
 @pytest.mark.parametrize(("step", "count"), [("__init__", 2), ("on_leave", 1), ("on_return", 2)])
-def test_who_is_supervised_tries_again(stage: Stage, step: str, count: int) -> None:
+def test_error_in_activation_with_supervision_is_retried(stage: Stage, step: str, count: int) -> None:
     """A state that could not be handed over is lost, as after any bug."""
     bugs: list[str] = []
     sleeper = stage.spawn(Supervised, bugs, [])

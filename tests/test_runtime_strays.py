@@ -39,7 +39,7 @@ class Parent(Player):
             self.spawn(Parent, self.heard, self.generations - 1)
 
 
-def test_children_that_are_born_while_all_stop_are_stopped_too(stage: Stage) -> None:
+def test_stop_all_stops_actors_started_meanwhile(stage: Stage) -> None:
     heard: list[Any] = []
     parent = stage.spawn(Parent, heard, 2)
     parent.tell(do(Parent.have_one))
@@ -49,7 +49,7 @@ def test_children_that_are_born_while_all_stop_are_stopped_too(stage: Stage) -> 
     assert results == [True] * 10
 
 
-def test_children_are_waited_for_on_a_loop(play: Play) -> None:
+def test_stop_on_loop_waits_for_actors_started_meanwhile(play: Play) -> None:
     heard: list[Any] = []
 
     async def body(system: System) -> None:
@@ -61,7 +61,7 @@ def test_children_are_waited_for_on_a_loop(play: Play) -> None:
     assert (heard.count("start"), heard.count("stop")) == (7, 7)
 
 
-def test_who_has_children_for_ever_is_not_waited_for(stage: Stage) -> None:
+def test_stop_all_ends_although_actors_start_for_ever(stage: Stage) -> None:
     heard: list[Any] = []
 
     class Endless(Player):
@@ -75,7 +75,7 @@ def test_who_has_children_for_ever_is_not_waited_for(stage: Stage) -> None:
     heard.extend("enough" for _ in range(100 * STOP_ROUNDS))
 
 
-def test_a_coroutine_stops_strangers_too(play: Play) -> None:
+def test_awaited_stop_stops_registered_pykka_actors(play: Play) -> None:
     """They have threads of their own, so they are told and not waited for."""
 
     class Stranger(pykka.ThreadingActor):
@@ -93,7 +93,7 @@ def test_a_coroutine_stops_strangers_too(play: Play) -> None:
     play(body)
 
 
-def test_a_second_stop_is_no_letter_to_the_dead(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_second_stop_is_not_a_dead_letter(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     def stop_twice(player: Player) -> None:
         player.stop()
         player.stop()
@@ -118,7 +118,7 @@ def look_at_a_cancelled_task(_: Player) -> None:
     raise asyncio.CancelledError("of a task")
 
 
-def test_a_cancelled_task_is_a_bug_of_who_looks_at_it(stage: Stage) -> None:
+def test_cancelled_error_in_handler_stops_only_that_actor(stage: Stage) -> None:
     """And an ordinary error for who asked, who was not cancelled himself. Nobody else hears of it."""
     player, other = stage.spawn(Player), stage.spawn(Player)
     with pytest.raises(RuntimeError, match=r"CancelledError\('of a task'\) got out of a handler of Player"):
@@ -129,7 +129,7 @@ def test_a_cancelled_task_is_a_bug_of_who_looks_at_it(stage: Stage) -> None:
     assert other.ask(Say("y")) == "heard y"
 
 
-def test_supervision_holds_for_it(stage: Stage) -> None:
+def test_cancelled_error_restarts_supervised_actor(stage: Stage) -> None:
     heard: list[Any] = []
     player = stage.spawn(Supervised, heard)
     player.tell(do(look_at_a_cancelled_task))
@@ -137,7 +137,7 @@ def test_supervision_holds_for_it(stage: Stage) -> None:
     assert heard == ["start", "start", "x"]
 
 
-def test_on_a_loop_a_real_task_may_be_cancelled(play: Play) -> None:
+def test_cancelled_task_read_by_actor_on_loop_stops_only_that_actor(play: Play) -> None:
     async def body(system: System) -> None:
         player, other = system.spawn(Player), system.spawn(Player)
         task = asyncio.create_task(asyncio.sleep(3600))
@@ -151,7 +151,7 @@ def test_on_a_loop_a_real_task_may_be_cancelled(play: Play) -> None:
     play(body)
 
 
-def test_at_the_start_it_costs_that_actor_alone(stage: Stage) -> None:
+def test_cancelled_error_in_on_start_stops_only_that_actor(stage: Stage) -> None:
     class BadStart(Player):
         def on_start(self) -> None:
             raise asyncio.CancelledError("of a task")
@@ -171,7 +171,7 @@ def test_at_the_start_it_costs_that_actor_alone(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("kind", [ValueError, asyncio.CancelledError, GeneratorExit])
-def test_no_callback_hurts_who_answers(
+def test_base_exception_in_callback_does_not_harm_actor(
     stage: Stage, kind: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(_: Reply) -> None:
@@ -187,7 +187,7 @@ def test_no_callback_hurts_who_answers(
     assert "in the callback" in caplog.text
 
 
-def test_a_callback_may_want_the_end_of_the_program() -> None:
+def test_system_exit_in_callback_stops_all_actors() -> None:
     def leave(_: Reply) -> None:
         raise SystemExit("enough")
 
@@ -197,7 +197,7 @@ def test_a_callback_may_want_the_end_of_the_program() -> None:
         reply.set(1)
 
 
-def test_conversions_of_conversions_may_be_many() -> None:
+def test_long_chain_of_conversions_does_not_recurse() -> None:
     """And callbacks between them hear of it in the order of the chain."""
     heard: list[int] = []
     last = first = Reply()
@@ -212,7 +212,7 @@ def test_conversions_of_conversions_may_be_many() -> None:
 
 
 @pytest.mark.parametrize("kind", [ValueError, asyncio.CancelledError])
-def test_a_conversion_that_fails_is_the_answer(kind: type[BaseException]) -> None:
+def test_error_in_conversion_is_its_result(kind: type[BaseException]) -> None:
     def fail(_: BaseException | None) -> None:
         raise kind("in the conversion")
 

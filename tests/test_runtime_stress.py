@@ -49,7 +49,7 @@ def at_once(*bodies: Callable[[], object]) -> None:
         raise errors[0]
 
 
-def test_whoever_asks_is_answered_whenever_the_actor_stops(stage: Stage) -> None:
+def test_ask_racing_with_stop_is_always_settled(stage: Stage) -> None:
     """With its answer or with its death; pykka's own actors forget who asks in the wrong moment."""
 
     def round_of(ref: ActorRef, replies: list[Reply]) -> list[Callable[[], None]]:
@@ -74,7 +74,7 @@ def test_whoever_asks_is_answered_whenever_the_actor_stops(stage: Stage) -> None
         assert heard[-1] == "stop"
 
 
-def test_all_may_be_stopped_while_others_start(stage: Stage) -> None:
+def test_stop_all_while_actors_start_does_not_hang(stage: Stage) -> None:
     """Those on the list when it began are stopped; nobody hangs, nobody is stopped half."""
     born: list[ActorRef] = []
     first = [stage.spawn(Player) for _ in range(50)]
@@ -89,7 +89,7 @@ def test_all_may_be_stopped_while_others_start(stage: Stage) -> None:
         assert ref.ask(Say("x")) == "heard x"
 
 
-def test_several_may_stop_the_same(stage: Stage) -> None:
+def test_concurrent_stops_of_one_actor_all_return(stage: Stage) -> None:
     for _ in range(20):
         heard: list[str] = []
         ref = stage.spawn(Player, heard)
@@ -118,7 +118,7 @@ class Node(Actor):
             done.release()
 
 
-def test_tokens_in_a_crowd_are_neither_lost_nor_doubled(stage: Stage) -> None:
+def test_tokens_passed_between_threads_and_actors_are_neither_lost_nor_duplicated(stage: Stage) -> None:
     """Sent from four threads and from the actors themselves, among few actors, so that mailboxes are often shared."""
     tokens, hops = 40, 100
     done = threading.Semaphore(0)
@@ -136,7 +136,7 @@ def test_tokens_in_a_crowd_are_neither_lost_nor_doubled(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("settlers", [1, 2])
-def test_callbacks_are_called_once_whoever_comes_first(settlers: int) -> None:
+def test_callback_added_during_settle_is_called_once(settlers: int) -> None:
     """A reply is settled on one thread while another asks to be told; or two try to settle it."""
     for number in range(300):
         reply, heard = Reply(), list[int]()
@@ -163,7 +163,7 @@ class Slow(threading.Event):
         super().__init__()
 
 
-def test_all_who_wait_for_the_end_hear_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_waits_for_actor_stopped_all_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """``actor_stopped`` makes the event to wait on when somebody waits, and but one."""
     monkeypatch.setattr("callboard.runtime.engine.flag.threading", SimpleNamespace(Event=Slow))
     flag = Flag()
@@ -180,7 +180,7 @@ def test_all_who_wait_for_the_end_hear_of_it(monkeypatch: pytest.MonkeyPatch) ->
     assert heard == [True] * 3
 
 
-def test_an_end_that_comes_while_one_begins_to_wait_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_for_actor_stopped_during_stop_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     flag = Flag()
 
     def event_after_the_end() -> threading.Event:
@@ -191,7 +191,7 @@ def test_an_end_that_comes_while_one_begins_to_wait_is_heard(monkeypatch: pytest
     assert flag.wait(0.01)
 
 
-def test_an_actor_has_one_name_whoever_asks_first(stage: Stage) -> None:
+def test_urn_read_by_several_threads_is_the_same(stage: Stage) -> None:
     for _ in range(50):
         ref, names = stage.spawn(Player), list[str]()
         at_once(*[lambda ref=ref, names=names: names.append(ref.actor_urn)] * 4)
@@ -216,7 +216,7 @@ class Interrupted(deque[Any]):
 
 @pytest.mark.parametrize("mailbox_class", [Mailbox, SharedMailbox])
 @pytest.mark.parametrize("looks", [1, 2, 3, 4])
-def test_a_message_that_comes_while_a_turn_ends_is_not_forgotten(mailbox_class: type[Mailbox], looks: int) -> None:
+def test_message_during_end_of_turn_is_handled(mailbox_class: type[Mailbox], looks: int) -> None:
     """Whenever it comes between the last look and the end: one of the two sides takes note of it."""
     dispatcher = Simulation()
     dispatcher.new_mailbox = partial(mailbox_class, dispatcher)  # type: ignore[method-assign]

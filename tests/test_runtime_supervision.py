@@ -79,7 +79,7 @@ def refuse(_: Player) -> None:
     raise Refused("not today")
 
 
-def test_a_domain_error_is_an_answer(stage: Stage) -> None:
+def test_domain_error_is_raised_to_caller_without_restart(stage: Stage) -> None:
     """Asked or told: the same instance lives on, and nothing is counted as a restart."""
     heard: list[Any] = []
     player = stage.spawn(Watched, heard)
@@ -92,7 +92,7 @@ def test_a_domain_error_is_an_answer(stage: Stage) -> None:
     assert stage.system.stats().restarts == 0
 
 
-def test_after_a_bug_another_instance_takes_over(stage: Stage) -> None:
+def test_bug_replaces_instance_and_keeps_reference_and_messages(stage: Stage) -> None:
     """Same reference, same URN; what was handed over is there, and what waited is handled by the new one."""
     heard: list[Any] = []
     player = stage.spawn(Watched, heard)
@@ -111,7 +111,7 @@ def test_after_a_bug_another_instance_takes_over(stage: Stage) -> None:
     assert stage.system.stats().restarts == 1
 
 
-def test_nobody_has_to_hear_of_the_bug(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_bug_in_told_handler_is_logged_and_restarts_actor(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     """Told, it is in the log, and the actor begins anew all the same."""
     heard: list[Any] = []
     player = stage.spawn(Watched, heard)
@@ -122,7 +122,7 @@ def test_nobody_has_to_hear_of_the_bug(stage: Stage, caplog: pytest.LogCaptureFi
     assert "ValueError: bug" in caplog.text
 
 
-def test_a_message_that_it_does_not_take_is_its_senders_bug(stage: Stage) -> None:
+def test_message_without_handler_restarts_supervised_actor(stage: Stage) -> None:
     """As any other error that is not of the domain."""
     player = stage.spawn(Watched)
     with pytest.raises(TypeError, match="no handler for dict"):
@@ -133,7 +133,7 @@ def test_a_message_that_it_does_not_take_is_its_senders_bug(stage: Stage) -> Non
 # For good ------------------------------------------------------------------------------------------------------------
 
 
-def test_three_bugs_are_forgiven_and_the_fourth_is_not(stage: Stage) -> None:
+def test_fourth_bug_within_limit_fails_actor(stage: Stage) -> None:
     """Who waits and who comes later hears why, each of his own error; siblings and others do not notice."""
     heard: list[Any] = []
     sibling, player = stage.spawn(Watched), stage.spawn(Watched, heard)
@@ -157,7 +157,7 @@ def test_three_bugs_are_forgiven_and_the_fourth_is_not(stage: Stage) -> None:
     assert stage.system.stats().restarts == 3
 
 
-def test_each_hears_an_error_of_his_own(stage: Stage) -> None:
+def test_each_ask_of_failed_actor_gets_its_own_error(stage: Stage) -> None:
     """One that all raise would grow with each who does."""
     player = stage.spawn(Watched)
     fail_for_good(player)
@@ -170,7 +170,7 @@ def test_each_hears_an_error_of_his_own(stage: Stage) -> None:
     assert depths[0] == depths[1] == depths[2]
 
 
-def test_the_parent_learns_of_it(stage: Stage) -> None:
+def test_parent_gets_child_failed(stage: Stage) -> None:
     heard: list[Any] = []
     parent = stage.spawn(Parent, heard)
     child: ActorRef = parent.ask(do(lambda one: one.spawn(Watched)))
@@ -192,7 +192,7 @@ class Strict(Watched):
     supervision = Supervision(restarts=0)
 
 
-def test_a_parent_hears_of_it_however_much_waits(stage: Stage) -> None:
+def test_parent_with_full_mailbox_gets_child_failed(stage: Stage) -> None:
     """Its mailbox refuses others then, but what the runtime says once nobody could say again."""
     heard: list[Any] = []
     parent = stage.spawn(Narrow, heard)
@@ -210,7 +210,7 @@ def test_a_parent_hears_of_it_however_much_waits(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("is_alive", [True, False])
-def test_a_parent_that_does_not_care_is_no_trouble(stage: Stage, is_alive: bool) -> None:
+def test_parent_without_child_failed_handler_is_not_notified(stage: Stage, is_alive: bool) -> None:
     """It takes no ChildFailed, or it is gone."""
     parent = stage.spawn(Player if is_alive else Parent)
     child: ActorRef = parent.ask(do(lambda one: one.spawn(Watched)))
@@ -227,7 +227,7 @@ class FailsTwice(Watched):
         raise RuntimeError("and a bug in on_failure")
 
 
-def test_a_bug_in_on_failure_changes_nothing(stage: Stage) -> None:
+def test_error_in_on_failure_is_logged(stage: Stage) -> None:
     heard: list[Any] = []
     parent = stage.spawn(Parent, heard)
     child: ActorRef = parent.ask(do(lambda one: one.spawn(FailsTwice)))
@@ -267,7 +267,7 @@ STEPS = pytest.mark.parametrize("step", ["__init__", "on_return", "on_start"])
 
 @STEPS
 @pytest.mark.parametrize("stumbles", [0, 1, 2])
-def test_bugs_of_coming_back_are_bugs_too(stage: Stage, step: str, stumbles: int) -> None:
+def test_error_in_restart_counts_as_bug_and_is_retried(stage: Stage, step: str, stumbles: int) -> None:
     """They count, and the next try has what the last good instance left."""
     plan: dict[str, Any] = {"step": step, "stumbles": stumbles, "is_set": False}
     heard: list[Any] = []
@@ -281,7 +281,7 @@ def test_bugs_of_coming_back_are_bugs_too(stage: Stage, step: str, stumbles: int
 
 
 @STEPS
-def test_three_of_them_are_too_many(stage: Stage, step: str) -> None:
+def test_three_errors_in_restart_fail_actor(stage: Stage, step: str) -> None:
     """Together with the one that began it. Whoever waits does not wait for ever."""
     plan: dict[str, Any] = {"step": step, "stumbles": 3, "is_set": False}
     parent_heard: list[Any] = []
@@ -295,7 +295,7 @@ def test_three_of_them_are_too_many(stage: Stage, step: str) -> None:
     stage.until(lambda: parent_heard[1:] == [(child, f"ValueError('bug in {step}')")])
 
 
-def test_the_first_start_may_have_a_bug_too(stage: Stage) -> None:
+def test_error_in_first_on_start_restarts_actor(stage: Stage) -> None:
     plan: dict[str, Any] = {"step": "on_start", "stumbles": 2, "is_set": True}
     heard: list[Any] = []
     player = stage.spawn(Clumsy, plan, heard)
@@ -311,7 +311,7 @@ class Forgetful(Watched):
         self.heard.append(f"back with {kept}")
 
 
-def test_who_cannot_hand_over_is_replaced_all_the_same(stage: Stage) -> None:
+def test_error_in_on_leave_still_restarts_actor(stage: Stage) -> None:
     heard: list[Any] = []
     player = stage.spawn(Forgetful, heard)
     fail(player)
@@ -323,7 +323,7 @@ def test_who_cannot_hand_over_is_replaced_all_the_same(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(("pause_ms", "is_forgiven"), [(0, False), (9_999, False), (10_000, True)])
-def test_after_ten_seconds_the_count_begins_anew(pause_ms: int, is_forgiven: bool) -> None:
+def test_bugs_older_than_window_do_not_count(pause_ms: int, is_forgiven: bool) -> None:
     dispatcher = Simulation(1)
     player = System(dispatcher).spawn(Watched)
     for _ in range(3):
@@ -339,7 +339,7 @@ def test_after_ten_seconds_the_count_begins_anew(pause_ms: int, is_forgiven: boo
         assert not player.is_alive()
 
 
-def test_a_rule_may_forgive_nothing(stage: Stage) -> None:
+def test_supervision_with_zero_restarts_fails_at_first_bug(stage: Stage) -> None:
     player = stage.spawn(Strict)
     fail(player)
     with pytest.raises(ActorFailed):
@@ -370,7 +370,7 @@ class Understudied(Watched):
     may_sleep = True
 
 
-def test_another_may_stand_in_for_who_has_failed(stage: Stage) -> None:
+def test_placeholder_answers_for_failed_actor_until_passivated(stage: Stage) -> None:
     """The reference lives on; the parent hears; when the stand-in has slept the actor itself is back."""
     heard: list[Any] = []
     parent = stage.spawn(Parent, heard)

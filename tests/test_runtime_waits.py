@@ -69,7 +69,7 @@ each_way = pytest.mark.parametrize("way", BLOCKING)
 
 
 @each_way
-def test_an_actor_cannot_wait_for_another(stage: Stage, way: str) -> None:
+def test_blocking_ask_in_handler_raises_would_deadlock(stage: Stage, way: str) -> None:
     """Its thread is the one that would have to answer, or may be. Said at once, and the message was not even sent."""
     heard: list[str] = []
     other = stage.spawn(Player, heard)
@@ -83,7 +83,7 @@ def test_an_actor_cannot_wait_for_another(stage: Stage, way: str) -> None:
     assert stage.system.actors() == [other, player]
 
 
-def test_nor_for_itself(stage: Stage) -> None:
+def test_blocking_ask_of_itself_raises_would_deadlock(stage: Stage) -> None:
     player = stage.spawn(Player)
     with pytest.raises(WouldDeadlock):
         player.ask(do(lambda one: one.actor_ref.ask(Say("x"))))
@@ -92,7 +92,7 @@ def test_nor_for_itself(stage: Stage) -> None:
 
 @each_way
 @pytest.mark.parametrize("is_warm", [True, False])
-def test_a_coroutine_on_the_actors_loop_cannot_block(play: Play, way: str, is_warm: bool) -> None:
+def test_blocking_ask_in_coroutine_on_same_loop_raises_would_deadlock(play: Play, way: str, is_warm: bool) -> None:
     """Not even before the first turn, when nobody has run anything yet."""
 
     async def body(system: System) -> None:
@@ -110,7 +110,7 @@ def test_a_coroutine_on_the_actors_loop_cannot_block(play: Play, way: str, is_wa
 
 
 @pytest.mark.parametrize("way", TWINS)
-def test_each_wait_has_an_awaitable_twin(play: Play, way: str) -> None:
+def test_each_blocking_call_has_an_awaitable_form(play: Play, way: str) -> None:
     async def body(system: System) -> None:
         system.spawn(Player)
         ref = system.spawn(Player)
@@ -120,7 +120,7 @@ def test_each_wait_has_an_awaitable_twin(play: Play, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", TWINS)
-def test_a_coroutine_may_await_actors_on_threads(play: Play, way: str) -> None:
+def test_coroutine_awaits_actors_on_threads(play: Play, way: str) -> None:
     """Another loop's answers and a thread's come to the loop that waits for them."""
 
     async def body(_: System) -> None:
@@ -132,7 +132,7 @@ def test_a_coroutine_may_await_actors_on_threads(play: Play, way: str) -> None:
     play(body)
 
 
-def test_another_thread_may_block(play: Play) -> None:
+def test_blocking_ask_from_another_thread_returns_answer(play: Play) -> None:
     """Errors are raised there too."""
 
     async def body(system: System) -> None:
@@ -147,7 +147,7 @@ def test_another_thread_may_block(play: Play) -> None:
     play(body)
 
 
-def test_what_is_there_needs_no_waiting(play: Play) -> None:
+def test_get_of_settled_reply_does_not_wait(play: Play) -> None:
     async def body(system: System) -> None:
         reply = system.spawn(Player).ask(Say("x"), block=False)
         assert not reply.done()
@@ -158,7 +158,7 @@ def test_what_is_there_needs_no_waiting(play: Play) -> None:
     play(body)
 
 
-def test_all_are_stopped_youngest_first_without_blocking(play: Play) -> None:
+def test_awaited_stop_stops_youngest_actor_first(play: Play) -> None:
     async def body(system: System) -> None:
         heard: list[str] = []
         for number in range(20):
@@ -170,7 +170,7 @@ def test_all_are_stopped_youngest_first_without_blocking(play: Play) -> None:
     play(body)
 
 
-def test_the_loop_goes_on_while_a_coroutine_waits(play: Play) -> None:
+def test_loop_runs_while_coroutine_awaits_reply(play: Play) -> None:
     """(Pykka's own future blocks the loop that awaits it.)"""
 
     async def body(system: System) -> None:
@@ -189,7 +189,7 @@ async def _awaited(reply: Any) -> Any:
     return await reply
 
 
-def test_a_wait_that_was_given_up_does_no_harm(play: Play) -> None:
+def test_cancelled_await_does_not_harm_actor(play: Play) -> None:
     async def body(system: System) -> None:
         player = system.spawn(Player)
         reply = player.ask(Call((keep_the_reply,)), block=False)
@@ -215,7 +215,7 @@ def patience_of(stage: Stage) -> None:
         stage.system.start_timer().tell(Schedule(stage.spawn(Player), "far away", 3_600_000))
 
 
-def test_no_wait_is_for_ever(stage: Stage) -> None:
+def test_ask_without_timeout_times_out_after_system_default(stage: Stage) -> None:
     """Without a word the system's limit holds; what comes afterwards is late, and counted."""
     patience_of(stage)
     assert stage.system.ask_timeout_s == 30
@@ -229,7 +229,7 @@ def test_no_wait_is_for_ever(stage: Stage) -> None:
     assert stage.system.stats().late_replies == 1
 
 
-def test_who_asks_may_say_how_long(stage: Stage) -> None:
+def test_ask_timeout_bounds_the_wait(stage: Stage) -> None:
     patience_of(stage)
     player = stage.spawn(Player)
     reply = player.ask(Call((keep_the_reply,)), block=False)
@@ -240,7 +240,7 @@ def test_who_asks_may_say_how_long(stage: Stage) -> None:
     assert reply.get() == "at last", "late for the others, in time for this one"
 
 
-def test_who_stops_may_say_how_long(stage: Stage) -> None:
+def test_stop_timeout_bounds_the_wait(stage: Stage) -> None:
     patience_of(stage)
     player = stage.spawn(Player)
     stage.is_heard(player)
@@ -254,12 +254,12 @@ def test_who_stops_may_say_how_long(stage: Stage) -> None:
                 player.stop(timeout=0.02)
 
 
-def test_who_asks_may_wait_for_ever(stage: Stage) -> None:
+def test_infinite_ask_timeout_waits_for_answer(stage: Stage) -> None:
     stage.system.ask_timeout_s = math.inf
     assert stage.spawn(Player).ask(Say("x")) == "heard x"
 
 
-def test_an_await_is_not_for_ever_either(play: Play) -> None:
+def test_await_times_out(play: Play) -> None:
     async def body(system: System) -> None:
         player = system.spawn(Player)
         with pytest.raises(pykka.Timeout, match=r"within 0\.02 s"):
@@ -275,7 +275,7 @@ def test_an_await_is_not_for_ever_either(play: Play) -> None:
     play(body)
 
 
-def test_in_the_simulation_the_wait_ends_on_its_clock(simulated_stage: Stage) -> None:
+def test_timeout_in_simulation_is_virtual_time(simulated_stage: Stage) -> None:
     patience_of(simulated_stage)
     clock = simulated_stage.system.dispatcher.clock  # type: ignore[attr-defined]
     before_ms = clock.now_ms
@@ -284,7 +284,7 @@ def test_in_the_simulation_the_wait_ends_on_its_clock(simulated_stage: Stage) ->
     assert clock.now_ms == before_ms + 12_500
 
 
-def test_in_the_simulation_an_answer_that_will_never_come_is_known(simulated_stage: Stage) -> None:
+def test_get_in_simulation_of_impossible_answer_raises_would_deadlock(simulated_stage: Stage) -> None:
     with pytest.raises(WouldDeadlock, match="this answer will never come"):
         simulated_stage.spawn(Player).ask(Call((keep_the_reply,)))
 
@@ -324,7 +324,7 @@ class TestDerivedFutures:
         play(body)
 
 
-def test_a_derived_future_has_the_error_of_its_source(play: Play) -> None:
+def test_mapped_future_has_error_of_its_source(play: Play) -> None:
     async def body(system: System) -> None:
         player = system.spawn(Player)
         fine = player.ask(Say("x"), block=False)
@@ -340,7 +340,7 @@ def test_a_derived_future_has_the_error_of_its_source(play: Play) -> None:
     play(body)
 
 
-def test_a_future_of_pykkas_may_be_joined(play: Play) -> None:
+def test_reply_joined_with_pykka_future_is_awaited_in_thread(play: Play) -> None:
     """Only a thread can wait for that one; the loop goes on."""
 
     async def body(system: System) -> None:
@@ -362,7 +362,7 @@ def test_a_future_of_pykkas_may_be_joined(play: Play) -> None:
 # One reply -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_reply_is_settled_once() -> None:
+def test_second_settle_of_reply_raises_full() -> None:
     reply = Reply()
     reply.set(1)
     with pytest.raises(Exception):  # noqa: B017 (pykka's futures raise queue.Full)
@@ -370,7 +370,7 @@ def test_a_reply_is_settled_once() -> None:
     assert reply.get() == 1
 
 
-def test_callbacks_hear_of_it_in_their_order_whenever_they_come() -> None:
+def test_callbacks_are_called_in_order_of_registration() -> None:
     heard: list[Any] = []
     reply = Reply()
     reply.on_done(lambda one: heard.append((1, one.get())))
@@ -381,7 +381,7 @@ def test_callbacks_hear_of_it_in_their_order_whenever_they_come() -> None:
     assert heard == [(1, "x"), (2, "x"), (3, "x")]
 
 
-def test_another_thread_may_take_the_last_callback() -> None:
+def test_callback_taken_by_another_thread_is_no_error() -> None:
     """Between a look at the list and the hand that takes it."""
 
     class Contested(list[Any]):
@@ -395,7 +395,7 @@ def test_another_thread_may_take_the_last_callback() -> None:
     assert reply.get() == "x"
 
 
-def test_an_exception_is_raised_where_the_answer_is_wanted() -> None:
+def test_exception_is_raised_by_get_and_await() -> None:
     reply = Reply()
     try:
         raise KeyError("lost")
@@ -405,7 +405,7 @@ def test_an_exception_is_raised_where_the_answer_is_wanted() -> None:
         reply.get()
 
 
-def test_an_error_does_not_grow_with_each_who_hears_it(real_stage: Stage) -> None:
+def test_traceback_does_not_grow_with_each_get(real_stage: Stage) -> None:
     """It keeps the frames of where it was raised, not those of all who looked."""
     reply = real_stage.spawn(Player).ask(Fail("bug"), block=False)
     depths = []
@@ -421,7 +421,7 @@ class Value:
     """Something that can be looked for in memory."""
 
 
-def test_an_idle_actor_does_not_hold_its_last_answer(stage: Stage) -> None:
+def test_idle_actor_does_not_keep_its_last_reply(stage: Stage) -> None:
     player = stage.spawn(Player)
     kept: list[weakref.ref[Any]] = []
 
@@ -435,7 +435,7 @@ def test_an_idle_actor_does_not_hold_its_last_answer(stage: Stage) -> None:
         stage.until(lambda: kept[0]() is None)
 
 
-def test_an_error_goes_with_who_has_heard_of_it(real_stage: Stage) -> None:
+def test_raised_error_leaves_no_reference_cycle(real_stage: Stage) -> None:
     """No circle of error, frame and future is left for the collector."""
     player = real_stage.spawn(Player)
     kept: list[weakref.ref[Any]] = []
