@@ -1,6 +1,6 @@
-"""A node in this very process, on a folder and a free port, and clients that speak raw frames to its front door.
+"""A node in this process, on a folder and a free port, and clients that send it raw frames.
 
-Requests and answers go through kio (``peers.wire``), so that what the server encodes is read by somebody else's code.
+Requests and responses go through kio (``peers.wire``), so that the server's encoding is checked by another library.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from callboard.runtime.kafka.connection import Connection
 from callboard.runtime.node.node import Node
 from callboard.runtime.settings.table import Options, Settings
 
-DEADLINE_S = 120.0  # for a test that hangs; nothing here takes long
+DEADLINE_S = 120.0  # only reached by a test that hangs
 OLDEST = {api.name: api.min_version for api in APIS}
 NEWEST = {api.name: api.max_version for api in APIS}
 TOPICS = (("t", 3), ("u", 1))
@@ -35,7 +35,7 @@ P = ParamSpec("P")
 
 
 def async_test(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Run a test on the kind of loop that ``callboard serve`` runs on."""
+    """Run a coroutine test on uvloop, as ``callboard serve`` does."""
 
     @wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -50,14 +50,14 @@ def async_test(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None
 
 
 class Client:
-    """One connection. Requests may be pipelined; ``ask`` is one after the other."""
+    """One connection. ``ask`` waits for each response; ``write`` and ``receive`` pipeline requests."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
 
     async def ask(self, name: str, version: int | None = None, **values: Plain) -> dict[str, Plain]:
-        """Send one request, in the newest version if none is given, and return its answer."""
+        """Send one request, by default in the newest version, and return its response."""
         version = NEWEST[name] if version is None else version
         self.write(frame(name, version, **values))
         return await self.receive(name, version)
@@ -66,11 +66,11 @@ class Client:
         self._writer.write(data)
 
     async def receive(self, name: str, version: int | None = None) -> dict[str, Plain]:
-        """The next answer, which must be one to that request."""
+        """The next response, decoded as a response to the given request."""
         return decode(name, NEWEST[name] if version is None else version, await self.receive_frame())
 
     async def receive_frame(self) -> bytes:
-        """The next answer without its size. Raises Hangup where the connection ends."""
+        """The next response without its size. Raises Hangup at the end of the connection."""
         try:
             (size,) = FRAME_SIZE.unpack(await self._reader.readexactly(FRAME_SIZE.size))
             return await self._reader.readexactly(size)
@@ -78,7 +78,7 @@ class Client:
             raise Hangup(str(error)) from error
 
     async def responses_until_disconnect(self) -> list[bytes]:
-        """Everything that still comes, until the server closes the connection."""
+        """All responses until the server closes the connection."""
         frames = []
         while True:
             try:
@@ -92,11 +92,11 @@ class Client:
 
 
 class NodeHarness:
-    """A running node. ``restart`` stops it and starts another one on the same folder, with another port."""
+    """A running node. ``restart`` replaces it by another one on the same folder, with another port."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-        groups_form_at_once = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 4}
-        self._settings = Settings(**{**groups_form_at_once, **settings})
+        defaults = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 4}
+        self._settings = Settings(**{**defaults, **settings})
         self._options = Options(data=folder, **{"topics": TOPICS, **options})
         self._clients: list[Client] = []
         self.node: Node
@@ -150,7 +150,7 @@ def topic_id(harness: NodeHarness, name: str) -> UUID:
 
 
 def frame(name: str, version: int | None = None, correlation_id: int = 7, **values: Plain) -> bytes:
-    """A whole request: size, header (client id "wire"), body."""
+    """A complete request: size, header (client id "wire"), body."""
     return framed(encode(name, NEWEST[name] if version is None else version, values, correlation_id))
 
 
@@ -182,7 +182,7 @@ def join_values(group_id: str, member_id: str = "", **values: Plain) -> dict[str
 
 
 def commit_values(group_id: str, member: Member | None = None, offset: int = 42, **values: Plain) -> dict[str, Plain]:
-    """The values of an OffsetCommit (before version 10) of one offset for t-0; without a member a simple one."""
+    """The values of an OffsetCommit (before version 10) of one offset for t-0; without a member a simple commit."""
     return {
         "group_id": group_id,
         "generation_id_or_member_epoch": member.generation_id if member else -1,
@@ -213,7 +213,7 @@ def heartbeat_values(group_id: str, member: Member) -> dict[str, Plain]:
 
 
 def fetch_values(group_id: str, *partitions: int, topic: str = "t") -> dict[str, Plain]:
-    """The values of an OffsetFetch of version 8 or 9; of everything, without partitions."""
+    """The values of an OffsetFetch of version 8 or 9; without partitions for all offsets."""
     topics = [{"name": topic, "partition_indexes": list(partitions)}] if partitions else None
     group = {"group_id": group_id, "member_id": None, "member_epoch": -1, "topics": topics}
     return {"groups": [group], "require_stable": False}
@@ -225,7 +225,7 @@ class Member(NamedTuple):
 
 
 async def join_and_sync(client: Client, group_id: str, **values: Plain) -> Member:
-    """Join a group alone and sync, so that it is stable."""
+    """Join a group as its only member and sync, so that it is stable."""
     first = await client.ask("join_group", **join_values(group_id, **values))
     joined = await client.ask("join_group", **join_values(group_id, first["member_id"], **values))
     assert joined["error_code"] == "NONE", joined
@@ -246,13 +246,13 @@ def sync_values(group_id: str, member: Member, assignments: Iterable[Plain] = ()
 
 
 async def offsets(client: Client, group_id: str) -> dict[tuple[str, int], int]:
-    """Everything that a group has committed."""
+    """All committed offsets of a group."""
     [group] = (await client.ask("offset_fetch", 9, **fetch_values(group_id)))["groups"]
     assert (group["group_id"], group["error_code"]) == (group_id, "NONE")
     return {
-        (topic["name"], one["partition_index"]): one["committed_offset"]
+        (topic["name"], partition["partition_index"]): partition["committed_offset"]
         for topic in group["topics"]
-        for one in topic["partitions"]
+        for partition in topic["partitions"]
     }
 
 
@@ -260,7 +260,7 @@ async def offsets(client: Client, group_id: str) -> dict[tuple[str, int], int]:
 
 
 class MemoryTransport(asyncio.Transport):
-    """Takes what a connection writes; reads nothing by itself."""
+    """A transport that collects the bytes that a connection writes."""
 
     def __init__(self) -> None:
         super().__init__({"peername": ("127.0.0.1", 50_000)})
@@ -282,7 +282,7 @@ class MemoryTransport(asyncio.Transport):
 
 
 class MemoryClient:
-    """A connection without a socket: what is fed to it is handled in this very turn of the loop."""
+    """A connection without a socket. ``feed`` passes bytes to it in the current turn of the loop."""
 
     def __init__(self, node: Node) -> None:
         self.transport = MemoryTransport()
@@ -298,36 +298,36 @@ class MemoryClient:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the connection wants nothing more for now."""
+        """Whether the connection has paused reading."""
         return self.transport.is_paused
 
     def answers(self) -> list[bytes]:
-        """What was answered so far, without sizes."""
-        found, data = [], bytes(self.transport.written)
+        """All responses so far, without sizes."""
+        responses, data = [], bytes(self.transport.written)
         while data:
             (size,) = FRAME_SIZE.unpack_from(data)
-            found.append(data[FRAME_SIZE.size : FRAME_SIZE.size + size])
+            responses.append(data[FRAME_SIZE.size : FRAME_SIZE.size + size])
             data = data[FRAME_SIZE.size + size :]
-        return found
+        return responses
 
     async def answered(self, count: int) -> list[bytes]:
-        """So many answers, or more: waits for them. Cheap while they are few."""
-        while len(found := self.answers()) < count:
+        """Wait for at least ``count`` responses. Parses all of them again each time, so only for a few."""
+        while len(responses := self.answers()) < count:
             await asyncio.sleep(0)
-        return found
+        return responses
 
     def close(self) -> None:
         self.connection.connection_lost(None)
 
 
-# Requests at random ---------------------------------------------------------------------------------------------------
+# Random requests ------------------------------------------------------------------------------------------------------
 
 WORDS = ("", "g", "t", "u", "m1", "consumer", "range", "stable", "Grüße", "x" * 200)
 INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
 
 def random_entity(entity_type: Any, chance: Random) -> Any:
-    """Any entity of a class of kio's: what it says need not make sense."""
+    """An entity of one of kio's classes with random values, which need not be valid."""
     return entity_type(**{field.name: random_value(field, chance) for field in fields(entity_type)})
 
 

@@ -9,7 +9,7 @@ from callboard.runtime.settings.dynamic import DynamicSettings, SettingValues
 
 
 def change(configs: DynamicSettings, broker: SettingValues, all_brokers: SettingValues) -> None:
-    """Put these changes in place of those that hold. Raises InvalidSetting and OSError."""
+    """Replace the current changes by these. Raises InvalidSetting and OSError."""
     failure = immediate_outcome(partial(configs.change, lambda _broker, _all_brokers: (broker, all_brokers)))
     if failure is not None:
         raise failure

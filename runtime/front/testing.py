@@ -3,8 +3,8 @@
     with Coordinator.in_thread(topics={"jobs": 3}) as coordinator:     # or: async with Coordinator(...) as coordinator
         coordinator.clock.advance(45)
 
-With pytest nothing need be imported: the fixtures are ``coordinator``, ``kafka_bootstrap`` and ``clock``. What is
-behind a name is loaded when it is asked for.
+With pytest no import is needed: the fixtures are ``coordinator``, ``kafka_bootstrap`` and ``clock``. The names below
+are imported on first use.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _HOMES = {
     "VirtualTime": ("callboard.runtime.testing.plugin.moving", "VirtualTime"),
     "simulate": ("callboard.runtime.testing.simulation.simulate", "simulate"),
 }
-"""Where the public names live, and what they are called there."""
+"""The module of each public name, and its name there."""
 
 __all__ = [
     "BlockingTime",
@@ -61,6 +61,6 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it offers {', '.join(__all__)}")
-    module, own_name = _HOMES[name]
-    found = globals()[name] = getattr(import_module(module), own_name)
-    return found
+    module, name_in_module = _HOMES[name]
+    value = globals()[name] = getattr(import_module(module), name_in_module)
+    return value
