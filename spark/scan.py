@@ -135,7 +135,7 @@ class Scan:
                 continue
             is_marked = mark is not None and mark.name == file.path.name and not file.is_closed
             base, position = (mark.offset, mark.position) if is_marked and mark else (file.base, 0)
-            next_base = None if follower is None or file.is_clean else follower.base
+            next_base = None if follower is None or file.is_compacted else follower.base
             pieces = survey_runs(
                 self._disk, file.path, base, next_base, position=position, chunk_bytes=self._chunk_bytes
             )

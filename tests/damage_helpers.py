@@ -129,7 +129,7 @@ async def _serve(path: Path) -> Start:
             log = coordinator.node.offsets_log
             assert log is not None
             offsets = {group: await _committed(coordinator, group) for group in GROUPS}
-            return Start("", offsets, tuple(str(damage) for damage in log.quarantined()))
+            return Start("", offsets, tuple(str(damage) for damage in log.damages()))
     except StartError as error:
         return Start(str(error), {}, ())
 

@@ -15,10 +15,18 @@ from callboard.actors.ports import Appended, Entry
 from callboard.actors.records import OffsetRecord, OffsetValue
 from callboard.runtime.disk.crc import crc32c
 from callboard.runtime.disk.disk import Disk
-from callboard.runtime.log.counts import Counts
 from callboard.runtime.log.format.batch import CRC_FROM
-from callboard.runtime.log.journal import Extent, FileHeader, Journal, SyncPolicy, journal_name, journal_salt, measure
+from callboard.runtime.log.journal import (
+    FileHeader,
+    Journal,
+    JournalScan,
+    SyncPolicy,
+    journal_name,
+    journal_salt,
+    scan_journal,
+)
 from callboard.runtime.log.offsets_log import OffsetsLog
+from callboard.runtime.log.partition_counts import PartitionCounts
 
 PATIENCE_S = 240  # how long a test waits before it says that nothing will come
 # A transactional commit as Kafka's own record builder wrote it.
@@ -32,7 +40,7 @@ BLOCK_BYTES = 64  # what a disk writes at once, or not, when the power goes
 SALT = bytes(range(8))
 """That of all journal files in tests that must know their names."""
 
-COUNTS = Counts(5, 0)
+COUNTS = PartitionCounts(5, 0)
 
 
 def fixed_salt() -> bytes:
@@ -50,14 +58,14 @@ def new_journal(
     number: int,
     starts: dict[int, int],
     sync: SyncPolicy = "always",
-    counts: Counts = COUNTS,
+    counts: PartitionCounts = COUNTS,
 ) -> Journal:
     return Journal(disk, folder, number, FileHeader(starts, sync, counts), SALT)
 
 
-def measured(path: Path) -> Extent:
+def scan_journal_file(path: Path) -> JournalScan:
     """What a journal file holds."""
-    return measure(path.read_bytes(), journal_salt(path.name))
+    return scan_journal(path.read_bytes(), journal_salt(path.name))
 
 
 def offset(group: str, value: int, metadata: str = "", topic: str = "t", partition: int = 0) -> OffsetRecord:

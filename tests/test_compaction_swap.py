@@ -31,7 +31,7 @@ from callboard.runtime.log.compaction.publish import locked, published
 from callboard.runtime.log.compaction.swap import Settings, commit, compact, write_draft
 from callboard.runtime.log.manifest import FOLDER as COMPACTION
 from callboard.runtime.log.manifest import (
-    Compacted,
+    CompactedSegment,
     Manifest,
     ManifestError,
     generations,
@@ -287,7 +287,7 @@ def test_a_manifest_of_a_newer_version_is_refused(disk: FaultyDisk) -> None:
 
 def written_manifest(disk: FaultyDisk) -> tuple[Path, Manifest]:
     disk.make_folder(manifest_folder(FOLDER))
-    segments = (Compacted("a.log", 0, 4, 10, 7, 2, None), Compacted("b.log", 4, 9, 20, 8, 3, 1234567))
+    segments = (CompactedSegment("a.log", 0, 4, 10, 7, 2, None), CompactedSegment("b.log", 4, 9, 20, 8, 3, 1234567))
     manifest = Manifest(1, 0, "test", 1700000000000, 9, segments, ("c.log",))
     assert put_if_absent(disk, FOLDER, manifest, "00000000")
     return manifest_folder(FOLDER) / manifest_name(1), manifest

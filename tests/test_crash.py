@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 from crash_client import PARTITIONS, TOPIC
-from log_helpers import measured
+from log_helpers import scan_journal_file
 from peers.server import TEST_SETTINGS, ServerProcess
 from peers.stage import client_environment
 from peers.waiting import wait_until
@@ -313,7 +313,7 @@ def test_the_journal_lays_lost_ends_of_partition_files_in_again(
         assert wrong_members(server, report) == []
         assert {path: path.read_bytes()[: len(content)] for path, content in before.items()} == before
         told = server.log_since(mark)
-        assert "journal laid in" in told and "torn tail cut" in told
+        assert "journal replayed" in told and "torn tail cut" in told
 
 
 def newest_journal(server: ServerProcess) -> Path:
@@ -323,7 +323,7 @@ def newest_journal(server: ServerProcess) -> Path:
 
 def tear(journal: Path, garbage: bytes) -> None:
     """Write something where the next frame would stand."""
-    end = measured(journal).good_bytes
+    end = scan_journal_file(journal).valid_bytes
     assert end > 0, "nothing was written to the journal"
     with journal.open("r+b") as file:
         file.seek(end)

@@ -38,7 +38,7 @@ from callboard.runtime.log.format.batch import encode_batch, frame_record, read_
 from callboard.runtime.log.format.transaction_records import encode_transaction
 from callboard.runtime.log.partition import TOPIC, TRANSACTIONS_TOPIC, folder_name
 from callboard.runtime.log.reading.segment import segment_name
-from callboard.runtime.log.recovery.clean_stop import CleanEnd, Note, leave_note
+from callboard.runtime.log.recovery.clean_stop import CleanEnd, CleanStopNote, write_note
 
 PARTITIONS, TRANSACTION_PARTITIONS = 4, 2
 GROUPS = [
@@ -215,7 +215,7 @@ def test_damage_is_nothing_for_kafka(data: Path, kafka: Path, out: Command) -> N
 @pytest.mark.parametrize("end", [4, 99])
 def test_what_is_gone_is_not_left_out_without_a_word(data: Path, kafka: Path, out: Command, end: int) -> None:
     """A partition that is gone, or its end: what is left looks whole, and the note of the stop knows better."""
-    leave_note(Disk(), data, Note({folder_name(3): CleanEnd(3, 1, end)}, None))
+    write_note(Disk(), data, CleanStopNote({folder_name(3): CleanEnd(3, 1, end)}, None))
     assert out("--data", data, "--kafka-dir", kafka).code == (0 if end == 4 else 3)
     shutil.rmtree(data / folder_name(3))
     before = content(kafka)

@@ -82,7 +82,7 @@ def test_start_on_a_killed_folder_of_format_2_finds_all_and_upgrades_it_once(tmp
             assert wrong_commits(server, report) == {}
             assert wrong_members(server, report) == []
             assert committed_in_transactions(server, ["paid", "unpaid", "waiting"]) == {"paid": 77}
-            assert server.log().count("data folder taken over") == 1
+            assert server.log().count("data folder upgraded") == 1
             assert json.loads((data / INFO_NAME).read_text())["format"] == FORMAT == 3
             names = journal_names(name.name for name in (data / "journal").iterdir())
             assert names and all(journal_salt(name) is not None for name in names)
@@ -130,7 +130,7 @@ def content(disk: Disk, root: Path) -> Content:
     found = {
         number: list(log.read(number)) for number in range(folder.offsets_partitions + folder.transactions_partitions)
     }
-    assert log.quarantined() == []
+    assert log.damages() == []
     log.halt()
     folder.close()
     return found

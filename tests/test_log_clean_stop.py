@@ -15,7 +15,7 @@ from callboard.runtime.disk.faulty import Fault, FaultyDisk
 from callboard.runtime.disk.threads import Inline
 from callboard.runtime.log.compaction.swap import Settings, compact
 from callboard.runtime.log.offsets_log import OffsetsLog
-from callboard.runtime.log.recovery.clean_stop import NAME
+from callboard.runtime.log.recovery.clean_stop import NOTE_NAME
 
 FIRST_SEGMENT = "00000000000000000000.log"
 
@@ -65,13 +65,13 @@ def bytes_read_at_start(root: Path) -> int:
 
 def test_the_ends_are_not_read_after_a_clean_stop(tmp_path: Path) -> None:
     root = stopped(tmp_path)
-    assert (root / NAME).exists()
+    assert (root / NOTE_NAME).exists()
     assert bytes_read_at_start(root) == 0
 
 
 def test_the_ends_are_read_without_the_note(tmp_path: Path) -> None:
     root = stopped(tmp_path)
-    (root / NAME).unlink()
+    (root / NOTE_NAME).unlink()
     assert bytes_read_at_start(root) > 0
 
 
@@ -79,11 +79,11 @@ def test_the_note_is_gone_before_anything_is_appended(tmp_path: Path) -> None:
     root = stopped(tmp_path)
     disk = TraceDisk()
     log = opened(root, disk)
-    assert disk.trace[-2:] == [("remove", NAME), ("sync_folder", tmp_path.name)]
+    assert disk.trace[-2:] == [("remove", NOTE_NAME), ("sync_folder", tmp_path.name)]
     assert {name for operation, name in disk.trace if operation == "write"} == {name_of(0)}
-    assert not (root / NAME).exists()
+    assert not (root / NOTE_NAME).exists()
     log.close()
-    assert (root / NAME).exists()
+    assert (root / NOTE_NAME).exists()
 
 
 def test_a_start_that_fails_leaves_the_note_to_the_next(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_start_that_fails_leaves_the_note_to_the_next(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(StartError):
             opened(root, disk)
-        assert (root / NAME).exists()
+        assert (root / NOTE_NAME).exists()
     with capture_logs() as lines:
         assert bytes_read_at_start(root) == 0
     assert lines == []
@@ -105,15 +105,15 @@ def test_a_start_that_fails_leaves_the_note_to_the_next(tmp_path: Path) -> None:
 )
 def test_a_note_that_cannot_be_read_is_no_note(tmp_path: Path, text: str) -> None:
     root = stopped(tmp_path)
-    (root / NAME).write_text(text)
+    (root / NOTE_NAME).write_text(text)
     with capture_logs() as lines:
         assert bytes_read_at_start(root) > 0
-    assert lines[0]["event"] == "the note of a clean stop cannot be read"
+    assert lines[0]["event"] == "clean-stop note cannot be read"
 
 
 def test_a_note_of_a_later_version_is_no_note(tmp_path: Path) -> None:
     root = stopped(tmp_path)
-    (root / NAME).write_text('{"version": 2, "what": "ever"}')
+    (root / NOTE_NAME).write_text('{"version": 2, "what": "ever"}')
     assert bytes_read_at_start(root) > 0
 
 
@@ -161,17 +161,17 @@ def test_after_a_failure_there_is_no_note(operation: str) -> None:
         with capture_logs():
             append(log, [entry(0, 1)])
             log.close()
-        assert NAME not in disk.names(root)
+        assert NOTE_NAME not in disk.names(root)
 
 
 def test_a_note_that_cannot_be_written_is_missed_and_no_more(tmp_path: Path) -> None:
     disk = TraceDisk()
     log = opened(tmp_path, disk)
     append(log, [entry(0, 1), entry(2, 1)])
-    disk.fails = lambda operation, name: name.startswith(NAME)
+    disk.fails = lambda operation, name: name.startswith(NOTE_NAME)
     with capture_logs() as lines:
         log.close()
-    assert [line["event"] for line in lines] == ["the note of a clean stop could not be written"]
+    assert [line["event"] for line in lines] == ["clean-stop note cannot be written"]
     again = opened(tmp_path)
     assert offsets_in(again, 0) == [1]
     again.close()

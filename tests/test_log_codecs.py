@@ -144,7 +144,7 @@ def test_records_that_become_too_large_are_damage(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(codecs, "INFLATED_MAX", size - 1)
     (batch,) = read_batches(compressed(0))
     (bomb,) = read_batches(with_records(batch, codec, data))
-    with pytest.raises(DamagedBatch, match=f"its records are no {CODECS[codec]}: "):
+    with pytest.raises(DamagedBatch, match=f"its records are not valid {CODECS[codec]}: "):
         inflate(bomb)
 
 

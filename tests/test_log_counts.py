@@ -22,12 +22,11 @@ from callboard.runtime.disk.checksum import with_checksum
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.disk.threads import Inline
 from callboard.runtime.loading import loader as loading
-from callboard.runtime.log.counts import Counts
 from callboard.runtime.log.folder import FORMAT, INFO_NAME, DataFolder, parse_info
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.partition import folder_name
-from callboard.runtime.log.recovery.clean_stop import NAME as NOTE
-from callboard.runtime.log.recovery.clean_stop import NO_NOTE, Note, leave_note, read_note
+from callboard.runtime.log.partition_counts import PartitionCounts
+from callboard.runtime.log.recovery.clean_stop import EMPTY_NOTE, NOTE_NAME, CleanStopNote, read_note, write_note
 from callboard.runtime.log.recovery.misplaced import MisplacedError, find_misplaced, fitting_count
 from callboard.runtime.node import node as node_module
 
@@ -85,9 +84,9 @@ def as_format_2(root: Path, **fields: object) -> None:
     old = json.loads((root / INFO_NAME).read_text())
     del old["checksum"]
     (root / INFO_NAME).write_text(json.dumps({**old, "format": 2, **fields}))
-    if (root / NOTE).exists():
+    if (root / NOTE_NAME).exists():
         ends = {name: list(end) for name, end in read_note(Disk(), root).ends.items()}
-        (root / NOTE).write_text(json.dumps({"version": 1, "partitions": ends}))
+        (root / NOTE_NAME).write_text(json.dumps({"version": 1, "partitions": ends}))
 
 
 def flipped_bits(data: bytes) -> Iterator[bytes]:
@@ -147,25 +146,29 @@ def test_start_with_changed_digit_in_callboard_json_is_refused_with_the_repair_c
 def test_note_of_clean_stop_with_one_change_is_no_note_or_says_the_same(
     tmp_path: Path, damaged: Callable[[bytes], Iterator[bytes]]
 ) -> None:
-    note = Note(read_note(Disk(), written(tmp_path, "stopped")).ends, Counts(PARTITIONS, TRANSACTION_PARTITIONS))
-    data = (tmp_path / NOTE).read_bytes()
+    note = CleanStopNote(
+        read_note(Disk(), written(tmp_path, "stopped")).ends, PartitionCounts(PARTITIONS, TRANSACTION_PARTITIONS)
+    )
+    data = (tmp_path / NOTE_NAME).read_bytes()
     assert read_note(Disk(), tmp_path) == note
     no_notes = 0
     for other in damaged(data):
-        (tmp_path / NOTE).write_bytes(other)
+        (tmp_path / NOTE_NAME).write_bytes(other)
         found = read_note(Disk(), tmp_path, is_quiet=True)
-        assert found in (NO_NOTE, note)
-        no_notes += found == NO_NOTE
+        assert found in (EMPTY_NOTE, note)
+        no_notes += found == EMPTY_NOTE
     assert no_notes > 100
 
 
 def test_start_with_damaged_note_serves_everything(tmp_path: Path) -> None:
     root = written(tmp_path, "stopped")
-    (root / NOTE).write_text((root / NOTE).read_text().replace('"offsets_partitions": 7', '"offsets_partitions": 8'))
+    (root / NOTE_NAME).write_text(
+        (root / NOTE_NAME).read_text().replace('"offsets_partitions": 7', '"offsets_partitions": 8')
+    )
     with DataFolder(root) as folder:
         assert folder.offsets_partitions == PARTITIONS
         log = opened(root)
-        assert sum(len(list(log.read(number))) for number in log.partitions_with_data()) == len(GROUPS)
+        assert sum(len(list(log.read(number))) for number in log.offsets_partitions_with_data()) == len(GROUPS)
         log.close()
 
 
@@ -268,7 +271,7 @@ def moved(root: Path) -> str:
     (root / "topics.json").write_text("{}")  # without topics
     (root / folder_name(right)).rename(root / folder_name(wrong))
     ends = {folder_name(wrong): read_note(Disk(), root).ends[folder_name(right)]}
-    leave_note(Disk(), root, Note(ends, Counts(PARTITIONS, TRANSACTION_PARTITIONS)))
+    write_note(Disk(), root, CleanStopNote(ends, PartitionCounts(PARTITIONS, TRANSACTION_PARTITIONS)))
     return f"found group '{GROUPS[0]}' in {folder_name(wrong)}, expected it in {folder_name(right)} of {PARTITIONS}"
 
 
@@ -375,7 +378,7 @@ def test_one_name_among_many_in_a_wrong_partition_is_found(fast: bool) -> None:
         assert find_misplaced(own, Path(), "__consumer_offsets", number, 7, fast=fast) is None
         other = placed[(number + 1) % 7][-1]
         misplaced = find_misplaced([*own, other], Path(), "__consumer_offsets", number, 7, fast=fast)
-        assert misplaced is not None and (misplaced.name, misplaced.right) == (other, (number + 1) % 7)
+        assert misplaced is not None and (misplaced.name, misplaced.expected) == (other, (number + 1) % 7)
 
 
 def test_number_of_partitions_is_inferred_only_where_it_is_the_only_one() -> None:

@@ -62,7 +62,7 @@ def check(moment: Moment, root: Path, durable: bool = True) -> None:
         wanted = expected(partition)
         assert found == wanted[: len(found)]
         assert not durable or len(found) >= sum(number < moment.answered for number in wanted)
-    assert log.quarantined() == []
+    assert log.damages() == []
     outcome = append(log, [entry(0, 99)])[0]
     assert outcome.error == 0
     assert offsets_in(log, 0)[-1] == 99

@@ -184,8 +184,8 @@ def test_what_was_written_short_is_cut_back() -> None:
     fill_journal(desk)
     path = ROOT / "journal" / name_of(0)
     fd = disk.open(path, 0)
-    extent = journal.measure(disk.read(fd, disk.size(fd), 0), SALT)
-    assert extent.torn_bytes == 0
+    scan = journal.scan_journal(disk.read(fd, disk.size(fd), 0), SALT)
+    assert scan.torn_bytes == 0
     desk.log.close()
 
 

@@ -50,7 +50,7 @@ def test_a_link_to_nothing_is_refused(tmp_path: Path) -> None:
     """Most likely its disk is not mounted, and the person should hear that and not of rights."""
     link = tmp_path / "data"
     link.symlink_to(tmp_path / "disk" / "data")
-    with pytest.raises(StartError, match=r"found a link to .*disk/data, where nothing is"):
+    with pytest.raises(StartError, match=r"found a link to .*disk/data, which does not exist"):
         DataFolder(link)
     (tmp_path / "disk" / "data").mkdir(parents=True)
     with DataFolder(link):
@@ -85,7 +85,7 @@ def test_a_folder_of_the_first_format_is_taken_over(tmp_path: Path) -> None:
     first = {**INFO, "format": 1, "transactions_partitions": 7}
     with capture_logs() as lines, DataFolder(holding(tmp_path, json.dumps(first)), 50, 7) as folder:
         assert folder.cluster_id == ID
-    assert [(line["event"], line["from_format"]) for line in lines] == [("data folder taken over", 1)]
+    assert [(line["event"], line["from_format"]) for line in lines] == [("data folder upgraded", 1)]
     assert json.loads((tmp_path / "callboard.json").read_text()) == with_checksum({**first, "format": FORMAT})
     with capture_logs() as lines, DataFolder(tmp_path, 50, 7):
         pass

@@ -25,7 +25,7 @@ from test_log_failures import (
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.faulty import Fault, FaultyDisk
 from callboard.runtime.log import journal
-from callboard.runtime.log.recovery.clean_stop import NAME as NOTE
+from callboard.runtime.log.recovery.clean_stop import NOTE_NAME
 
 MISSING = re.compile(r"(\d+) bytes are missing")
 
@@ -60,7 +60,7 @@ def test_start_on_full_disk_after_clean_stop_serves_reads_and_refuses_commits() 
         desk.commit(0, 1)
     assert desk.errors[-1] is STORED
     assert events(lines) == [ROOM_ENDED, ROOM_AGAIN]
-    assert NOTE not in disk.names(ROOT)
+    assert NOTE_NAME not in disk.names(ROOT)
     disk.capacity_bytes = inf
     assert desk.found() == desk.stored == after_crash(disk)
 
@@ -76,10 +76,10 @@ def test_start_on_full_disk_may_end_without_having_had_room(end: str) -> None:
             desk.log.close()
         else:
             disk = disk.kill()
-        assert NOTE in disk.names(ROOT)
+        assert NOTE_NAME in disk.names(ROOT)
         again = Desk(disk)
         assert again.found() == stored
-    assert set(events(lines)) <= {ROOM_ENDED, "the note of a clean stop could not be written"}
+    assert set(events(lines)) <= {ROOM_ENDED, "clean-stop note cannot be written"}
 
 
 @pytest.mark.parametrize("operation", ["open", "write", "make_folder"])

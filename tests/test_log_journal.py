@@ -8,26 +8,26 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from log_helpers import SALT, LazyDisk, TraceDisk, measured, name_of, new_journal
+from log_helpers import SALT, LazyDisk, TraceDisk, name_of, new_journal, scan_journal_file
 
 from callboard.runtime.disk.crc import crc32c
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log import journal
-from callboard.runtime.log.counts import Counts
 from callboard.runtime.log.format.batch import encode_batch, frame_record
 from callboard.runtime.log.journal import (
-    MARKS,
+    POLICY_BY_MAGIC,
     FileHeader,
     SyncPolicy,
     journal_name,
     journal_number,
     journal_salt,
-    measure,
     random_salt,
     read_header,
     read_rounds,
+    scan_journal,
 )
-from callboard.runtime.log.journal_frames import FRAME_HEAD_BYTES, SALT_BYTES, TaggedFrames, encode_frame, frame_of
+from callboard.runtime.log.journal_frames import FRAME_HEAD_BYTES, SALT_BYTES, TaggedFrames, content_frame, encode_frame
+from callboard.runtime.log.partition_counts import PartitionCounts
 
 ROUNDS = [[(0, b"first"), (7, b"second")], [(7, b"third" * 50)], [(3, b"x")]]
 
@@ -42,9 +42,9 @@ def _short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "ZEROS", bytes(1024))
 
 
-def content(root: Path, starts: dict[int, int] | None = None, rounds: Rounds | None = None) -> bytes:
+def content(root: Path, start_offsets: dict[int, int] | None = None, rounds: Rounds | None = None) -> bytes:
     """The bytes of a journal with these rounds, its zeros included."""
-    file = new_journal(LazyDisk(), root, 5, starts or {})
+    file = new_journal(LazyDisk(), root, 5, start_offsets or {})
     for batches in ROUNDS if rounds is None else rounds:
         file.write(encode_frame(batches))
     file.close()
@@ -54,7 +54,7 @@ def content(root: Path, starts: dict[int, int] | None = None, rounds: Rounds | N
 
 
 def rounds_in(data: bytes, salt: bytes | None = SALT) -> Rounds:
-    rounds = read_rounds(data, measure(data, salt))
+    rounds = read_rounds(data, scan_journal(data, salt))
     return [[(number, bytes(batch)) for number, batch in batches] for batches in rounds]
 
 
@@ -67,20 +67,20 @@ def untagged(content: bytes) -> bytes:
     return len(content).to_bytes(4, "big") + crc32c(content).to_bytes(4, "big") + content
 
 
-def old_content(mark: bytes, starts: dict[int, int] | None = None) -> bytes:
+def old_content(mark: bytes, start_offsets: dict[int, int] | None = None) -> bytes:
     """The first frame of a file of format 2."""
-    return untagged(mark + b"".join(struct.pack(">iq", *start) for start in (starts or {}).items()))
+    return untagged(mark + b"".join(struct.pack(">iq", *start) for start in (start_offsets or {}).items()))
 
 
 def test_rounds_come_back_in_order(tmp_path: Path) -> None:
     data = content(tmp_path)
     assert rounds_in(data) == ROUNDS
-    assert measure(data, SALT).torn_bytes == 0
+    assert scan_journal(data, SALT).torn_bytes == 0
 
 
 def test_a_journal_says_from_where_it_speaks(tmp_path: Path) -> None:
-    assert measure(content(tmp_path, {0: 12, 49: 2**40}), SALT).starts == {0: 12, 49: 2**40}
-    assert measure(content(tmp_path, {}), SALT).starts == {}
+    assert scan_journal(content(tmp_path, {0: 12, 49: 2**40}), SALT).start_offsets == {0: 12, 49: 2**40}
+    assert scan_journal(content(tmp_path, {}), SALT).start_offsets == {}
 
 
 def test_a_journal_without_rounds_is_a_journal(tmp_path: Path) -> None:
@@ -89,25 +89,25 @@ def test_a_journal_without_rounds_is_a_journal(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\0" * 100, b"\xff" * 100, encode_frame([(0, b"b")]), *(frame_of(mark) for mark in MARKS)],
+    [b"", b"\0" * 100, b"\xff" * 100, encode_frame([(0, b"b")]), *(content_frame(mark) for mark in POLICY_BY_MAGIC)],
 )
 def test_what_does_not_begin_like_a_journal_was_never_used(data: bytes) -> None:
     """The process died while the file was made; no round was in it yet."""
-    extent = measure(data, SALT)
-    assert (extent.starts, extent.good_bytes, extent.is_used) == (None, 0, False)
-    assert list(read_rounds(data, extent)) == []
+    scan = scan_journal(data, SALT)
+    assert (scan.start_offsets, scan.valid_bytes, scan.is_used) == (None, 0, False)
+    assert list(read_rounds(data, scan)) == []
 
 
 def test_a_frame_that_is_cut_off_anywhere_ends_the_journal(tmp_path: Path) -> None:
     data = content(tmp_path)
-    good = measure(data, SALT).good_bytes
+    good = scan_journal(data, SALT).valid_bytes
     last = len(encode_frame(ROUNDS[-1]))
     for size in range(good - last, good):
         cut = data[:size] + b"\0" * (len(data) - size)
-        extent = measure(cut, SALT)
+        scan = scan_journal(cut, SALT)
         assert rounds_in(cut) == ROUNDS[:-1]
-        assert extent.good_bytes == good - last
-        assert extent.torn_bytes == len(data[good - last : size].rstrip(b"\0"))
+        assert scan.valid_bytes == good - last
+        assert scan.torn_bytes == len(data[good - last : size].rstrip(b"\0"))
 
 
 def real_batch(offset: int, key: bytes = b"k") -> bytes:
@@ -118,17 +118,17 @@ def test_every_flipped_bit_costs_its_frame_and_no_other(tmp_path: Path) -> None:
     """What is behind it is found, though nothing says any more where it begins."""
     rounds = [[(0, real_batch(0)), (7, real_batch(3))], [(7, real_batch(4))], [(3, real_batch(9))]]
     data = content(tmp_path, {7: 3}, rounds)
-    ends = [end for _, end in measure(data, SALT).rounds]
-    starts = [0, *(start - FRAME_HEAD_BYTES for start, _ in measure(data, SALT).rounds)]
+    ends = [end for _, end in scan_journal(data, SALT).rounds]
+    start_offsets = [0, *(start - FRAME_HEAD_BYTES for start, _ in scan_journal(data, SALT).rounds)]
     for bit in range(ends[-1] * 8):
         bad = bytearray(data)
         bad[bit // 8] ^= 1 << bit % 8
-        hit = sum(start <= bit // 8 for start in starts) - 1  # 0 is the first frame, which is no round
-        extent = measure(bytes(bad), SALT)
-        assert (extent.starts is None) == (hit == 0)
+        hit = sum(start <= bit // 8 for start in start_offsets) - 1  # 0 is the first frame, which is no round
+        scan = scan_journal(bytes(bad), SALT)
+        assert (scan.start_offsets is None) == (hit == 0)
         assert rounds_in(bytes(bad)) == [each for number, each in enumerate(rounds, 1) if number != hit]
-        assert [stretch.position for stretch in extent.damaged] == ([starts[hit]] if hit < 3 else [])
-        assert (extent.torn_bytes > 0) == (hit == 3)
+        assert [stretch.position for stretch in scan.damaged] == ([start_offsets[hit]] if hit < 3 else [])
+        assert (scan.torn_bytes > 0) == (hit == 3)
 
 
 PAGE_BYTES = 64
@@ -153,8 +153,8 @@ def test_a_frame_within_a_record_is_no_frame_whichever_pages_of_the_round_are_mi
     """The pages of a round reach the disk in any order; a round that was not answered is lost, and nothing comes."""
     rounds: Rounds = [[(7, real_batch(3))]]
     data = content(tmp_path, {}, rounds)
-    extent = measure(data, SALT)
-    start, end = extent.rounds[0][0] - FRAME_HEAD_BYTES, extent.good_bytes
+    scan = scan_journal(data, SALT)
+    start, end = scan.rounds[0][0] - FRAME_HEAD_BYTES, scan.valid_bytes
     frame = encode_frame([(7, real_batch(4))])
     position = end + encode_frame([(0, real_batch(0, frame * 2 + b"z" * 50))]).index(frame)
     inner = hostile_frames(data[start:end], position)[kind]
@@ -168,7 +168,7 @@ def test_a_frame_within_a_record_is_no_frame_whichever_pages_of_the_round_are_mi
             )
             if torn[end : end + len(outer)] != outer:
                 assert rounds_in(bytes(torn)) == rounds
-                assert measure(bytes(torn), SALT).damaged == []
+                assert scan_journal(bytes(torn), SALT).damaged == []
 
 
 def test_a_damaged_round_that_holds_frames_of_a_client_costs_itself(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_a_damaged_round_that_holds_frames_of_a_client_costs_itself(tmp_path: Pa
     inner = encode_frame([(7, real_batch(4))])
     rounds: Rounds = [[(7, real_batch(3))], [(0, real_batch(0, inner + b"z" * 50))], [(3, real_batch(1))]]
     data = content(tmp_path, {}, rounds)
-    start, end = measure(data, SALT).rounds[1]
+    start, end = scan_journal(data, SALT).rounds[1]
     for at in range(start - FRAME_HEAD_BYTES, end):
         hit = bytearray(data)
         hit[at] ^= 1
@@ -191,7 +191,7 @@ def test_a_damaged_round_of_format_2_that_holds_frames_of_a_client_costs_itself(
     for size in range(len(torn) - 50 - 23, len(torn) - 1):  # its last byte is zero, as those behind it are
         cut = data + torn[:size] + bytes(300)
         assert rounds_in(cut, None) == [[(7, real_batch(3))]]
-        assert measure(cut, None).damaged == []
+        assert scan_journal(cut, None).damaged == []
     hit = bytearray(data + torn + old_frame([(3, real_batch(1))]) + bytes(50))
     hit[len(data) + len(torn) - 30] ^= 1
     assert rounds_in(bytes(hit), None) == [[(7, real_batch(3))], [(3, real_batch(1))]]
@@ -200,19 +200,19 @@ def test_a_damaged_round_of_format_2_that_holds_frames_of_a_client_costs_itself(
 def test_a_file_of_format_2_is_read_by_its_own_rules(tmp_path: Path) -> None:
     data = old_content(b"CBJi", {3: 8}) + b"".join(old_frame(batches) for batches in ROUNDS) + bytes(100)
     assert rounds_in(data, None) == ROUNDS
-    extent = measure(data, None, is_newest=True)
-    assert (extent.starts, extent.counts, extent.late) == ({3: 8}, None, "interval")
-    assert measure(data, SALT).is_used is False
+    scan = scan_journal(data, None, is_newest=True)
+    assert (scan.start_offsets, scan.counts, scan.unsynced_policy) == ({3: 8}, None, "interval")
+    assert scan_journal(data, SALT).is_used is False
     path = tmp_path / journal_name(3, None)
     path.write_bytes(data)
     assert read_header(Disk(), path) == FileHeader({3: 8}, "interval", None)
 
 
 def test_the_first_frame_says_how_many_partitions_there_are(tmp_path: Path) -> None:
-    file = new_journal(LazyDisk(), tmp_path, 1, {4: 9}, "none", Counts(50, 7))
+    file = new_journal(LazyDisk(), tmp_path, 1, {4: 9}, "none", PartitionCounts(50, 7))
     file.close()
-    assert measured(file.path).counts == Counts(50, 7)
-    assert read_header(Disk(), file.path) == FileHeader({4: 9}, "none", Counts(50, 7))
+    assert scan_journal_file(file.path).counts == PartitionCounts(50, 7)
+    assert read_header(Disk(), file.path) == FileHeader({4: 9}, "none", PartitionCounts(50, 7))
 
 
 def test_salts_differ_from_file_to_file() -> None:
@@ -224,7 +224,7 @@ def test_a_hole_of_zeros_does_not_end_a_journal(tmp_path: Path) -> None:
     """A block that the disk has lost, though its sync has ended well."""
     rounds = [[(0, real_batch(number))] for number in range(5)]
     data = content(tmp_path, {}, rounds)
-    _, (start, end), *_ = measure(data, SALT).rounds
+    _, (start, end), *_ = scan_journal(data, SALT).rounds
     hole = data[: start - FRAME_HEAD_BYTES] + bytes(end - start + FRAME_HEAD_BYTES) + data[end:]
     assert rounds_in(hole) == [rounds[0], *rounds[2:]]
 
@@ -240,19 +240,19 @@ def test_what_was_not_synced_ends_at_its_first_flaw(tmp_path: Path, sync: SyncPo
         ends.append(file.position)
     file.close()
     data = file.path.read_bytes()
-    assert measure(data, SALT, True) == measure(data, SALT)._replace(late=sync)
+    assert scan_journal(data, SALT, True) == scan_journal(data, SALT)._replace(unsynced_policy=sync)
     hole = data[: ends[0]] + bytes(ends[2] - ends[0]) + data[ends[2] :]
-    extent = measure(hole, SALT, True)
-    assert [[(0, bytes(batch)) for _, batch in batches] for batches in read_rounds(hole, extent)] == rounds[:1]
-    assert (extent.starts, extent.damaged, extent.late_rounds) == ({0: 3}, [], 2)
-    assert (extent.good_bytes, extent.good_bytes + extent.torn_bytes) == (ends[0], ends[-1])
+    scan = scan_journal(hole, SALT, True)
+    assert [[(0, bytes(batch)) for _, batch in batches] for batches in read_rounds(hole, scan)] == rounds[:1]
+    assert (scan.start_offsets, scan.damaged, scan.unsynced_rounds) == ({0: 3}, [], 2)
+    assert (scan.valid_bytes, scan.valid_bytes + scan.torn_bytes) == (ends[0], ends[-1])
     assert rounds_in(hole) == [rounds[0], *rounds[3:]], "a later file was begun, before which this one was synced"
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_have_an_end(data: bytes) -> None:
-    extent = measure(data, SALT)
-    assert 0 <= extent.good_bytes <= extent.good_bytes + extent.torn_bytes <= len(data)
+    scan = scan_journal(data, SALT)
+    assert 0 <= scan.valid_bytes <= scan.valid_bytes + scan.torn_bytes <= len(data)
 
 
 def test_it_is_durable_before_it_is_used(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_acknowledged_commits_survive_a_journal_file_that_is_cut(sync: str, is_w
         assert desk.errors[-1] == NEVER
         assert after_crash(disk) == desk.stored
     assert [line["event"] for line in lines if line["log_level"] == "error"] == ["the log has failed"]
-    assert "it was cut while the log was open, found" in lines[0]["reason"]
+    assert "it was truncated while the log was open, found" in lines[0]["reason"]
 
 
 def test_partitions_hold_everything_when_the_journal_cannot_be_written_again() -> None:
@@ -99,7 +99,7 @@ def test_partitions_hold_everything_when_the_journal_cannot_be_written_again() -
     with capture_logs() as lines:
         desk.later()
         desk.log.close()
-    assert events(lines) == ["the log has failed", "the journal file cannot be written again"]
+    assert events(lines) == ["the log has failed", "the journal file cannot be restored"]
     assert after_crash(disk) == desk.stored == {0: [0], 1: [0], 2: []}
 
 
@@ -186,7 +186,7 @@ def test_deleted_partition_folder_keeps_its_commits_in_the_journal(tmp_path: Pat
         desk.log.close()
     assert events(lines) == ["a partition of the log has failed"]
     assert desk.errors == [STORED] * 4
-    with capture_logs(), pytest.raises(StartError, match="make the empty file") as refused:
+    with capture_logs(), pytest.raises(StartError, match="create the empty file") as refused:
         Desk(LazyDisk(), root=root)
     empty = Path(str(refused.value).rsplit(" ", 1)[1])
     empty.parent.mkdir()

@@ -105,8 +105,8 @@ def test_a_beginning_that_is_gone_is_named(left: Path, log: Any) -> None:
     min((left / folder_name(3)).glob("*.log")).unlink()
     for command in ("verify", "repair"):
         said = log(command, left)
-        assert said.code == 3 and "what lay before it was removed" in said.out
-    assert "what lay before it was removed" in log("dump", left).err
+        assert said.code == 3 and "everything before it was removed" in said.out
+    assert "everything before it was removed" in log("dump", left).err
 
 
 def test_the_journal_knows_it_too(left: Path, log: Any) -> None:

@@ -24,7 +24,6 @@ from callboard.runtime.disk.checksum import with_checksum
 from callboard.runtime.disk.faulty import FaultyDisk
 from callboard.runtime.disk.threads import Inline
 from callboard.runtime.log import rounds
-from callboard.runtime.log.counts import Counts
 from callboard.runtime.log.format import batch as batches
 from callboard.runtime.log.format.batch import LOG_OFFSET_MAX, encode_batch, frame_record, read_batch
 from callboard.runtime.log.format.encoder import RecordEncoder
@@ -32,6 +31,7 @@ from callboard.runtime.log.format.errors import Damage, OffsetTooLarge
 from callboard.runtime.log.journal_frames import encode_frame
 from callboard.runtime.log.manifest import LogFile
 from callboard.runtime.log.offsets_log import OffsetsLog
+from callboard.runtime.log.partition_counts import PartitionCounts
 from callboard.runtime.log.reading.backwards import chunks_newest_first
 from callboard.runtime.log.reading.spans import whole_batches
 from callboard.runtime.log.rounds import RoundEncoder
@@ -137,7 +137,7 @@ def test_segment_named_by_a_large_offset_is_left_alone(base: int) -> None:
     disk = stopped(0, 1)
     change(disk, SEGMENT.with_name(f"{base + 1:020d}.log"), lambda data: record_batch(base, 1))
     log, lines = reopened(disk)
-    assert [line["event"] for line in lines][:1] == ["files in the log's folders that are not the log's are left alone"]
+    assert [line["event"] for line in lines][:1] == ["unrecognized files in the log's folders"]
     assert log.end_offset(0) == 1
 
 
@@ -160,7 +160,7 @@ def test_note_of_a_clean_stop_with_large_end_is_passed_over(end: int) -> None:
 def test_journal_with_large_offsets_costs_that_batch_and_is_kept(base: int) -> None:
     disk = stopped(0, 1)
     disk.remove(ROOT / ".clean_shutdown")
-    file = new_journal(disk, ROOT / "journal", 7, {0: 1, 1: 1, 2: base + 1}, counts=Counts(PARTITIONS, 0))
+    file = new_journal(disk, ROOT / "journal", 7, {0: 1, 1: 1, 2: base + 1}, counts=PartitionCounts(PARTITIONS, 0))
     file.write(encode_frame([(0, record_batch(base, 5)), (1, record_batch(1, 6))]))
     file.write(encode_frame([(0, record_batch(1, 7))]))
     file.sync()

@@ -65,7 +65,7 @@ def test_lock_file_alone_counts_where_a_folder_cannot_be_locked(error: int) -> N
     disk = without_folder_lock(error)
     with capture_logs() as lines:
         lock = lock_folder(disk, ROOT)
-    assert not lock.is_folder_locked and ".lock alone counts" in lines[0]["event"]
+    assert not lock.is_folder_locked and "only .lock is locked" in lines[0]["event"]
     with capture_logs(), pytest.raises(StartError, match="in use by process"):
         lock_folder(disk, ROOT)
 

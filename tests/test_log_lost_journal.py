@@ -18,8 +18,7 @@ from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.journal import journal_names
 from callboard.runtime.log.lost_journal import find_lost_journal
 from callboard.runtime.log.offsets_log import OffsetsLog
-from callboard.runtime.log.recovery.clean_stop import NAME as NOTE
-from callboard.runtime.log.recovery.clean_stop import is_noted
+from callboard.runtime.log.recovery.clean_stop import NOTE_NAME, has_note
 
 ROOT = Path("/data")
 
@@ -70,7 +69,7 @@ def test_journal_lost_after_kill_is_named_as_damage(
     with capture_logs() as lines:
         log = opened(root)
     assert offsets_in(log, 0) == [0]
-    assert [damage.path for damage in log.quarantined()] == [root / "journal"]
+    assert [damage.path for damage in log.damages()] == [root / "journal"]
     [line] = [line for line in lines if line["event"] == "damage in the log"]
     assert line["log_level"] == "error"
     assert "acknowledged since the last checkpoint" in line["consequence"]
@@ -87,12 +86,12 @@ def test_damaged_note_of_clean_stop_says_that_the_journal_is_not_lost(content: b
     append(log, [entry(0, 0)])
     log.close()
     if content is None:
-        (root / NOTE).unlink()
+        (root / NOTE_NAME).unlink()
     else:
-        (root / NOTE).write_bytes(content)
+        (root / NOTE_NAME).write_bytes(content)
     assert (find_lost_journal(Disk(), root) is not None) == (content is None)
     log = opened(root)
-    assert bool(log.quarantined()) == (content is None)
+    assert bool(log.damages()) == (content is None)
     assert offsets_in(log, 0) == [0]
     log.close()
 
@@ -108,7 +107,7 @@ class WatchingDisk(FaultyDisk):
     def remove(self, path: Path) -> None:
         super().remove(path)
         self.removed += 1
-        if not is_noted(self, ROOT) and not journal_names(self.names(ROOT / "journal")):
+        if not has_note(self, ROOT) and not journal_names(self.names(ROOT / "journal")):
             self.lost.append(str(path))
 
 
@@ -126,13 +125,13 @@ def test_stop_that_cannot_write_the_note_keeps_the_journal() -> None:
     disk = FaultyDisk()
     log = opened(ROOT, disk)
     append(log, [entry(0, 0)])
-    disk.fail(Fault("rename", errno.EIO, f"*{NOTE}*"))
+    disk.fail(Fault("rename", errno.EIO, f"*{NOTE_NAME}*"))
     with capture_logs() as lines:
         log.close()
-    assert [line["event"] for line in lines] == ["the note of a clean stop could not be written"]
-    assert not is_noted(disk, ROOT)
+    assert [line["event"] for line in lines] == ["clean-stop note cannot be written"]
+    assert not has_note(disk, ROOT)
     again = opened(ROOT, disk)
-    assert again.quarantined() == []
+    assert again.damages() == []
     assert offsets_in(again, 0) == [0]
 
 
@@ -148,6 +147,6 @@ def test_copied_partition_folders_without_callboard_json_are_no_damage(tmp_path:
     DataFolder(copy, 1, 1).close()
     assert find_lost_journal(Disk(), copy) is None
     log = opened(copy)
-    assert log.quarantined() == []
+    assert log.damages() == []
     assert offsets_in(log, 0) == [0]
     log.close()

@@ -71,11 +71,11 @@ def folder_of(root: Path) -> Path:
 
 def plain_bases(root: Path) -> list[int]:
     """Where the plain segments begin that the manifest does not cover."""
-    return [file.base for file in log_files(Disk(), folder_of(root)).files if not file.is_clean]
+    return [file.base for file in log_files(Disk(), folder_of(root)).files if not file.is_compacted]
 
 
 def compacted_file(root: Path) -> Path:
-    return next(file.path for file in log_files(Disk(), folder_of(root)).files if file.is_clean)
+    return next(file.path for file in log_files(Disk(), folder_of(root)).files if file.is_compacted)
 
 
 def remove_first_plain(root: Path) -> tuple[int, int]:
@@ -125,7 +125,7 @@ def test_whole_log_has_no_missing_files(root: Path) -> None:
     assert missing_files(Disk(), folder_of(root))[1] == []
     assert log_command("verify", root) == 0
     log = opened(root)
-    assert log.quarantined() == []
+    assert log.damages() == []
     assert committed_in(log) == set(range(ALL))
 
 
@@ -137,7 +137,7 @@ def test_each_start_names_what_is_missing(root: Path, loss: str) -> None:
             log = opened(root)
         named = [line for line in lines if line["event"] == "damage in the log"]
         assert [line["lost_offsets"] for line in named] == [f"{before} to {after - 1}"]
-        assert [(one.offset_before, one.offset_after) for one in log.quarantined()] == [(before, after)]
+        assert [(one.offset_before, one.offset_after) for one in log.damages()] == [(before, after)]
         log.close()
 
 
@@ -191,7 +191,7 @@ def test_repair_puts_a_file_without_records_in_the_place_of_a_missing_one(root: 
     assert missing_files(Disk(), folder_of(root))[1] == []
     assert log_command("verify", root) == 0
     log = opened(root)
-    assert log.quarantined() == []
+    assert log.damages() == []
     assert committed_in(log) >= set(range(plain_bases(root)[1], ALL))
     log.close()
     assert compact(LazyDisk(), folder_of(root), ALWAYS) is not None
@@ -228,11 +228,11 @@ def test_file_that_is_put_back_ends_the_damage(root: Path) -> None:
     opened(root).close()
     first, _ = remove_first_plain(root)
     log = opened(root)
-    assert len(log.quarantined()) == 1
+    assert len(log.damages()) == 1
     log.close()
     shutil.copy(kept / segment_name(first), folder_of(root))
     log = opened(root)
-    assert log.quarantined() == []
+    assert log.damages() == []
     assert committed_in(log) == set(range(ALL))
     log.close()
 
@@ -243,12 +243,12 @@ def test_empty_file_that_a_person_made_leaves_a_hole_that_is_named(root: Path) -
     clean_end = newest_manifest(Disk(), folder_of(root)).clean_end
     for base in plain_bases(root):
         (folder_of(root) / segment_name(base)).unlink()
-    with pytest.raises(Exception, match=f"expected {ALL} or more .* make the empty file .*{segment_name(ALL)}"):
+    with pytest.raises(Exception, match=f"expected {ALL} or more .* create the empty file .*{segment_name(ALL)}"):
         opened(root)
     (folder_of(root) / segment_name(ALL)).touch()
     for _ in range(2):
         log = opened(root)
-        assert [(one.offset_before, one.offset_after) for one in log.quarantined()] == [(clean_end, ALL)]
+        assert [(one.offset_before, one.offset_after) for one in log.damages()] == [(clean_end, ALL)]
         log.close()
 
 
@@ -273,5 +273,5 @@ async def test_server_on_a_log_with_a_missing_segment_serves_the_rest_and_counts
         (folder / segment_name(clean_end)).unlink()
         await door.start()
         assert door.node.offsets_log is not None
-        assert [one.offset_before for one in door.node.offsets_log.quarantined()] == [clean_end]
+        assert [one.offset_before for one in door.node.offsets_log.damages()] == [clean_end]
         assert await offsets(await door.connect(), "g0") == {("t", 0): 39}

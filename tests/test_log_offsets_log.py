@@ -55,7 +55,7 @@ def segment(root: Path, partition: int) -> Path:
     return root / f"__consumer_offsets-{partition}" / FIRST_SEGMENT
 
 
-def batches_in(root: Path, partition: int) -> list[int]:
+def frame_batches(root: Path, partition: int) -> list[int]:
     """How many records each batch of a partition's first segment holds."""
     return [batch.record_count for batch in read_batches(segment(root, partition).read_bytes())]
 
@@ -70,7 +70,7 @@ def test_an_empty_log(tmp_path: Path) -> None:
     """It starts without a word and without fifty folders, and leaves nothing behind."""
     with capture_logs() as lines:
         log = opened(tmp_path, 50)
-        assert (log.partitions_with_data(), log.end_offset(3), list(log.read(3))) == ([], 0, [])
+        assert (log.offsets_partitions_with_data(), log.end_offset(3), list(log.read(3))) == ([], 0, [])
         assert [path.name for path in tmp_path.iterdir()] == ["journal"]
         log.close()
         opened(tmp_path, 50).close()
@@ -85,9 +85,9 @@ def test_a_round_is_answered_in_the_order_of_its_entries(tmp_path: Path) -> None
     assert outcomes == [stored(base) for base in (0, 0, 1, 1, 3)]
     assert append(log, [entry(3, 4)]) == [stored(4)]
     assert (offsets_in(log, 3), offsets_in(log, 1), offsets_in(log, 0)) == ([0, 1, 2, 3, 4], [10, 11], [])
-    assert (log.partitions_with_data(), log.end_offset(3), log.end_offset(0)) == ([1, 3], 5, 0)
+    assert (log.offsets_partitions_with_data(), log.end_offset(3), log.end_offset(0)) == ([1, 3], 5, 0)
     log.close()
-    assert batches_in(tmp_path, 3) == [4, 1]
+    assert frame_batches(tmp_path, 3) == [4, 1]
 
 
 def test_everything_is_there_after_a_clean_stop(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_an_entry_is_never_split_between_batches(tmp_path: Path) -> None:
     outcomes = append(log, [entry(0, 0), pair, pair, pair, entry(0, 9), entry(0, 9)])
     log.close()
     assert [outcome.base_offset for outcome in outcomes] == [0, 1, 3, 5, 7, 8]
-    assert batches_in(tmp_path / "log", 0) == [3, 2, 3, 1]
+    assert frame_batches(tmp_path / "log", 0) == [3, 2, 3, 1]
 
 
 def segment_after(root: Path, *entries: Entry) -> bytes:
@@ -233,7 +233,7 @@ def test_a_round_is_synced_before_it_is_answered_and_before_it_is_laid_in(tmp_pa
 
 def test_rounds_in_a_row_are_laid_in_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many rounds, one write for each file: that is what waiting in memory is for."""
-    monkeypatch.setattr("callboard.runtime.log.writer.LAY_IN_SECONDS", PATIENCE_S)
+    monkeypatch.setattr("callboard.runtime.log.writer.FLUSH_INTERVAL_S", PATIENCE_S)
     disk = TraceDisk()
     log = opened(tmp_path, disk=disk)
     for number in range(30):
@@ -244,8 +244,8 @@ def test_rounds_in_a_row_are_laid_in_together(tmp_path: Path, monkeypatch: pytes
 
 
 def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("callboard.runtime.log.writer.LAY_IN_SECONDS", PATIENCE_S)
-    monkeypatch.setattr("callboard.runtime.log.writer.LAY_IN_BYTES", 1000)
+    monkeypatch.setattr("callboard.runtime.log.writer.FLUSH_INTERVAL_S", PATIENCE_S)
+    monkeypatch.setattr("callboard.runtime.log.writer.FLUSH_BYTES", 1000)
     disk = TraceDisk()
     log = opened(tmp_path, disk=disk)
     for number in range(30):
@@ -417,7 +417,7 @@ def test_a_caller_that_fails_does_not_stop_the_log(tmp_path: Path) -> None:
     with capture_logs() as lines:
         log.append([entry(0, 1)], 1, done)
         assert append(log, [entry(0, 2)]) == [stored(1)]
-    assert [line["event"] for line in lines] == ["the caller failed to take the outcomes of a round"]
+    assert [line["event"] for line in lines] == ["callback of a round failed"]
     assert offsets_in(log, 0) == [1, 2]
     log.close()
 
@@ -430,7 +430,7 @@ def test_closing_finishes_what_is_queued(tmp_path: Path) -> None:
         log.append([entry(number % 5, number)], 1, answers.append)
     log.close()
     assert [outcome for (outcome,) in answers] == [stored(number // 5) for number in range(200)]
-    assert batches_in(tmp_path, 4) == [1] * 40
+    assert frame_batches(tmp_path, 4) == [1] * 40
 
 
 def test_after_closing_nothing_is_taken_but_everything_answered(tmp_path: Path) -> None:

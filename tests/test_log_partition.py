@@ -164,11 +164,11 @@ def test_damage_in_the_middle_is_not_cut(tmp_path: Path, at: int) -> None:
     bad[BATCH_BYTES + at] ^= 0x40
     path.write_bytes(bad)
     log = partition(tmp_path)
-    damages = log.quarantine.damages()
+    damages = log.damage_registry.damages()
     assert [damage[:3] + damage[4:6] for damage in damages] == [(path, BATCH_BYTES, BATCH_BYTES, 1, 2)]
     log.append([batch(3)])
     assert offsets(log) == [0, 2, 3]
-    assert log.quarantine.damages() == damages
+    assert log.damage_registry.damages() == damages
     assert path.read_bytes() == bad + batch(3)
 
 
@@ -182,7 +182,7 @@ def test_damage_is_cut_where_the_journal_has_the_rest(tmp_path: Path, journal_fr
     log = partition(tmp_path, journal_from=journal_from)
     assert log.end_offset == (1 if is_cut else 3)
     assert path.stat().st_size == (1 if is_cut else 3) * BATCH_BYTES
-    assert len(log.quarantine.damages()) == (0 if is_cut else 1)
+    assert len(log.damage_registry.damages()) == (0 if is_cut else 1)
     kept = path.with_name(path.name + ".torn-1")
     assert kept.exists() == is_cut
     if is_cut:
@@ -240,9 +240,9 @@ def test_damage_in_a_closed_segment_is_told_when_it_is_read(tmp_path: Path) -> N
     first = last.parent / segment_name(0)
     first.write_bytes(first.read_bytes()[:-1] + b"\xff")
     log = partition(tmp_path)
-    assert log.quarantine.damages() == []
+    assert log.damage_registry.damages() == []
     assert offsets(log) == [0, 2, 3]
-    assert [damage[:3] + damage[4:] for damage in log.quarantine.damages()] == [
+    assert [damage[:3] + damage[4:] for damage in log.damage_registry.damages()] == [
         (first, BATCH_BYTES, BATCH_BYTES, 1, 2, True)
     ]
 

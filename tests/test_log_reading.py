@@ -134,7 +134,7 @@ def test_a_partition_that_is_damaged_reads_as_its_server_reads_it(tmp_path: Path
     partition.close()
     found, damages = offsets_and_damages(folder)
     assert found == expected == [1, 2, 3, 5, 7, 8]
-    assert damages == partition.quarantine.damages()
+    assert damages == partition.damage_registry.damages()
 
 
 def test_offsets_that_go_back_are_damage(tmp_path: Path) -> None:

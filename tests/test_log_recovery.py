@@ -18,12 +18,12 @@ from callboard.runtime.disk.disk import Disk, read_file
 from callboard.runtime.disk.faulty import Fault, FaultyDisk
 from callboard.runtime.disk.threads import Inline
 from callboard.runtime.log import journal
-from callboard.runtime.log.counts import Counts
 from callboard.runtime.log.format.batch import encode_batch
 from callboard.runtime.log.format.encoder import RecordEncoder
 from callboard.runtime.log.journal import SyncPolicy
 from callboard.runtime.log.journal_frames import FRAME_HEAD_BYTES, encode_frame
 from callboard.runtime.log.offsets_log import OffsetsLog
+from callboard.runtime.log.partition_counts import PartitionCounts
 from callboard.runtime.log.recovery import recovery
 
 FIRST_SEGMENT = "00000000000000000000.log"
@@ -42,7 +42,7 @@ def segment(root: Path, partition: int) -> Path:
 
 
 def killed(root: Path, count: int = 4) -> Path:
-    """A copy of a log as a kill leaves it: answered, in the journal, partition files as ``lay_in`` left them."""
+    """A copy of a log as a kill leaves it: answered, in the journal, partition files as ``flush`` left them."""
     log = opened(root / "live")
     for number in range(count):
         append(log, [entry(0, number), entry(1, number)])
@@ -57,8 +57,8 @@ def test_a_journal_that_is_not_laid_in_is_laid_in_and_told(tmp_path: Path) -> No
     shutil.rmtree(root / "__consumer_offsets-1")
     with capture_logs() as lines:
         log = opened(root)
-    assert [(line["event"], line["batches"], line["already_there"], line["torn_bytes"]) for line in lines] == [
-        ("journal laid in", 4, 4, 0)
+    assert [(line["event"], line["batches"], line["skipped"], line["torn_bytes"]) for line in lines] == [
+        ("journal replayed", 4, 4, 0)
     ]
     assert (offsets_in(log, 0), offsets_in(log, 1), log.end_offset(1)) == ([0, 1, 2, 3], [0, 1, 2, 3], 4)
     assert sorted(path.name for path in (root / "journal").iterdir()) == [SECOND_JOURNAL]
@@ -96,7 +96,7 @@ def test_a_torn_frame_is_left_out_and_told(tmp_path: Path) -> None:
     root = killed(tmp_path)
     path = root / "journal" / FIRST_JOURNAL
     data = path.read_bytes()
-    end = journal.measure(data, SALT).good_bytes
+    end = journal.scan_journal(data, SALT).valid_bytes
     path.write_bytes(data[: end - 3].ljust(len(data), b"\0"))
     for partition in (0, 1):
         shutil.rmtree(root / f"__consumer_offsets-{partition}")
@@ -166,7 +166,7 @@ def test_start_with_other_partition_counts_than_the_journal_is_refused_and_chang
 
 def test_start_with_other_partition_counts_in_one_of_two_journal_files_is_refused(tmp_path: Path) -> None:
     root = killed(tmp_path)
-    later = new_journal(LazyDisk(), root / "journal", 1, {}, counts=Counts(5, 1))
+    later = new_journal(LazyDisk(), root / "journal", 1, {}, counts=PartitionCounts(5, 1))
     later.close()
     with pytest.raises(StartError, match=f"{later.path}: found 5 and 1 partitions, expected 5 and 0"):
         opened(root)
@@ -205,19 +205,19 @@ def test_a_bad_end_with_a_later_journal_is_told_where_something_is_missing(tmp_p
     later = new_journal(LazyDisk(), path.parent, 1, {0: 4, 1: 4})
     later.close()
     data = bytearray(path.read_bytes())
-    extent = journal.measure(bytes(data), SALT)
-    data[extent.good_bytes - 1] ^= 1
+    scan = journal.scan_journal(bytes(data), SALT)
+    data[scan.valid_bytes - 1] ^= 1
     path.write_bytes(data)
     if not has_partition:
         shutil.rmtree(root / "__consumer_offsets-1")
     with capture_logs():
         log = opened(root)
     assert offsets_in(log, 1) == ([0, 1, 2, 3] if has_partition else [0, 1, 2])
-    told = [(damage.path, damage.lost) for damage in log.quarantined()]
+    told = [(damage.path, damage.lost) for damage in log.damages()]
     assert told == ([] if has_partition else [(later.path, "3 to 3")])
-    start = extent.rounds[-1][0] - FRAME_HEAD_BYTES
+    start = scan.rounds[-1][0] - FRAME_HEAD_BYTES
     kept = path.with_name(f"{path.name}.torn-{start}")
-    assert kept.read_bytes() == data[start : extent.good_bytes].rstrip(b"\0")
+    assert kept.read_bytes() == data[start : scan.valid_bytes].rstrip(b"\0")
     log.close()
 
 
@@ -233,8 +233,8 @@ def test_what_was_not_synced_is_lost_from_the_end_of_each_partition(tmp_path: Pa
     live.close()
     path = root / "journal" / FIRST_JOURNAL
     data = path.read_bytes()
-    extent = journal.measure(data, SALT)
-    start, end = extent.rounds[2]
+    scan = journal.scan_journal(data, SALT)
+    start, end = scan.rounds[2]
     holed = data[:start] + bytes(end - start) + data[end:]
     path.write_bytes(holed)
     file = segment(root, 1).read_bytes()
@@ -242,12 +242,12 @@ def test_what_was_not_synced_is_lost_from_the_end_of_each_partition(tmp_path: Pa
     segment(root, 1).write_bytes(file[: 2 * size] + bytes(size) + file[3 * size :])
     with capture_logs() as lines:
         log = opened(root)
-    assert log.quarantined() == []
+    assert log.damages() == []
     assert (offsets_in(log, 0), offsets_in(log, 1)) == ([0, 1, 2, 3, 4, 5], [0, 1]), "one file has everything"
     (told,) = [line for line in lines if "not synced" in line["event"]]
     assert (told["sync"], told["rounds"], told["batches"]) == (sync, 3, 3)
     kept = path.with_name(f"{path.name}.torn-{start - FRAME_HEAD_BYTES}").read_bytes()
-    assert kept == holed[start - FRAME_HEAD_BYTES : extent.good_bytes]
+    assert kept == holed[start - FRAME_HEAD_BYTES : scan.valid_bytes]
     assert segment(root, 1).with_name(f"{FIRST_SEGMENT}.torn-2").read_bytes() == bytes(size) + file[3 * size :]
     assert append(log, [entry(1, 99)])[0].base_offset == 2
     log.close()
@@ -275,22 +275,22 @@ def journal_of(root: Path, *files: Sequence[int]) -> None:
         file.close()
 
 
-@pytest.mark.parametrize("kept_bytes", [recovery.KEPT_BYTES, 0])
+@pytest.mark.parametrize("kept_bytes", [recovery.CACHED_BYTES_MAX, 0])
 def test_what_was_salvaged_lies_between_what_other_files_have(
     tmp_path: Path, kept_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last file is from a start that died before it was done: batches that a flaw in the partition's file hid."""
-    monkeypatch.setattr(recovery, "KEPT_BYTES", kept_bytes)
+    monkeypatch.setattr(recovery, "CACHED_BYTES_MAX", kept_bytes)
     journal_of(tmp_path, (0, 1, 3), (5, 7), (8, 9, 12), (2, 4, 6, 10, 11, 13))
     log = opened(tmp_path, threads=Inline())
     assert offsets_in(log, 0) == list(range(14))
-    assert log.quarantined() == []
+    assert log.damages() == []
     log.close()
 
 
 def test_memory_holds_a_journal_file_and_not_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long a partition's file had failed before."""
-    monkeypatch.setattr(recovery, "KEPT_BYTES", FILE_BYTES)
+    monkeypatch.setattr(recovery, "CACHED_BYTES_MAX", FILE_BYTES)
     disk = FaultyDisk(1)
     disk.fail(Fault("write", errno.EIO, "*/__consumer_offsets-0/*"))
     log = OffsetsLog(Path("/data"), 1, disk=disk, threads=Inline(), checkpoint_bytes=FILE_BYTES, clock=lambda: 0.0)

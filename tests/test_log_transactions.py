@@ -179,7 +179,7 @@ def test_transactions_have_partitions_of_their_own_in_the_same_journal(tmp_path:
     record = TransactionRecord("tx", TransactionValue(1, 0, 60000, 0))
     number = log.first_transactions_partition + 2
     append(log, [Entry(number, (record,)), entry(0, 1)])
-    assert (log.partitions_with_data(), log.transactions_with_data()) == ([0], [number])
+    assert (log.offsets_partitions_with_data(), log.transactions_partitions_with_data()) == ([0], [number])
     assert records(log, number) == [record]
     log.close()
     assert (tmp_path / "__transaction_state-2" / "00000000000000000000.log").is_file()

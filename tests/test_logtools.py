@@ -40,7 +40,7 @@ from callboard.runtime.log.partition import TOPIC, TRANSACTIONS_TOPIC, folder_na
 from callboard.runtime.log.reading.newest import load_partition
 from callboard.runtime.log.reading.segment import segment_name
 from callboard.runtime.log.reading.transactions import live_offsets, read_partition
-from callboard.runtime.log.recovery.clean_stop import NO_NOTE, leave_note
+from callboard.runtime.log.recovery.clean_stop import EMPTY_NOTE, write_note
 
 TIME_MS = 1_700_000_000_000
 SUBSCRIPTION = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"
@@ -73,7 +73,7 @@ def write(data: Path, number: int, *segments: Sequence[bytes], topic: str = TOPI
 def data(tmp_path: Path) -> Path:
     folder = tmp_path / "data"
     DataFolder(folder).close()
-    leave_note(Disk(), folder, NO_NOTE)
+    write_note(Disk(), folder, EMPTY_NOTE)
     return folder
 
 

@@ -119,7 +119,7 @@ async def test_the_log_is_measured(tmp_path: Path) -> None:
         after = await scrape(port)
         log = door.node.offsets_log
         assert log is not None
-        list(log.read(log.partitions_with_data()[0]))  # which lays everything in
+        list(log.read(log.offsets_partitions_with_data()[0]))  # which lays everything in
         laid_in = await scrape(port)
     assert after["callboard_log_records_total"] >= before["callboard_log_records_total"] + 3, "a group and two commits"
     rounds = after["callboard_log_rounds_total"]

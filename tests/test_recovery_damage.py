@@ -21,7 +21,7 @@ from callboard.actors.records import OffsetRecord
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.log import journal
 from callboard.runtime.log.format.batch import read_batches
-from callboard.runtime.log.journal import journal_salt, measure, read_rounds
+from callboard.runtime.log.journal import journal_salt, read_rounds, scan_journal
 from callboard.runtime.log.journal_frames import FRAME_HEAD_BYTES
 from callboard.runtime.log.offsets_log import OffsetsLog
 
@@ -109,7 +109,7 @@ def find_stretches(root: Path) -> dict[str, list[tuple[int, int, list[Place]]]]:
         ]
     for path in sorted(root.glob("journal/*.journal")):
         data = path.read_bytes()
-        extent = measure(data, journal_salt(path.name))
+        extent = scan_journal(data, journal_salt(path.name))
         rounds = zip(extent.rounds, read_rounds(data, extent), strict=True)
         found[str(path.relative_to(root))] = [
             (position - FRAME_HEAD_BYTES, end, [place for each in batches for place in places(each[0], bytes(each[1]))])
@@ -134,7 +134,7 @@ def start_and_check(made: Made, root: Path, name: str, hit: list[Place], is_told
         with capture_logs() as lines:
             log = opened(root)
             found = {partition: values(log, partition) for partition in made.written}
-            damages = log.quarantined()
+            damages = log.damages()
             again = append(log, [entry(0, 99)])[0]
             assert again.error == 0
             assert values(log, 0) == [*found[0], 99]
@@ -221,7 +221,7 @@ def test_any_folder_may_be_removed(made: Made, tmp_path: Path) -> None:
     for partition in (0, 1):
         root = next(roots)
         shutil.rmtree(root / f"__consumer_offsets-{partition}")
-        with pytest.raises(StartError, match=r"put back the partition's files .* make the empty file .*\.log"):
+        with pytest.raises(StartError, match=r"put back the partition's files .* create the empty file .*\.log"):
             opened(root)
     root = next(roots)
     shutil.rmtree(root / "journal")
@@ -243,7 +243,7 @@ def test_the_way_out_of_a_refusal_works(made: Made, tmp_path: Path) -> None:
     path.touch()
     log = opened(root)
     assert values(log, 0) == [7, 8, 9, 10, 11]
-    assert [damage.lost for damage in log.quarantined()] == ["0 to 6"]
+    assert [damage.lost for damage in log.damages()] == ["0 to 6"]
     log.close()
 
 
@@ -265,9 +265,9 @@ def test_a_file_cut_after_a_clean_stop_is_told(made: Made, tmp_path: Path) -> No
         path.write_bytes(path.read_bytes()[:size])
         log = opened(root)
         assert log.end_offset(0) == 12
-        assert len(log.quarantined()) == 1
+        assert len(log.damages()) == 1
         list(log.read(0))
-        assert log.quarantined()[0].offset_after == 12
+        assert log.damages()[0].offset_after == 12
         log.close()
         shutil.rmtree(root)
         shutil.copytree(made.root, root)
@@ -314,7 +314,7 @@ def test_a_damaged_journal_is_kept_and_what_is_good_of_it_laid_in(made: Made, tm
     before = (root / name).read_bytes()
     log = opened(root)
     assert (values(log, 0), values(log, 1)) == ([*range(10), 11], [1, 3, 5, 7, 9, 11])
-    stretch, hole = log.quarantined()
+    stretch, hole = log.damages()
     assert (stretch.path, stretch.position, stretch.size, stretch.lost) == (
         root / name, start, end - start, "of several partitions",
     )  # fmt: skip
@@ -335,7 +335,7 @@ def test_a_segment_that_is_gone_is_named_at_each_reading(made: Made, tmp_path: P
     for _ in range(2):
         log = opened(root)
         assert values(log, 0) == [0, 1, 2, *range(6, 12)]
-        [hole] = log.quarantined()
+        [hole] = log.damages()
         assert (hole.path, hole.size, hole.lost) == (first, 0, "3 to 5")
         log.close()
 

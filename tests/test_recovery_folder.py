@@ -14,7 +14,7 @@ from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.folder import INFO_NAME, DataFolder
 from callboard.runtime.log.offsets_log import OffsetsLog
-from callboard.runtime.log.recovery.quarantine import free_name, put_aside
+from callboard.runtime.log.recovery.quarantine import free_name, quarantine_bytes
 from callboard.runtime.settings.table import Settings
 from callboard.runtime.topics.catalogue import TopicCatalogue
 
@@ -42,7 +42,7 @@ def test_without_its_description_a_used_folder_is_refused(tmp_path: Path) -> Non
     text = (root / INFO_NAME).read_text()
     (root / INFO_NAME).unlink()
     command = f"callboard log repair {root} --partitions 5 --transaction-partitions 5 --yes"
-    with pytest.raises(StartError, match=f"found journal and no callboard.json.*put it back, or .* with {command}"):
+    with pytest.raises(StartError, match=f"found journal but no callboard.json.*put it back, or .* with {command}"):
         DataFolder(root, 5, 5)
     assert not (root / INFO_NAME).exists()
     (root / INFO_NAME).write_text(text)
@@ -84,18 +84,18 @@ def test_ends_that_are_all_0_without_topics_are_no_loss(tmp_path: Path) -> None:
 def test_bytes_put_aside_have_a_name_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "f.log"
     path.write_bytes(b"abcdef" + bytes(10))
-    assert put_aside(Disk(), path, 6, 16, 3) is None
-    first = put_aside(Disk(), path, 2, 6, 3)
+    assert quarantine_bytes(Disk(), path, 6, 16, 3) is None
+    first = quarantine_bytes(Disk(), path, 2, 6, 3)
     assert first == tmp_path / "f.log.torn-3"
-    assert put_aside(Disk(), path, 2, 6, 3) == first
-    other = put_aside(Disk(), path, 1, 6, 3)
+    assert quarantine_bytes(Disk(), path, 2, 6, 3) == first
+    other = quarantine_bytes(Disk(), path, 1, 6, 3)
     assert other == tmp_path / "f.log.torn-3.2"
     assert (first.read_bytes(), other.read_bytes()) == (b"cdef", b"bcdef")
     assert free_name(Disk(), path, ".torn-3") == tmp_path / "f.log.torn-31"
 
 
 def test_many_bytes_put_aside_are_mentioned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("callboard.runtime.log.recovery.unrecognized.KEPT_BYTES_TOLD", 100)
+    monkeypatch.setattr("callboard.runtime.log.recovery.unrecognized.QUARANTINE_REPORTED_BYTES", 100)
     root = used(tmp_path / "data")
     (root / "journal" / "00000000000000000000.journal.damaged").write_bytes(b"x" * 60)
     kept = root / "__consumer_offsets-0" / "00000000000000000000.log.torn-1"

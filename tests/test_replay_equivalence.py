@@ -68,7 +68,7 @@ class DiskLog(HandLog):
             threads=Inline(),
         )
         self.log.open()
-        for number in (*self.log.partitions_with_data(), *self.log.transactions_with_data()):
+        for number in (*self.log.offsets_partitions_with_data(), *self.log.transactions_partitions_with_data()):
             self.durable += [(number, record) for _, _, record in self.log.read(number)]
 
     def settle(self, errors: Sequence[ErrorCode]) -> None:
@@ -86,7 +86,7 @@ class DiskLog(HandLog):
 
     def groups(self) -> dict[str, GroupData]:
         found: dict[str, GroupData] = {}
-        for number in self.log.partitions_with_data():
+        for number in self.log.offsets_partitions_with_data():
             loaded = load_partition(partition(number).folder, self.disk)
             assert not loaded.troubles and not loaded.quarantined
             found |= loaded.awake | {name: GroupData.unpack(packed) for name, packed in loaded.asleep.items()}
@@ -272,7 +272,7 @@ class Machine(RuleBasedStateMachine):
 
     def _numbers(self) -> list[int]:
         """The partitions that hold something."""
-        return [*self.log.log.partitions_with_data(), *self.log.log.transactions_with_data()]
+        return [*self.log.log.offsets_partitions_with_data(), *self.log.log.transactions_partitions_with_data()]
 
     def _replayed(self) -> dict[str, object]:
         replayed = dict[str, object]()

@@ -1,6 +1,6 @@
 """What the log's work runs on: its own thread and a small pool, or, for tests and simulations, the caller alone.
 
-The work itself (``writer.RoundWork``) knows no thread. It is handed calls, one after the other, and hands out jobs,
+The work itself (``writer.RoundWriter``) knows no thread. It is handed calls, one after the other, and hands out jobs,
 which may take long and then report by such a call. So the same work runs in a server, where a sync must not hold up the
 loop, and step by step on one thread, where a seed decides what comes next.
 """

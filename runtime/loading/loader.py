@@ -83,11 +83,11 @@ def make_jobs(root: Path, offsets_log: OffsetsLog, disk: Disk) -> list[Job]:
     first, counts = offsets_log.first_transactions_partition, offsets_log.counts
     transactions = [
         make_job(number, root / folder_name(number - first, TRANSACTIONS_TOPIC), True, disk, counts.transactions)
-        for number in offsets_log.transactions_with_data()
+        for number in offsets_log.transactions_partitions_with_data()
     ]
     groups = [
         make_job(number, root / folder_name(number), False, disk, counts.offsets)
-        for number in offsets_log.partitions_with_data()
+        for number in offsets_log.offsets_partitions_with_data()
     ]
     return [*transactions, *groups]
 

@@ -69,7 +69,7 @@ class Arrival:
         self.records += report.records
         self._tell(job, report)
         for damage in report.damages:
-            self._log.note_damage(damage)
+            self._log.add_damage(damage)
         if job.is_transactions:
             self._lost_transactions = self._lost_transactions or bool(report.failure)
         else:

@@ -97,7 +97,7 @@ def _look_beside(node: Node) -> tuple[Stats, Sizes]:
             with suppress(OSError, StartError):  # a file that was compacted meanwhile; damage is told elsewhere
                 manifest, files = log_files(disk, data / name)
                 clean += sum(segment.size for segment in manifest.segments)
-                dirty += sum(file_size(disk, file.path) for file in files if not file.is_clean)
+                dirty += sum(file_size(disk, file.path) for file in files if not file.is_compacted)
     return node.system.stats(), Sizes(clean + dirty, dirty)
 
 
@@ -120,7 +120,7 @@ def _look(node: Node, stats: Stats, sizes: Sizes) -> Seen:
         len(groups.unserved.quarantined),
         stats,
         node.offsets_log.stats(),
-        len(node.offsets_log.quarantined()),
+        len(node.offsets_log.damages()),
         sizes,
         node.compactions,
     )

@@ -445,7 +445,7 @@ class Node:
         self.system = system = System(self.environment.dispatcher(self._loop), self.clock)
         timer = system.start_timer()
         self._writer = system.spawn(OffsetWriterActor, offsets_log, self.clock)
-        self.groups.unserved.loading.update(offsets_log.partitions_with_data())
+        self.groups.unserved.loading.update(offsets_log.offsets_partitions_with_data())
         settings, partitions = self.settings, folder.offsets_partitions
         arguments = self.clock, self.random, settings, timer, self._writer, partitions
         system.spawn(CoordinatorActor, self.groups, *arguments, {})

@@ -17,7 +17,7 @@ from ..common.logs import get_logger
 from ..disk.disk import Disk, read_file
 from ..log.folder import TOPICS_NAME
 from ..log.journal import FOLDER as JOURNAL
-from ..log.recovery.clean_stop import NAME as CLEAN_STOP
+from ..log.recovery.clean_stop import NOTE_NAME as CLEAN_STOP
 from .end_slots import FIRST_SLOT, HEADER, decode_file
 from .ends import EndOffsets, create_file
 from .store import START_WITHOUT, Table, TopicRow, encode_table, load_table, save_table

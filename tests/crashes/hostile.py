@@ -15,7 +15,7 @@ from callboard.runtime.disk.disk import read_file
 from callboard.runtime.disk.faulty import FaultyDisk
 from callboard.runtime.log.format.batch import encode_batch
 from callboard.runtime.log.format.encoder import RecordEncoder
-from callboard.runtime.log.journal import journal_names, journal_salt, measure
+from callboard.runtime.log.journal import journal_names, journal_salt, scan_journal
 from callboard.runtime.log.journal_frames import FRAME_HEAD_BYTES, encode_frame
 
 FORGED = "forged"
@@ -65,6 +65,6 @@ class Hostile:
         frames: list[bytes] = []
         for name in journal_names(disk.names(self._journal)):
             data = read_file(disk, self._journal / name)
-            extent = measure(data, journal_salt(name))
-            frames += [data[start - FRAME_HEAD_BYTES : end] for start, end in extent.rounds]
+            scan = scan_journal(data, journal_salt(name))
+            frames += [data[start - FRAME_HEAD_BYTES : end] for start, end in scan.rounds]
         return frames

@@ -155,8 +155,8 @@ class Run:
         )
         with dead_when_off(disk):
             log.open()
-        if log.quarantined():
-            raise Wrong(f"a crash is no damage, but the log says so: {log.quarantined()}")
+        if log.damages():
+            raise Wrong(f"a crash is no damage, but the log says so: {log.damages()}")
         return log, threads
 
     def _act(self) -> None:

@@ -73,18 +73,18 @@ def journal_removed_before_the_sync(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(checkpoint, "sync_partitions", later)
     patch.setattr(checkpoint, "remove_journals", removed_first)
-    patch.setattr(Partitions, "not_on_disk", lambda self: {each.number for each in self if each.failure})
+    patch.setattr(Partitions, "unsynced_partitions", lambda self: {each.number for each in self if each.failure})
 
 
 def a_good_batch_is_cut(patch: pytest.MonkeyPatch) -> None:
     """What is torn is cut a byte too early, and so the batch before it is torn and cut as well."""
-    open_partition, cut = Partition.open, Partition._cut
+    open_partition, cut = Partition.open, Partition._cut_torn_tail
     has_cut: set[int] = set()
 
     def cut_more(self: Partition, path: Path, tail: Tail, *rest: Any) -> None:
         again = self.number in has_cut
         has_cut.add(self.number)
-        cut(self, path, tail if again else tail._replace(good_bytes=max(0, tail.good_bytes - 1)), *rest)
+        cut(self, path, tail if again else tail._replace(valid_bytes=max(0, tail.valid_bytes - 1)), *rest)
 
     def open_twice(self: Partition, *arguments: Any) -> None:
         has_cut.clear()
@@ -93,12 +93,12 @@ def a_good_batch_is_cut(patch: pytest.MonkeyPatch) -> None:
             self.close()
             open_partition(self, *arguments)
 
-    patch.setattr(Partition, "_cut", cut_more)
+    patch.setattr(Partition, "_cut_torn_tail", cut_more)
     patch.setattr(Partition, "open", open_twice)
 
 
 def torn_tails_stay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Partition, "_cut", lambda self, *arguments: None)
+    patch.setattr(Partition, "_cut_torn_tail", lambda self, *arguments: None)
 
 
 def a_torn_frame_is_believed(patch: pytest.MonkeyPatch) -> None:
@@ -117,16 +117,16 @@ def the_tag_leaves_out_the_position(patch: pytest.MonkeyPatch) -> None:
 
 def what_lies_in_a_record_is_salvaged(patch: pytest.MonkeyPatch) -> None:
     """A good batch behind a flaw in a segment counts, whatever the journal says of the bytes there."""
-    patch.setattr(recovery, "_known_bytes", lambda tail, pieces: 0)
+    patch.setattr(recovery, "_journaled_bytes", lambda tail, pieces: 0)
 
 
 def what_was_not_synced_may_have_holes(patch: pytest.MonkeyPatch) -> None:
     """A policy that syncs later than it answers is recovered as if it were damage that good rounds lie behind."""
-    patch.setattr(recovery, "measure", lambda data, salt, is_newest: journal.measure(data, salt))
+    patch.setattr(recovery, "scan_journal", lambda data, salt, is_newest: journal.scan_journal(data, salt))
 
 
 def the_start_trusts_what_it_finds(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Partition, "distrust", lambda self: None)
+    patch.setattr(Partition, "mark_unsynced", lambda self: None)
 
 
 def short_writes_count_as_whole(patch: pytest.MonkeyPatch) -> None:
@@ -140,13 +140,13 @@ def laid_in_twice(patch: pytest.MonkeyPatch) -> None:
 
 def not_laid_in_at_the_end(patch: pytest.MonkeyPatch) -> None:
     """A stop that drops the journal and forgets what waits in memory."""
-    original = writer.RoundWork._finish
+    original = writer.RoundWriter._finish
 
-    def finish(self: writer.RoundWork) -> None:
+    def finish(self: writer.RoundWriter) -> None:
         self._waiting.clear()
         original(self)
 
-    patch.setattr(writer.RoundWork, "_finish", finish)
+    patch.setattr(writer.RoundWriter, "_finish", finish)
 
 
 def old_files_go_first(patch: pytest.MonkeyPatch) -> None:
@@ -175,9 +175,9 @@ def the_manifest_can_be_lost_after_the_old_files(patch: pytest.MonkeyPatch) -> N
 
 MUTATIONS: dict[str, Plant] = {
     "the journal is not synced": answered_before_the_sync,
-    "the answer comes before the sync": forgotten("sync", "RoundWork._write_journal"),
+    "the answer comes before the sync": forgotten("sync", "RoundWriter._write_journal"),
     "a new journal's name is not synced": forgotten("sync_folder", "Journal.__init__"),
-    "a checkpoint forgets the old journal's sync": forgotten("sync", "RoundWork._checkpoint", ".journal"),
+    "a checkpoint forgets the old journal's sync": forgotten("sync", "RoundWriter._checkpoint", ".journal"),
     "the journal is removed before the partition files are synced": journal_removed_before_the_sync,
     "a checkpoint forgets the partition files": forgotten("sync", "FileJob._checkpoint"),
     "a checkpoint forgets the folders of new partitions": forgotten("sync_folder", "FileJob._checkpoint", "__"),
@@ -186,7 +186,7 @@ MUTATIONS: dict[str, Plant] = {
     "a roll forgets the folder": forgotten("sync_folder", "Partition._next_segment"),
     "a start forgets to sync what it laid in": forgotten("sync", "Recovery.run"),
     "a start trusts what it finds": the_start_trusts_what_it_finds,
-    "the flush of an interval is forgotten": forgotten("sync", "RoundWork._catch_up", ".journal"),
+    "the flush of an interval is forgotten": forgotten("sync", "RoundWriter._run_due_work", ".journal"),
     "a cut takes a good batch": a_good_batch_is_cut,
     "torn tails are not cut": torn_tails_stay,
     "a torn frame is believed": a_torn_frame_is_believed,

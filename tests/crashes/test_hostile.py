@@ -78,7 +78,7 @@ class HostileRun:
         for image in range(IMAGES):
             found = self._disk.crash()
             log = self._opened(found)
-            assert log.quarantined() == [], f"image {image}: a power cut is no damage"
+            assert log.damages() == [], f"image {image}: a power cut is no damage"
             for number in range(PARTITIONS):
                 records = [record for _, _, record in log.read(number)]
                 forged = [each for each in records if isinstance(each, OffsetRecord) and each.group_id == FORGED]

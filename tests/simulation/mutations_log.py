@@ -21,7 +21,7 @@ from callboard.runtime.log import checkpoint
 from callboard.runtime.log.compaction import garbage, swap
 from callboard.runtime.log.partitions import Partitions
 from callboard.runtime.log.rounds import Round
-from callboard.runtime.log.writer import RoundWork
+from callboard.runtime.log.writer import RoundWriter
 from callboard.runtime.settings.dynamic import DynamicSettings
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -30,7 +30,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 def a_checkpoint_does_not_sync(patch: pytest.MonkeyPatch) -> None:
     """It drops the journal though the partition files may not be on the disk."""
     patch.setattr(checkpoint, "sync_partitions", lambda *arguments: [])
-    patch.setattr(Partitions, "not_on_disk", lambda self: {each.number for each in self if each.failure})
+    patch.setattr(Partitions, "unsynced_partitions", lambda self: {each.number for each in self if each.failure})
 
 
 def a_checkpoint_drops_too_much(patch: pytest.MonkeyPatch) -> None:
@@ -46,18 +46,18 @@ def a_checkpoint_drops_too_much(patch: pytest.MonkeyPatch) -> None:
 
 def the_interval_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """With ``sync="interval"`` nothing is ever synced."""
-    patch.setattr(RoundWork, "_sync_journal", lambda self: None)
+    patch.setattr(RoundWriter, "_sync_journal", lambda self: None)
 
 
 def answered_before_the_write(patch: pytest.MonkeyPatch) -> None:
     """A round is answered, and written when the next call comes."""
-    write = RoundWork._write
+    write = RoundWriter._write
 
-    def later(self: RoundWork, item: Round) -> None:
+    def later(self: RoundWriter, item: Round) -> None:
         item.done(item.outcomes)
         self._threads.put(partial(write, self, item._replace(done=lambda outcomes: None)))
 
-    patch.setattr(RoundWork, "_write", later)
+    patch.setattr(RoundWriter, "_write", later)
 
 
 def deletions_do_not_wait(patch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ from ...common.errors import StartError
 from ...disk.disk import Disk, read_at, write_all
 from ...disk.modes import copy_owner_and_mode
 from ...log.compaction.swap import SEGMENT_BYTES
-from ...log.folder import DEFAULT_PARTITIONS, INFO_NAME, DataFolder, leave_no_topics
+from ...log.folder import DEFAULT_PARTITIONS, INFO_NAME, DataFolder, write_empty_topics
 from ...log.format.batch import LOG_OFFSET_MAX
 from ...log.format.errors import Damage
 from ...log.manifest import log_files
@@ -36,7 +36,7 @@ from ...log.reading.newest import load_partition
 from ...log.reading.newest_transactions import load_transactions_partition
 from ...log.reading.search import OpenFile
 from ...log.reading.segment import segment_name
-from ...log.recovery.clean_stop import leave_note
+from ...log.recovery.clean_stop import write_note
 from ...log.recovery.misplaced import MisplacedError, find_misplaced
 from ..groups.show import counted, grouped
 from ..log.verify import Replay, differences, state_of
@@ -278,8 +278,8 @@ def _open_once(side: Path, numbers: tuple[int, int], disk: Disk) -> None:
     try:
         with redirect_stdout(sys.stderr):  # of what it finds it writes a line for people
             partitions.open({})
-        leave_note(disk, side, partitions.clean_ends())
-        leave_no_topics(disk, side)
+        write_note(disk, side, partitions.clean_stop_note())
+        write_empty_topics(disk, side)
     finally:
         partitions.close()
 

@@ -210,7 +210,7 @@ def _write_log(source: LogPartition, folder: Path, disk: Disk, complain: Complai
         fd = disk.open(folder / segment_name(file.base), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             size = 0
-            for piece in survey_runs(disk, file.path, file.base, None if file.is_clean else next_base):
+            for piece in survey_runs(disk, file.path, file.base, None if file.is_compacted else next_base):
                 if isinstance(piece, Run):
                     data = _with_our_epoch(piece)
                     write_all(disk, fd, data, size)

@@ -24,7 +24,7 @@ from ...log.folder import INFO_NAME, parse_info
 from ...log.format.batch import LOG_OFFSET_MAX, Batch, offsets_of
 from ...log.format.errors import UNKNOWN_OFFSET, Damage, UnsupportedCompression
 from ...log.journal import FOLDER as JOURNAL
-from ...log.journal import journal_names, journal_salt, measure, read_rounds
+from ...log.journal import journal_names, journal_salt, read_rounds, scan_journal
 from ...log.manifest import LogFile, log_files, manifest_folder, manifest_name, segments_folder
 from ...log.partition import TOPIC, folder_name
 from ...log.reading.newest import Loaded, load_partition
@@ -133,10 +133,10 @@ def _journal(data: Path, disk: Disk, complain: Complain) -> Mapping[int, list[by
         with suppress(FileNotFoundError):  # removed since, because all of it is in the partition files
             path = data / JOURNAL / name
             content = read_file(disk, path)
-            extent = measure(content, journal_salt(name), is_newest=name == names[-1])
-            for position, size, reason in extent.damaged:
+            scan = scan_journal(content, journal_salt(name), is_newest=name == names[-1])
+            for position, size, reason in scan.damaged:
                 complain(Damage(path, position, size, reason, UNKNOWN_OFFSET, None))
-            for batches in read_rounds(content, extent):
+            for batches in read_rounds(content, scan):
                 for number, batch in batches:
                     if number < partitions:
                         found.setdefault(number, []).append(bytes(batch))

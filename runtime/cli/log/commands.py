@@ -21,12 +21,12 @@ from ...common.printing import print_error, print_json, print_line
 from ...disk.disk import Disk, read_file
 from ...disk.modes import disk_like
 from ...engine.clock import wall_clock_ms
-from ...log.counts import Counts
 from ...log.folder import INFO_NAME, parse_info, write_info
 from ...log.format.errors import Damage
 from ...log.journal import FOLDER as JOURNAL
 from ...log.journal import journal_number
 from ...log.lost_journal import CONSEQUENCE, find_lost_journal
+from ...log.partition_counts import PartitionCounts
 from ...log.recovery.misplaced import check_counts
 from ..groups.show import counted, grouped, print_facts, print_table
 from ..main import make_app
@@ -289,7 +289,7 @@ def _write_info(data: Path, offsets: int | None, transactions: int | None, yes: 
     if offsets is None or transactions is None or not is_whole:
         raise StartError("bad options: expected --partitions and --transaction-partitions, and no --log or --partition")
     disk = Disk()
-    with new_info(disk, data, Counts(offsets, transactions)) as new:
+    with new_info(disk, data, PartitionCounts(offsets, transactions)) as new:
         if yes:
             write_info(disk, data, new.info)
             print_line(f"{data}: wrote {new.in_words()}")

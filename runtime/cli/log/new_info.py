@@ -15,10 +15,10 @@ from typing import NamedTuple
 from ...common.errors import StartError
 from ...common.json_files import parse_json
 from ...disk.disk import Disk, read_file
-from ...log.counts import Counts, refuse_other_counts, repair_command
 from ...log.folder import CLUSTER_ID, FORMAT, INFO_NAME, FolderInfo, lock_folder, random_cluster_id
 from ...log.journal import FOLDER as JOURNAL
-from ...log.recovery.misplaced import all_misplaced, inferred_counts, partition_folders, witnesses
+from ...log.partition_counts import PartitionCounts, refuse_different_counts, repair_command
+from ...log.recovery.misplaced import all_misplaced, inferred_counts, list_partition_folders, stored_counts
 
 _ID_FIELD = re.compile(rb'"cluster_id": ?"([A-Za-z0-9_-]{22})"')
 
@@ -36,18 +36,18 @@ class NewInfo(NamedTuple):
 
 
 @contextmanager
-def new_info(disk: Disk, root: Path, counts: Counts) -> Iterator[NewInfo]:
+def new_info(disk: Disk, root: Path, counts: PartitionCounts) -> Iterator[NewInfo]:
     """Check a folder, and keep servers off it until the end of the block. StartError when it does not fit, OSError."""
     if not root.is_dir():
         raise StartError(f"{root}: found no folder, expected the data folder of a server; check the path")
     names = disk.names(root)
-    if not (INFO_NAME in names or JOURNAL in names or partition_folders(disk, root)):
+    if not (INFO_NAME in names or JOURNAL in names or list_partition_folders(disk, root)):
         raise StartError(f"{root}: found neither {INFO_NAME} nor partitions, expected the data folder of a server")
     lock = lock_folder(disk, root)
     try:
         _refuse_newer(disk, root)
-        for path, found in witnesses(disk, root):
-            refuse_other_counts(root, counts, path, found)
+        for path, found in stored_counts(disk, root):
+            refuse_different_counts(root, counts, path, found)
         _refuse_misplaced(disk, root, counts)
         old_id = _cluster_id(disk, root)
         yield NewInfo(FolderInfo(old_id or random_cluster_id(), *counts), bool(old_id))
@@ -68,7 +68,7 @@ def _refuse_newer(disk: Disk, root: Path) -> None:
         )
 
 
-def _refuse_misplaced(disk: Disk, root: Path, counts: Counts) -> None:
+def _refuse_misplaced(disk: Disk, root: Path, counts: PartitionCounts) -> None:
     for misplaced in all_misplaced(disk, root, counts):
         offsets, transactions = inferred_counts(disk, root)
         command = repair_command(root, offsets or counts.offsets, transactions or counts.transactions)

@@ -84,13 +84,13 @@ def mend(mend: Mend, disk: Disk) -> Path | None:
     else:
         pieces = [piece for one, piece in batches(partition, disk) if one == file]
         data = b"".join(_mended(partition, file, pieces))
-    return _swap_clean(disk, mend, data) if file.is_clean else _swap_plain(disk, file.path, data)
+    return _swap_clean(disk, mend, data) if file.is_compacted else _swap_plain(disk, file.path, data)
 
 
 def _file_of(listed: LogFiles, damage: Damage) -> LogFile:
     """The file that a damage concerns; for a hole behind the compacted files the one that should fill it."""
     file = next(file for file in listed.files if file.path == damage.path)
-    if file.is_clean:
+    if file.is_compacted:
         return file
     base = listed.manifest.clean_end
     return LogFile(file.path.with_name(segment_name(base)), base, True, False)

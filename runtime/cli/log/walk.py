@@ -13,7 +13,6 @@ from typing import NamedTuple
 from ....actors.records import Record
 from ...common.errors import StartError
 from ...disk.disk import Disk, read_file
-from ...log.counts import repair_command
 from ...log.folder import INFO_NAME, FolderInfo, parse_info
 from ...log.format.batch import Batch
 from ...log.format.errors import Damage, DamagedBatch, DamagedRecord, UnsupportedCompression
@@ -21,8 +20,9 @@ from ...log.format.transaction_records import decode_record, decode_transaction
 from ...log.journal import FOLDER as JOURNAL
 from ...log.manifest import LogFile, log_files
 from ...log.partition import PARTITION_FOLDER, TOPIC, TRANSACTIONS_TOPIC
+from ...log.partition_counts import repair_command
 from ...log.reading.survey import survey
-from ...log.recovery.known_ends import KnownEnd, known_ends, missing_ends
+from ...log.recovery.expected_ends import ExpectedEnd, expected_ends, missing_end_damages
 from ...log.recovery.misplaced import inferred_counts
 from ...log.recovery.missing import missing_files
 
@@ -41,7 +41,7 @@ class LogPartition(NamedTuple):
     topic: str
     number: int
     folder: Path
-    known_end: KnownEnd | None = None
+    known_end: ExpectedEnd | None = None
     topic_partitions: int = 0
 
 
@@ -80,8 +80,8 @@ def find_partitions(
         raise StartError(f"{data}: found {what}, expected the data folder of a server; check the path")
     disk = disk or Disk()
     info = _info(data, disk)
-    known = {} if info is None else known_ends(disk, data, info)
-    unknown = None if info is None else KnownEnd(0, data / INFO_NAME)
+    known = {} if info is None else expected_ends(disk, data, info)
+    unknown = None if info is None else ExpectedEnd(0, data / INFO_NAME)
     counts = {} if info is None else {TOPIC: info.offsets_partitions, TRANSACTIONS_TOPIC: info.transactions_partitions}
     names = disk.names(data)
     matches = [match for name in {*names, *known} if (match := PARTITION_FOLDER.fullmatch(name))]
@@ -139,7 +139,7 @@ def gone(partition: LogPartition, disk: Disk) -> Iterator[Damage]:
 def lost_ends(partition: LogPartition, disk: Disk) -> Iterator[Damage]:
     """What is gone at the ends of a partition, or all of it."""
     if partition.known_end is not None:
-        yield from missing_ends(disk, partition.folder, partition.known_end)
+        yield from missing_end_damages(disk, partition.folder, partition.known_end)
 
 
 def decoder(partition: LogPartition) -> Decode:
@@ -154,7 +154,7 @@ def batches(partition: LogPartition, disk: Disk) -> Iterator[tuple[LogFile, Batc
     skipped = {damage.path for damage in missing if disk.kind(damage.path) != "file"}
     for file, next_base in zip(files, next_bases, strict=False):  # there may be no file yet
         end = next_base
-        if file.is_clean:
+        if file.is_compacted:
             end = manifest.clean_end if next_base is None else min(next_base, manifest.clean_end)
         for piece in survey(disk, file.path, file.base, end) if file.path not in skipped else ():
             yield file, piece

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ...disk.crc import crc32c
 from ...disk.disk import Disk, read_at, write_all
 from ..format.batch import CONTROL_BIT, HEADER_BYTES, PREFIX_BYTES, TRANSACTIONAL_BIT
-from ..manifest import Compacted
+from ..manifest import CompactedSegment
 from ..reading.spans import read_headers, read_spans
 from .kernel import Rules, Spilled
 from .rewrite import DELETE_HORIZON_BIT, emptied, with_horizon
@@ -61,7 +61,7 @@ class Joiner:
         self._spill_fd = spill_fd
         self._markers = Markers(rules) if has_transactions else None
 
-    def write(self, name: str, sources: Sequence[Spilled], end: int) -> Compacted:
+    def write(self, name: str, sources: Sequence[Spilled], end: int) -> CompactedSegment:
         """One output, durable but for its name, that holds what stays of these sources and ends at that offset."""
         fd = self._disk.open(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         size = checksum = 0
@@ -78,7 +78,7 @@ class Joiner:
         finally:
             self._disk.close(fd)
         horizon_ms = min((one for one in horizons if one is not None), default=None)
-        return Compacted(name, sources[0].base, end, size, checksum, records, horizon_ms)
+        return CompactedSegment(name, sources[0].base, end, size, checksum, records, horizon_ms)
 
     def _pieces(self, sources: Sequence[Spilled]) -> Iterator[Piece]:
         for source in sources:

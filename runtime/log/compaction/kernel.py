@@ -229,7 +229,7 @@ def _refuse_hole(disk: Disk, file: LogFile, records: int, end_offset: int, next_
     One with fewer records was compacted by a Kafka: then offsets may be missing at its end, too.
     """
     is_dense = records == end_offset - file.base
-    if not file.is_clean and next_base is not None and is_dense and end_offset < next_base:
+    if not file.is_compacted and next_base is not None and is_dense and end_offset < next_base:
         reason = f"it ends at offset {end_offset}, the next segment begins at {next_base}"
         raise DamagedBatch(file_size(disk, file.path), reason, str(file.path))
 

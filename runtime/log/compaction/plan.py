@@ -77,7 +77,7 @@ def below_open_transactions(disk: Disk, plan: Plan) -> Plan:
     began: dict[int, int] = {}
     ends = [*(file.base for file in plan.files[1:]), plan.end]
     for file in plan.files:
-        if not file.is_clean:
+        if not file.is_compacted:
             _follow(disk, file, began)
     limit = min(began.values(), default=inf)
     count = sum(end <= limit for end in ends)
@@ -88,7 +88,7 @@ def below_open_transactions(disk: Disk, plan: Plan) -> Plan:
 
 def _planned(disk: Disk, manifest: Manifest, files: tuple[LogFile, ...], end: int) -> Plan:
     clean = sum(segment.size for segment in manifest.segments)
-    dirty = sum(file_size(disk, file.path) for file in files if not file.is_clean)
+    dirty = sum(file_size(disk, file.path) for file in files if not file.is_compacted)
     return Plan(manifest, files, end, clean, dirty, {})
 
 

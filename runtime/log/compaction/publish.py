@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ...disk.disk import Disk, read_file, replace_file
-from ..manifest import FOLDER, Manifest, generations, manifest_folder, read_manifest, segments_folder, side_name
+from ..manifest import FOLDER, Manifest, generations, manifest_folder, read_manifest, segments_folder, temporary_name
 from ..reading.segment import segment_base, segment_name
 
 GRACE_MS = 60 * 60 * 1000
@@ -61,7 +61,7 @@ def publish(disk: Disk, folder: Path, now_ms: int, grace_ms: int, new_id: Callab
             disk,
             segments_folder(folder) / segment.file,
             folder / segment_name(segment.base),
-            side_name(now_ms, new_id(), "link"),
+            temporary_name(now_ms, new_id(), "link"),
         )
         disk.sync_folder(folder)
     removed = _remove_covered(disk, folder, manifest)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from ...disk.disk import Disk
 from ...engine.clock import wall_clock_ms
-from ..manifest import Compacted, Manifest, manifest_folder, put_if_absent, segments_folder
+from ..manifest import CompactedSegment, Manifest, manifest_folder, put_if_absent, segments_folder
 from ..reading.segment import CHUNK_BYTES
 from ..recovery.missing import refuse_missing
 from .history import taken_to
@@ -201,14 +201,14 @@ class _Run:
             runs.remove()
         return spill, bool(memory.committed)
 
-    def _join(self, joiner: Joiner, spill: Spill) -> tuple[Compacted, ...]:
+    def _join(self, joiner: Joiner, spill: Spill) -> tuple[CompactedSegment, ...]:
         parts = groups(spill.sources, self._plan.end, self._settings.segment_bytes)
         return tuple(
             joiner.write(self._new(f"{sources[0].base:020d}-{self._suffix}.log").name, sources, end)
             for sources, end in parts
         )
 
-    def _manifest(self, segments: tuple[Compacted, ...]) -> Manifest:
+    def _manifest(self, segments: tuple[CompactedSegment, ...]) -> Manifest:
         old = self._plan.manifest
         return Manifest(
             generation=old.generation + 1,

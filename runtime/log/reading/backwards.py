@@ -96,7 +96,7 @@ class _File:
             self._last = position, data
             position, want = position + good, self._chunk_bytes
         fits = self._next_base is None or self._next_base == expected
-        return cuts if fits or (self._file.is_clean and expected < (self._next_base or 0)) else None
+        return cuts if fits or (self._file.is_compacted and expected < (self._next_base or 0)) else None
 
     def _survey(self, on_damage: OnDamage) -> list[_Cut]:
         cuts: list[_Cut] = []

@@ -34,7 +34,7 @@ from ..format.transaction_records import decode_record
 from ..manifest import log_files, refuse_replaced
 from ..partition import TOPIC
 from ..recovery.missing import missing_files
-from ..recovery.quarantine import Quarantine
+from ..recovery.quarantine import DamageRegistry
 from .backwards import OnDamage
 from .survey import survey
 
@@ -106,7 +106,7 @@ def read_partition(
     such folder, and when compaction has removed a file meanwhile, which it does when the reading takes longer than its
     time of grace: then begin again. OSError names the file and the byte that the disk does not give.
     """
-    told = on_damage or Quarantine().add
+    told = on_damage or DamageRegistry().add
     for path, piece in _pieces(disk or Disk(), folder):
         if isinstance(piece, Damage):
             told(piece)
@@ -217,7 +217,7 @@ def _pieces(disk: Disk, folder: Path) -> Iterator[tuple[Path, Batch | Damage]]:
         yield damage.path, damage
     manifest, files = log_files(disk, folder)
     for file, next_file in zip_longest(files, files[1:]):
-        next_base = None if file.is_clean or next_file is None else next_file.base
+        next_base = None if file.is_compacted or next_file is None else next_file.base
         for piece in survey(disk, file.path, file.base, next_base):
             if not file.is_closed and isinstance(piece, Damage) and is_end(disk, piece):
                 return

@@ -416,7 +416,7 @@ class Lives:
         log = self.current.node.offsets_log
         assert log is not None
         state: dict[str, object] = {}
-        for number in (*log.partitions_with_data(), *log.transactions_with_data()):
+        for number in (*log.offsets_partitions_with_data(), *log.transactions_partitions_with_data()):
             replay = Replay()
             for _, _, record in log.read(number):
                 replay.take(record)

@@ -1,4 +1,4 @@
-"""Work with the partition files that somebody outside of the log's threads waits for."""
+"""A call on the partition files whose result a thread outside of the log waits for."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Task(Generic[T]):
-    """Something to be done with the partition files when they hold all rounds before it; somebody waits for it."""
+class PartitionFileTask(Generic[T]):
+    """A call that runs when the partition files hold all rounds before it. ``finished`` is set when it has run."""
 
     def __init__(self, work: Callable[[], T]) -> None:
         self._work = work
