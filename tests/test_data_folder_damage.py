@@ -68,7 +68,7 @@ def original(request: pytest.FixtureRequest, compacted: Folder, tmp_path_factory
     return Folder(path, run(fill()))
 
 
-def test_folders_to_be_damaged_have_files_of_all_kinds(original: Folder) -> None:
+def test_folders_under_test_have_files_of_all_kinds(original: Folder) -> None:
     names = "\n".join(map(str, paths_in(original.path)))
     assert [kind for kind in KINDS if kind not in names] == []
     assert (".clean_shutdown" in names) != (".journal" in names)
@@ -85,9 +85,7 @@ def copies(folder: Folder, file: Path, damage: str, where: Path) -> Iterator[tup
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_start_on_a_damaged_file_loses_no_acknowledged_commit_in_silence(
-    original: Folder, damage: str, tmp_path: Path
-) -> None:
+def test_start_with_damaged_file_reports_each_lost_commit(original: Folder, damage: str, tmp_path: Path) -> None:
     faults, mutations = [], 0
     paths = [path for path in paths_in(original.path) if damage == "deleted" or (original.path / path).is_file()]
     for path in paths:
@@ -120,7 +118,7 @@ def paths_while_running(root: Path, damage: Damage) -> list[Path]:
 
 @pytest.mark.parametrize("ending", ["stopped", "killed"])
 @pytest.mark.parametrize("damage", ["deleted", "cut in half"])
-def test_file_damaged_while_running_loses_no_acknowledged_commit_in_silence(
+def test_start_after_damage_while_running_reports_each_lost_commit(
     compacted: Folder, damage: str, ending: str, tmp_path: Path
 ) -> None:
     """Commits go before and after the damage. Those after it may be refused, or acknowledged."""

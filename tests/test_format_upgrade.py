@@ -73,7 +73,7 @@ def committed_in_transactions(server: ServerProcess, groups: list[str]) -> dict[
     }
 
 
-def test_start_on_a_killed_folder_of_format_2_finds_all_and_upgrades_it_once(tmp_path: Path) -> None:
+def test_start_on_killed_folder_of_format_2_serves_all_and_upgrades_once(tmp_path: Path) -> None:
     data, kept = unpack(tmp_path), told()
     report = report_of(kept)
     assert len(report.commits) == 30 and len(report.members) == 5
@@ -91,7 +91,7 @@ def test_start_on_a_killed_folder_of_format_2_finds_all_and_upgrades_it_once(tmp
                 server.start()
 
 
-def test_export_of_a_killed_folder_of_format_2_has_all_and_changes_nothing(
+def test_export_of_killed_folder_of_format_2_has_all_and_changes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, report = unpack(tmp_path), report_of(told())
@@ -167,7 +167,7 @@ def crashed_upgrades(data: Path) -> Iterator[FaultyDisk]:
         return
 
 
-def test_upgrade_that_loses_power_anywhere_loses_nothing_and_goes_on(tmp_path: Path) -> None:
+def test_upgrade_interrupted_by_power_loss_loses_nothing(tmp_path: Path) -> None:
     data = unpack(tmp_path)
     with capture_logs():
         expected = content(LazyDisk(), unpack(tmp_path / "copy"))

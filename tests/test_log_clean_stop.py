@@ -63,19 +63,19 @@ def bytes_read_at_start(root: Path) -> int:
     return found
 
 
-def test_the_ends_are_not_read_after_a_clean_stop(tmp_path: Path) -> None:
+def test_start_after_clean_stop_does_not_read_partition_ends(tmp_path: Path) -> None:
     root = stopped(tmp_path)
     assert (root / NOTE_NAME).exists()
     assert bytes_read_at_start(root) == 0
 
 
-def test_the_ends_are_read_without_the_note(tmp_path: Path) -> None:
+def test_start_without_note_reads_partition_ends(tmp_path: Path) -> None:
     root = stopped(tmp_path)
     (root / NOTE_NAME).unlink()
     assert bytes_read_at_start(root) > 0
 
 
-def test_the_note_is_gone_before_anything_is_appended(tmp_path: Path) -> None:
+def test_start_removes_the_note_before_the_first_append(tmp_path: Path) -> None:
     root = stopped(tmp_path)
     disk = TraceDisk()
     log = opened(root, disk)
@@ -86,7 +86,7 @@ def test_the_note_is_gone_before_anything_is_appended(tmp_path: Path) -> None:
     assert (root / NOTE_NAME).exists()
 
 
-def test_a_start_that_fails_leaves_the_note_to_the_next(tmp_path: Path) -> None:
+def test_failed_start_keeps_the_note(tmp_path: Path) -> None:
     """Without room for a journal nothing has changed: the next start need not warn of a journal that is missing."""
     root = stopped(tmp_path)
     disk = TraceDisk()
@@ -103,7 +103,7 @@ def test_a_start_that_fails_leaves_the_note_to_the_next(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "7", "[" * 100_000, '{"version": 1}', '{"version": 1, "partitions": {"x": [1]}}']
 )
-def test_a_note_that_cannot_be_read_is_no_note(tmp_path: Path, text: str) -> None:
+def test_start_with_unreadable_note_ignores_it(tmp_path: Path, text: str) -> None:
     root = stopped(tmp_path)
     (root / NOTE_NAME).write_text(text)
     with capture_logs() as lines:
@@ -111,13 +111,13 @@ def test_a_note_that_cannot_be_read_is_no_note(tmp_path: Path, text: str) -> Non
     assert lines[0]["event"] == "clean-stop note cannot be read"
 
 
-def test_a_note_of_a_later_version_is_no_note(tmp_path: Path) -> None:
+def test_start_with_note_of_later_version_ignores_it(tmp_path: Path) -> None:
     root = stopped(tmp_path)
     (root / NOTE_NAME).write_text('{"version": 2, "what": "ever"}')
     assert bytes_read_at_start(root) > 0
 
 
-def test_files_that_were_changed_meanwhile_are_checked(tmp_path: Path) -> None:
+def test_files_changed_after_a_clean_stop_are_checked(tmp_path: Path) -> None:
     """Somebody put other bytes behind the end while the server was stopped."""
     root = stopped(tmp_path)
     path = root / "__consumer_offsets-0" / FIRST_SEGMENT
@@ -127,7 +127,7 @@ def test_files_that_were_changed_meanwhile_are_checked(tmp_path: Path) -> None:
     assert "torn tail cut" in [line["event"] for line in lines]
 
 
-def test_a_partition_of_which_only_what_was_compacted_is_left_is_refused(tmp_path: Path) -> None:
+def test_start_with_only_compacted_files_of_a_partition_is_refused(tmp_path: Path) -> None:
     """The start would give out the offsets of what was in the open segment again, and say nothing of it."""
 
     def rolling() -> OffsetsLog:
@@ -152,7 +152,7 @@ def test_a_partition_of_which_only_what_was_compacted_is_left_is_refused(tmp_pat
 
 
 @pytest.mark.parametrize("operation", ["sync", "write"])
-def test_after_a_failure_there_is_no_note(operation: str) -> None:
+def test_stop_after_a_failure_writes_no_note(operation: str) -> None:
     root = Path("/data")
     for where in ("*.journal", "*.log"):
         disk = FaultyDisk(1)
@@ -164,7 +164,7 @@ def test_after_a_failure_there_is_no_note(operation: str) -> None:
         assert NOTE_NAME not in disk.names(root)
 
 
-def test_a_note_that_cannot_be_written_is_missed_and_no_more(tmp_path: Path) -> None:
+def test_stop_that_cannot_write_the_note_loses_nothing(tmp_path: Path) -> None:
     disk = TraceDisk()
     log = opened(tmp_path, disk)
     append(log, [entry(0, 1), entry(2, 1)])
@@ -177,7 +177,7 @@ def test_a_note_that_cannot_be_written_is_missed_and_no_more(tmp_path: Path) -> 
     again.close()
 
 
-def test_a_crash_in_any_step_of_stop_and_start_is_survived() -> None:
+def test_crash_in_any_step_of_stop_and_start_loses_nothing() -> None:
     """Never a note beside a log that went on: what was answered after it would be taken for a torn end."""
     root = Path("/data")
     for change in range(1, 60):

@@ -114,7 +114,7 @@ def log_command(*arguments: object) -> int:
 
 
 @pytest.mark.parametrize("damaged", [flipped_bits, changed_digits])
-def test_callboard_json_with_one_change_is_refused_or_says_the_same(
+def test_start_with_one_change_in_callboard_json_is_refused_or_reads_the_same(
     tmp_path: Path, damaged: Callable[[bytes], Iterator[bytes]]
 ) -> None:
     path = written(tmp_path / "data", "stopped") / INFO_NAME
@@ -143,7 +143,7 @@ def test_start_with_changed_digit_in_callboard_json_is_refused_with_the_repair_c
 
 
 @pytest.mark.parametrize("damaged", [flipped_bits, changed_digits])
-def test_note_of_clean_stop_with_one_change_is_no_note_or_says_the_same(
+def test_note_with_one_change_is_ignored_or_reads_the_same(
     tmp_path: Path, damaged: Callable[[bytes], Iterator[bytes]]
 ) -> None:
     note = CleanStopNote(
@@ -172,7 +172,7 @@ def test_start_with_damaged_note_serves_everything(tmp_path: Path) -> None:
         log.close()
 
 
-def test_callboard_json_that_contradicts_the_note_is_refused(tmp_path: Path) -> None:
+def test_start_with_callboard_json_that_contradicts_the_note_is_refused(tmp_path: Path) -> None:
     """A file with a checksum of its own, from another folder."""
     root = written(tmp_path, "stopped")
     other = {**json.loads((root / INFO_NAME).read_text()), "offsets_partitions": 8}
@@ -192,9 +192,7 @@ def test_callboard_json_that_contradicts_the_note_is_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("name", "number"), [("offsets_partitions", 8), ("offsets_partitions", 70)])
-def test_folder_of_format_2_with_wrong_number_is_refused_before_anything_is_written(
-    data: Path, name: str, number: int
-) -> None:
+def test_start_of_format_2_with_wrong_count_is_refused_before_any_write(data: Path, name: str, number: int) -> None:
     as_format_2(data, **{name: number})
     before = content(data)
     found = r"found (group 'group-\d+' in|7 and 5 partitions).*"  # by a name, or by a second file that has the numbers
@@ -203,7 +201,7 @@ def test_folder_of_format_2_with_wrong_number_is_refused_before_anything_is_writ
     assert content(data) == before
 
 
-def test_groups_in_the_journal_alone_are_checked(tmp_path: Path) -> None:
+def test_start_checks_groups_that_are_only_in_the_journal(tmp_path: Path) -> None:
     """The server was killed before a checkpoint, or its partition files were."""
     root = written(tmp_path, "killed")
     for number in range(PARTITIONS):
@@ -216,7 +214,7 @@ def test_groups_in_the_journal_alone_are_checked(tmp_path: Path) -> None:
     DataFolder(root).close()
 
 
-def test_folder_of_format_2_with_right_numbers_is_upgraded_once(data: Path) -> None:
+def test_start_of_format_2_with_right_counts_upgrades_once(data: Path) -> None:
     whole = (data / INFO_NAME).read_bytes()
     as_format_2(data)
     for _ in range(2):
@@ -228,7 +226,7 @@ def test_folder_of_format_2_with_right_numbers_is_upgraded_once(data: Path) -> N
 
 @pytest.mark.parametrize("how", ["stop", "halt"])
 @on_a_loop
-async def test_server_with_wrong_number_loses_no_acknowledged_commit(tmp_path: Path, how: str) -> None:
+async def test_server_with_wrong_count_loses_no_acknowledged_commit(tmp_path: Path, how: str) -> None:
     """The number is wrong for one start, and right again for the next."""
 
     async def commit_all(client: Client, value: int) -> None:
@@ -275,7 +273,7 @@ def moved(root: Path) -> str:
     return f"found group '{GROUPS[0]}' in {folder_name(wrong)}, expected it in {folder_name(right)} of {PARTITIONS}"
 
 
-def test_serve_stops_when_it_loads_a_group_in_a_wrong_partition(tmp_path: Path) -> None:
+def test_serve_stops_when_it_loads_a_group_from_a_wrong_partition(tmp_path: Path) -> None:
     expected = moved(tmp_path / "data")
     assert sum(path.stat().st_size for path in tmp_path.rglob("*.log")) > loading.AT_ONCE_BYTES
     done = run("serve", "--listen", "127.0.0.1:0", folder=tmp_path, program=PROGRAM)
@@ -284,7 +282,7 @@ def test_serve_stops_when_it_loads_a_group_in_a_wrong_partition(tmp_path: Path) 
 
 
 @on_a_loop
-async def test_start_that_loads_a_group_in_a_wrong_partition_is_refused(
+async def test_start_that_loads_a_group_from_a_wrong_partition_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = moved(tmp_path)
@@ -297,7 +295,7 @@ async def test_start_that_loads_a_group_in_a_wrong_partition_is_refused(
 # Tools ----------------------------------------------------------------------------------------------------------------
 
 
-def test_verify_names_a_group_in_a_wrong_partition(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_verify_reports_a_group_in_a_wrong_partition(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = written(tmp_path, "stopped")
     assert log_command("verify", root) == 0
     as_format_2(root, offsets_partitions=8)
@@ -309,7 +307,7 @@ def test_verify_names_a_group_in_a_wrong_partition(tmp_path: Path, capsys: pytes
     assert any(one["misplaced"] for one in json.loads(capsys.readouterr().out))
 
 
-def test_repair_of_a_folder_with_a_wrong_number_is_refused_with_the_command_for_the_right_one(tmp_path: Path) -> None:
+def test_repair_with_wrong_counts_is_refused_with_the_right_command(tmp_path: Path) -> None:
     root = written(tmp_path, "stopped")
     as_format_2(root, offsets_partitions=8)
     before = content(root)
@@ -318,7 +316,7 @@ def test_repair_of_a_folder_with_a_wrong_number_is_refused_with_the_command_for_
     assert content(root) == before
 
 
-def test_repair_writes_callboard_json_for_numbers_that_fit(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_repair_with_matching_counts_writes_callboard_json(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole = (data / INFO_NAME).read_bytes()
     arguments = ("repair", data, "--partitions", PARTITIONS, "--transaction-partitions", TRANSACTION_PARTITIONS)
     change(data, offsets_partitions=8)
@@ -333,7 +331,7 @@ def test_repair_writes_callboard_json_for_numbers_that_fit(data: Path, capsys: p
         assert folder.offsets_partitions == PARTITIONS
 
 
-def test_repair_for_numbers_that_do_not_fit_is_refused(data: Path) -> None:
+def test_repair_with_other_counts_is_refused(data: Path) -> None:
     change(data, offsets_partitions=8)
     before = content(data)
     for numbers in ((8, 5), (14, 5), (1, 5)):
@@ -353,7 +351,7 @@ def test_repair_for_numbers_that_do_not_fit_is_refused(data: Path) -> None:
     assert content(data) == before
 
 
-def test_repair_without_the_old_file_makes_a_new_cluster_id(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_repair_without_the_old_file_creates_a_cluster_id(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old = json.loads((data / INFO_NAME).read_text())
     (data / INFO_NAME).unlink()
     with pytest.raises(StartError, match=COMMAND.format(data).partition(" --tr")[0]):
@@ -367,7 +365,7 @@ def test_repair_without_the_old_file_makes_a_new_cluster_id(data: Path, capsys: 
 
 
 @pytest.mark.parametrize("fast", [True, False])
-def test_one_name_among_many_in_a_wrong_partition_is_found(fast: bool) -> None:
+def test_find_misplaced_finds_one_name_among_many(fast: bool) -> None:
     """Names of any characters and lengths; one has the smallest hash, whose absolute value Kafka takes as 0."""
     letters = ["", "a", "ü", "x" * 300, "\N{GRINNING FACE}" * 3, "polygenelubricants"]
     names = [*letters, *(f"{word}{at}" for word in letters for at in range(5000))]
@@ -381,7 +379,7 @@ def test_one_name_among_many_in_a_wrong_partition_is_found(fast: bool) -> None:
         assert misplaced is not None and (misplaced.name, misplaced.expected) == (other, (number + 1) % 7)
 
 
-def test_number_of_partitions_is_inferred_only_where_it_is_the_only_one() -> None:
+def test_fitting_count_is_none_unless_unique() -> None:
     assert fitting_count([]) is None
     assert fitting_count([("group-1", offsets_partition("group-1", 50))]) is None
     assert fitting_count([(group, offsets_partition(group, 50)) for group in GROUPS]) == 50

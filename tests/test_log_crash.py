@@ -71,7 +71,7 @@ def check(moment: Moment, root: Path, durable: bool = True) -> None:
 
 
 @pytest.mark.parametrize("sync", ["always", "interval", "none"])
-def test_a_killed_process_loses_nothing_that_was_answered(tmp_path: Path, sync: SyncPolicy) -> None:
+def test_kill_at_any_change_loses_no_acknowledged_round(tmp_path: Path, sync: SyncPolicy) -> None:
     """The process dies between any two calls, or in the middle of a write; the page cache is still there."""
     disk = CrashDisk(tmp_path / "log")
     (tmp_path / "log").mkdir()
@@ -82,7 +82,7 @@ def test_a_killed_process_loses_nothing_that_was_answered(tmp_path: Path, sync: 
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_loss_of_power_loses_nothing_that_was_answered(tmp_path: Path, seed: int) -> None:
+def test_power_loss_at_any_change_loses_no_acknowledged_round(tmp_path: Path, seed: int) -> None:
     """What was not synced is there in part: some blocks, some names, in no order."""
     disk = CrashDisk(tmp_path / "log", seed)
     (tmp_path / "log").mkdir()
@@ -93,9 +93,7 @@ def test_a_loss_of_power_loses_nothing_that_was_answered(tmp_path: Path, seed: i
 
 @pytest.mark.parametrize("sync", ["interval", "none"])
 @pytest.mark.parametrize("seed", range(2))
-def test_after_a_loss_of_power_the_lax_policies_have_lost_the_end_and_nothing_else(
-    tmp_path: Path, sync: SyncPolicy, seed: int
-) -> None:
+def test_power_loss_with_unsynced_policies_loses_only_the_end(tmp_path: Path, sync: SyncPolicy, seed: int) -> None:
     """The system writes what is not synced in any order; what it wrote behind a hole is not there any more."""
     disk = CrashDisk(tmp_path / "log", seed)
     (tmp_path / "log").mkdir()
@@ -105,7 +103,7 @@ def test_after_a_loss_of_power_the_lax_policies_have_lost_the_end_and_nothing_el
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_a_second_crash_during_recovery_loses_nothing_either(tmp_path: Path, seed: int) -> None:
+def test_second_crash_during_recovery_loses_nothing(tmp_path: Path, seed: int) -> None:
     """Recovery itself is interrupted at every call, after a loss of power that left it work to do."""
     first = CrashDisk(tmp_path / "log", seed)
     (tmp_path / "log").mkdir()
@@ -114,7 +112,7 @@ def test_a_second_crash_during_recovery_loses_nothing_either(tmp_path: Path, see
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_the_power_goes_while_a_killed_process_is_recovered(tmp_path: Path, seed: int) -> None:
+def test_power_loss_during_recovery_after_a_kill_loses_nothing(tmp_path: Path, seed: int) -> None:
     """The new process finds in the page cache what the one before never synced. It must not take that for durable."""
     first = CrashDisk(tmp_path / "log", seed)
     (tmp_path / "log").mkdir()
@@ -134,7 +132,7 @@ def crash_again(moments: list[Moment], tmp_path: Path, seed: int) -> None:
             check(second, tmp_path / f"again-{number}-{again}")
 
 
-def test_what_the_pictures_hold_is_not_trivial(tmp_path: Path) -> None:
+def test_crash_snapshots_cover_all_stages(tmp_path: Path) -> None:
     """Among the moments are some where only the journal knows what was answered; else the tests above prove little."""
     disk = CrashDisk(tmp_path / "log", 1)
     (tmp_path / "log").mkdir()

@@ -43,7 +43,7 @@ def small_disk(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_server_on_a_full_disk_refuses_commits_and_resumes_by_itself(small_disk: Path) -> None:
+def test_server_on_full_disk_refuses_commits_and_resumes(small_disk: Path) -> None:
     command = f'{MOUNT} && exec "$@"'
     program = Path(__file__).with_name("full_disk_program.py")
     done = in_namespace(small_disk, command, sys.executable, str(program), str(small_disk))

@@ -38,7 +38,7 @@ def traced(root: Path, seed: int) -> list[tuple[str, str]]:
     return disk.trace
 
 
-def test_everything_is_done_when_append_returns(tmp_path: Path) -> None:
+def test_append_without_choice_completes_all_work(tmp_path: Path) -> None:
     before = threading.active_count()
     log = opened(tmp_path, Inline(), checkpoint_bytes=1)
     answers: list[Sequence[Appended]] = []
@@ -50,7 +50,7 @@ def test_everything_is_done_when_append_returns(tmp_path: Path) -> None:
     log.close()
 
 
-def test_an_append_from_within_an_answer(tmp_path: Path) -> None:
+def test_append_from_done_callback_succeeds(tmp_path: Path) -> None:
     log = opened(tmp_path, Inline())
     answers: list[Sequence[Appended]] = []
 
@@ -63,7 +63,7 @@ def test_an_append_from_within_an_answer(tmp_path: Path) -> None:
     log.close()
 
 
-def test_with_a_choice_nothing_happens_before_a_step(tmp_path: Path) -> None:
+def test_append_with_choice_waits_for_step(tmp_path: Path) -> None:
     threads = Inline(lambda n: 0)
     log = opened(tmp_path, threads)
     answers: list[Sequence[Appended]] = []
@@ -74,7 +74,7 @@ def test_with_a_choice_nothing_happens_before_a_step(tmp_path: Path) -> None:
     log.close()
 
 
-def test_what_is_due_by_the_clock_is_a_step(tmp_path: Path) -> None:
+def test_step_runs_work_that_is_due(tmp_path: Path) -> None:
     now, disk, threads = [0.0], TraceDisk(), Inline()
     log = opened(tmp_path, threads, disk, clock=lambda: now[0])
     log.append([entry(0, 7)], 1, lambda outcomes: None)
@@ -86,20 +86,20 @@ def test_what_is_due_by_the_clock_is_a_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_same_seed_does_the_same(tmp_path: Path, seed: int) -> None:
+def test_same_seed_gives_the_same_order(tmp_path: Path, seed: int) -> None:
     assert traced(tmp_path / "one" / "data", seed) == traced(tmp_path / "two" / "data", seed)
 
 
-def test_seeds_differ(tmp_path: Path) -> None:
+def test_different_seeds_give_different_orders(tmp_path: Path) -> None:
     assert len({tuple(traced(tmp_path / f"log-{seed}" / "data", seed)) for seed in range(20)}) > 3
 
 
-def test_waiting_for_what_nobody_does_is_an_error(tmp_path: Path) -> None:
+def test_wait_without_remaining_work_raises(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="nobody will do"):
         Inline().wait(threading.Event())
 
 
-def test_a_round_behind_the_last_job_is_refused(tmp_path: Path) -> None:
+def test_round_after_the_last_job_is_refused(tmp_path: Path) -> None:
     """A log that is closed in one thread while another still appends: what comes too late is not promised."""
     threads, answers = Inline(lambda _count: 0), list[Sequence[Appended]]()
     log = opened(tmp_path, threads)

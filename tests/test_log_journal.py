@@ -72,18 +72,18 @@ def old_content(mark: bytes, start_offsets: dict[int, int] | None = None) -> byt
     return untagged(mark + b"".join(struct.pack(">iq", *start) for start in (start_offsets or {}).items()))
 
 
-def test_rounds_come_back_in_order(tmp_path: Path) -> None:
+def test_rounds_are_read_in_order(tmp_path: Path) -> None:
     data = content(tmp_path)
     assert rounds_in(data) == ROUNDS
     assert scan_journal(data, SALT).torn_bytes == 0
 
 
-def test_a_journal_says_from_where_it_speaks(tmp_path: Path) -> None:
+def test_header_has_start_offsets(tmp_path: Path) -> None:
     assert scan_journal(content(tmp_path, {0: 12, 49: 2**40}), SALT).start_offsets == {0: 12, 49: 2**40}
     assert scan_journal(content(tmp_path, {}), SALT).start_offsets == {}
 
 
-def test_a_journal_without_rounds_is_a_journal(tmp_path: Path) -> None:
+def test_journal_without_rounds_is_valid(tmp_path: Path) -> None:
     assert rounds_in(content(tmp_path, {1: 1}, [])) == []
 
 
@@ -91,14 +91,14 @@ def test_a_journal_without_rounds_is_a_journal(tmp_path: Path) -> None:
     "data",
     [b"", b"\0" * 100, b"\xff" * 100, encode_frame([(0, b"b")]), *(content_frame(mark) for mark in POLICY_BY_MAGIC)],
 )
-def test_what_does_not_begin_like_a_journal_was_never_used(data: bytes) -> None:
+def test_file_without_header_is_unused(data: bytes) -> None:
     """The process died while the file was made; no round was in it yet."""
     scan = scan_journal(data, SALT)
     assert (scan.start_offsets, scan.valid_bytes, scan.is_used) == (None, 0, False)
     assert list(read_rounds(data, scan)) == []
 
 
-def test_a_frame_that_is_cut_off_anywhere_ends_the_journal(tmp_path: Path) -> None:
+def test_frame_truncated_at_any_byte_ends_the_journal(tmp_path: Path) -> None:
     data = content(tmp_path)
     good = scan_journal(data, SALT).valid_bytes
     last = len(encode_frame(ROUNDS[-1]))
@@ -114,7 +114,7 @@ def real_batch(offset: int, key: bytes = b"k") -> bytes:
     return encode_batch(offset, 1, 1, [frame_record(0, 0, key, b"v" * 20)])
 
 
-def test_every_flipped_bit_costs_its_frame_and_no_other(tmp_path: Path) -> None:
+def test_flipped_bit_damages_only_its_frame(tmp_path: Path) -> None:
     """What is behind it is found, though nothing says any more where it begins."""
     rounds = [[(0, real_batch(0)), (7, real_batch(3))], [(7, real_batch(4))], [(3, real_batch(9))]]
     data = content(tmp_path, {7: 3}, rounds)
@@ -147,9 +147,7 @@ def hostile_frames(known: bytes, position: int) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("kind", hostile_frames(b"", 0))
-def test_a_frame_within_a_record_is_no_frame_whichever_pages_of_the_round_are_missing(
-    tmp_path: Path, kind: str
-) -> None:
+def test_frame_within_a_record_is_never_taken_for_a_frame(tmp_path: Path, kind: str) -> None:
     """The pages of a round reach the disk in any order; a round that was not answered is lost, and nothing comes."""
     rounds: Rounds = [[(7, real_batch(3))]]
     data = content(tmp_path, {}, rounds)
@@ -171,7 +169,7 @@ def test_a_frame_within_a_record_is_no_frame_whichever_pages_of_the_round_are_mi
                 assert scan_journal(bytes(torn), SALT).damaged == []
 
 
-def test_a_damaged_round_that_holds_frames_of_a_client_costs_itself(tmp_path: Path) -> None:
+def test_damaged_round_with_frames_of_a_client_loses_only_itself(tmp_path: Path) -> None:
     """Its head says where it ends, also where the bytes at its end look like another one."""
     inner = encode_frame([(7, real_batch(4))])
     rounds: Rounds = [[(7, real_batch(3))], [(0, real_batch(0, inner + b"z" * 50))], [(3, real_batch(1))]]
@@ -183,7 +181,7 @@ def test_a_damaged_round_that_holds_frames_of_a_client_costs_itself(tmp_path: Pa
         assert rounds_in(bytes(hit)) == [rounds[0], rounds[2]]
 
 
-def test_a_damaged_round_of_format_2_that_holds_frames_of_a_client_costs_itself() -> None:
+def test_damaged_round_of_format_2_with_frames_of_a_client_loses_only_itself() -> None:
     """Nothing but its length says that the frame within it is none."""
     inner = old_frame([(7, real_batch(4))])
     torn = old_frame([(0, real_batch(0, inner + b"z" * 50))])
@@ -197,7 +195,7 @@ def test_a_damaged_round_of_format_2_that_holds_frames_of_a_client_costs_itself(
     assert rounds_in(bytes(hit), None) == [[(7, real_batch(3))], [(3, real_batch(1))]]
 
 
-def test_a_file_of_format_2_is_read_by_its_own_rules(tmp_path: Path) -> None:
+def test_file_of_format_2_is_read_without_tags(tmp_path: Path) -> None:
     data = old_content(b"CBJi", {3: 8}) + b"".join(old_frame(batches) for batches in ROUNDS) + bytes(100)
     assert rounds_in(data, None) == ROUNDS
     scan = scan_journal(data, None, is_newest=True)
@@ -208,19 +206,19 @@ def test_a_file_of_format_2_is_read_by_its_own_rules(tmp_path: Path) -> None:
     assert read_header(Disk(), path) == FileHeader({3: 8}, "interval", None)
 
 
-def test_the_first_frame_says_how_many_partitions_there_are(tmp_path: Path) -> None:
+def test_header_has_partition_counts(tmp_path: Path) -> None:
     file = new_journal(LazyDisk(), tmp_path, 1, {4: 9}, "none", PartitionCounts(50, 7))
     file.close()
     assert scan_journal_file(file.path).counts == PartitionCounts(50, 7)
     assert read_header(Disk(), file.path) == FileHeader({4: 9}, "none", PartitionCounts(50, 7))
 
 
-def test_salts_differ_from_file_to_file() -> None:
+def test_salts_of_files_differ() -> None:
     assert len({random_salt() for _ in range(100)}) == 100
     assert {len(random_salt()) for _ in range(100)} == {SALT_BYTES}
 
 
-def test_a_hole_of_zeros_does_not_end_a_journal(tmp_path: Path) -> None:
+def test_range_of_zeros_does_not_end_a_synced_journal(tmp_path: Path) -> None:
     """A block that the disk has lost, though its sync has ended well."""
     rounds = [[(0, real_batch(number))] for number in range(5)]
     data = content(tmp_path, {}, rounds)
@@ -230,7 +228,7 @@ def test_a_hole_of_zeros_does_not_end_a_journal(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sync", ["interval", "none"])
-def test_what_was_not_synced_ends_at_its_first_flaw(tmp_path: Path, sync: SyncPolicy) -> None:
+def test_unsynced_journal_ends_at_its_first_flaw(tmp_path: Path, sync: SyncPolicy) -> None:
     """A later block was written before an earlier one: what was answered first is lost, so what came then must be."""
     file = new_journal(LazyDisk(), tmp_path, 5, {0: 3}, sync)
     rounds = [[(0, real_batch(3 + number))] for number in range(5)]
@@ -250,12 +248,12 @@ def test_what_was_not_synced_ends_at_its_first_flaw(tmp_path: Path, sync: SyncPo
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_have_an_end(data: bytes) -> None:
+def test_scan_of_arbitrary_bytes_ends(data: bytes) -> None:
     scan = scan_journal(data, SALT)
     assert 0 <= scan.valid_bytes <= scan.valid_bytes + scan.torn_bytes <= len(data)
 
 
-def test_it_is_durable_before_it_is_used(tmp_path: Path) -> None:
+def test_new_journal_is_durable(tmp_path: Path) -> None:
     disk = TraceDisk()
     file = new_journal(disk, tmp_path, 3, {})
     name = name_of(3)
@@ -265,7 +263,7 @@ def test_it_is_durable_before_it_is_used(tmp_path: Path) -> None:
     file.close()
 
 
-def test_one_round_is_one_write(tmp_path: Path) -> None:
+def test_each_round_is_one_write(tmp_path: Path) -> None:
     disk = TraceDisk()
     file = new_journal(disk, tmp_path, 0, {})
     disk.trace.clear()
@@ -275,7 +273,7 @@ def test_one_round_is_one_write(tmp_path: Path) -> None:
     assert disk.trace == [("write", name_of(0)), ("sync", name_of(0))]
 
 
-def test_the_file_is_filled_with_zeros_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_journal_is_filled_with_zeros_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when one frame is larger than a step."""
     monkeypatch.setattr(journal, "ZEROS", bytes(100))
     large = [(1, b"y" * 250)]
@@ -294,19 +292,19 @@ def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert rounds_in(file.path.read_bytes()) == [ROUNDS[1]]
 
 
-def test_a_journal_never_takes_the_place_of_another(tmp_path: Path) -> None:
+def test_journal_with_existing_name_is_refused(tmp_path: Path) -> None:
     new_journal(LazyDisk(), tmp_path, 4, {}).close()
     with pytest.raises(FileExistsError):
         new_journal(LazyDisk(), tmp_path, 4, {})
 
 
-def test_a_second_close_does_nothing(tmp_path: Path) -> None:
+def test_second_close_does_nothing(tmp_path: Path) -> None:
     file = new_journal(LazyDisk(), tmp_path, 0, {})
     file.close()
     file.close()
 
 
-def test_names_of_journals() -> None:
+def test_journal_names_are_parsed() -> None:
     salt = bytes.fromhex("00f1e2d3c4b5a697")
     assert journal_name(12, salt) == "00000000000000000012-00f1e2d3c4b5a697.journal"
     assert journal_number(journal_name(12, salt)) == journal_number(journal_name(12, None)) == 12

@@ -84,7 +84,7 @@ GONE: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("way", GONE)
-def test_an_end_that_is_gone_is_named_by_whoever_reads_the_folder(left: Path, log: Any, way: str) -> None:
+def test_missing_end_is_reported_by_each_tool(left: Path, log: Any, way: str) -> None:
     """What is left looks whole. The note of the stop knows better, and so does the server's next start."""
     assert log("verify", left).out.endswith("all is well\n")
     GONE[way](left / folder_name(3))
@@ -101,7 +101,7 @@ def test_an_end_that_is_gone_is_named_by_whoever_reads_the_folder(left: Path, lo
     assert [row.group for row in rows][-1] == "h" and "went on to offset 4" in str(complaints[0])
 
 
-def test_a_beginning_that_is_gone_is_named(left: Path, log: Any) -> None:
+def test_missing_beginning_is_reported(left: Path, log: Any) -> None:
     min((left / folder_name(3)).glob("*.log")).unlink()
     for command in ("verify", "repair"):
         said = log(command, left)
@@ -109,7 +109,7 @@ def test_a_beginning_that_is_gone_is_named(left: Path, log: Any) -> None:
     assert "everything before it was removed" in log("dump", left).err
 
 
-def test_the_journal_knows_it_too(left: Path, log: Any) -> None:
+def test_missing_end_is_reported_by_the_journal(left: Path, log: Any) -> None:
     shutil.copytree(left, before := left.with_name("before"))
     offsets_log = OffsetsLog(left, 50, threads=Inline())
     offsets_log.open()
@@ -125,7 +125,7 @@ def test_the_journal_knows_it_too(left: Path, log: Any) -> None:
 @pytest.mark.parametrize(
     ("content", "message"), [('{"format": 99}', "a newer version wrote this folder"), ("x", "found no JSON")]
 )
-def test_what_a_server_refuses_is_not_said_to_be_well(left: Path, log: Any, content: str, message: str) -> None:
+def test_verify_of_folder_refused_by_server_reports_it(left: Path, log: Any, content: str, message: str) -> None:
     (left / "callboard.json").write_text(content)
     for command in ("dump", "stats", "verify", "repair"):
         with pytest.raises(StartError, match=message):
@@ -134,13 +134,13 @@ def test_what_a_server_refuses_is_not_said_to_be_well(left: Path, log: Any, cont
         sources(left, Disk(), print)
 
 
-def test_a_journal_without_a_description_is_refused(left: Path, log: Any) -> None:
+def test_journal_without_callboard_json_is_refused(left: Path, log: Any) -> None:
     (left / "callboard.json").unlink()
     with pytest.raises(StartError, match=r"found a journal and no callboard\.json"):
         log("verify", left)
 
 
-def test_a_server_that_runs_is_never_said_to_lack_something(tmp_path: Path, log: Any) -> None:
+def test_verify_beside_running_server_reports_nothing_missing(tmp_path: Path, log: Any) -> None:
     """Each checkpoint leaves another journal file as the oldest, which knows of more."""
     with DataFolder(tmp_path) as folder:
         offsets_log = OffsetsLog(folder.path, folder.offsets_partitions, threads=Inline(), checkpoint_bytes=300)

@@ -26,7 +26,7 @@ def ask(known: KnownKeys, asked: Sequence[bytes]) -> list[int]:
 
 
 @given(chunks=st.lists(st.lists(keys, min_size=1, max_size=30), max_size=6), bits=st.sampled_from((1, 4, 16)))
-def test_a_yes_is_always_right(chunks: list[list[bytes]], bits: int) -> None:
+def test_known_key_is_never_reported_wrongly(chunks: list[list[bytes]], bits: int) -> None:
     """Also where the table is so small that nearly all keys want the same place."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(known_keys, "FIRST_BITS", bits)
@@ -41,7 +41,7 @@ def test_a_yes_is_always_right(chunks: list[list[bytes]], bits: int) -> None:
         seen |= set(chunk)
 
 
-def test_what_was_learned_is_known() -> None:
+def test_added_keys_are_known() -> None:
     """Nearly all of it, or it would be of no use; and the table grows with it."""
     made = [b"\0\1\0\x09group-%03d\0\x05topic\0\0\0%c" % (n // 20, n % 20) for n in range(20_000)]
     known = KnownKeys()

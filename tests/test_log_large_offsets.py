@@ -9,11 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from log_failure_helpers import (
+    FAILED,
+    PARTITIONS,
+    ROOT,
+    STORED,
+    LogHarness,
+    new_faulty_disk,
+    offsets_after_crash,
+    problem_events,
+)
 from log_helpers import entry, new_journal, offset, offsets_in
 from structlog.testing import capture_logs
 from test_exchange import Command, command
 from test_exchange_logs import GROUPS, content, kafka
-from test_log_failures import NEVER, PARTITIONS, ROOT, STORED, Desk, after_crash, events, new_disk
 from test_logtools import plain
 
 from callboard.actors.errors import ErrorCode
@@ -58,11 +67,11 @@ def change(disk: FaultyDisk, path: Path, edit: Callable[[bytes], bytes]) -> None
 
 def stopped(*committed: int) -> FaultyDisk:
     """The disk of a log that was closed after a commit in each of these partitions."""
-    disk = new_disk()
-    desk = Desk(disk)
+    disk = new_faulty_disk()
+    harness = LogHarness(disk)
     for partition in committed:
-        desk.commit(partition)
-    desk.log.close()
+        harness.commit(partition)
+    harness.log.close()
     return disk
 
 
@@ -88,7 +97,7 @@ def test_largest_log_offset_is_read_and_the_next_one_is_damage() -> None:
 @pytest.mark.parametrize("base", LARGE)
 @pytest.mark.parametrize("where", ["end", "middle"])
 @pytest.mark.parametrize("has_note", [True, False])
-def test_batch_with_large_offset_in_segment_is_quarantined_and_the_rest_counts(
+def test_batch_with_large_offset_in_segment_is_damage_and_the_rest_is_read(
     base: int, where: str, has_note: bool
 ) -> None:
     disk = stopped(0, 0, 1)
@@ -123,7 +132,7 @@ def test_records_within_a_batch_with_large_offset_are_not_taken_for_batches() ->
 
 
 @pytest.mark.parametrize("base", LARGE)
-def test_loading_newest_first_tells_of_a_batch_with_large_offset(base: int) -> None:
+def test_loading_newest_first_reports_a_batch_with_large_offset(base: int) -> None:
     disk = stopped(0, 0)
     change(disk, SEGMENT, lambda data: data + record_batch(base, 5, 6))
     damages: list[Damage] = []
@@ -133,7 +142,7 @@ def test_loading_newest_first_tells_of_a_batch_with_large_offset(base: int) -> N
 
 
 @pytest.mark.parametrize("base", LARGE)
-def test_segment_named_by_a_large_offset_is_left_alone(base: int) -> None:
+def test_segment_named_by_a_large_offset_is_ignored(base: int) -> None:
     disk = stopped(0, 1)
     change(disk, SEGMENT.with_name(f"{base + 1:020d}.log"), lambda data: record_batch(base, 1))
     log, lines = reopened(disk)
@@ -142,7 +151,7 @@ def test_segment_named_by_a_large_offset_is_left_alone(base: int) -> None:
 
 
 @pytest.mark.parametrize("end", [2**62 + 2, 2**63 - 1])
-def test_note_of_a_clean_stop_with_large_end_is_passed_over(end: int) -> None:
+def test_note_with_large_end_is_ignored(end: int) -> None:
     """A version before this one wrote such a note when a file had such a batch."""
     disk = stopped(0, 1)
 
@@ -157,7 +166,7 @@ def test_note_of_a_clean_stop_with_large_end_is_passed_over(end: int) -> None:
 
 
 @pytest.mark.parametrize("base", [2**62 + 1, 2**63 - 2])
-def test_journal_with_large_offsets_costs_that_batch_and_is_kept(base: int) -> None:
+def test_journal_with_large_offsets_loses_that_batch_and_is_kept(base: int) -> None:
     disk = stopped(0, 1)
     disk.remove(ROOT / ".clean_shutdown")
     file = new_journal(disk, ROOT / "journal", 7, {0: 1, 1: 1, 2: base + 1}, counts=PartitionCounts(PARTITIONS, 0))
@@ -188,7 +197,7 @@ def encoded(ends: list[int], entries: list[Entry]) -> list[ErrorCode]:
 
 
 @pytest.mark.parametrize("end", [LOG_OFFSET_MAX, 2**63 - 1])
-def test_partition_at_the_end_of_offsets_fails_its_own_entries_only(end: int) -> None:
+def test_partition_at_the_largest_offset_refuses_only_its_own_entries(end: int) -> None:
     ends = [end, 5]
     with capture_logs():
         assert encoded(ends, [entry(0, 1), entry(1, 2), entry(0, 3)]) == [
@@ -199,7 +208,7 @@ def test_partition_at_the_end_of_offsets_fails_its_own_entries_only(end: int) ->
     assert ends == [end, 6]
 
 
-def test_batch_that_cannot_be_encoded_fails_its_own_entries_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_that_cannot_be_encoded_refuses_only_its_own_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(base_offset: int, *rest: Any) -> bytes:
         if base_offset == 100:
             raise RuntimeError("planted")
@@ -214,29 +223,29 @@ def test_batch_that_cannot_be_encoded_fails_its_own_entries_only(monkeypatch: py
     assert "planted" in lines[-1]["reason"]
 
 
-def test_marker_with_impossible_producer_fails_alone() -> None:
+def test_marker_with_impossible_producer_is_refused_alone() -> None:
     marker = Entry(0, (MarkerRecord(2**63, 1, True),))
     with capture_logs():
         assert encoded([0, 0], [marker, entry(1, 1)]) == [ErrorCode.UNKNOWN_SERVER_ERROR, STORED]
 
 
 def test_bug_in_the_append_to_one_partition_does_not_fail_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = new_disk()
-    desk = Desk(disk)
-    desk.commit(0, 1)
-    partition = desk.log._partitions[0]
+    disk = new_faulty_disk()
+    harness = LogHarness(disk)
+    harness.commit(0, 1)
+    partition = harness.log._partitions[0]
 
     def failing(batches: object) -> None:
         raise RuntimeError("planted")
 
     monkeypatch.setattr(partition, "append", failing)
     with capture_logs() as lines:
-        desk.later()
-        desk.commit(0, 1)
-        desk.later()
-    assert events(lines) == ["a partition of the log has failed"]
-    assert NEVER not in desk.errors
-    assert after_crash(disk) == desk.stored
+        harness.advance()
+        harness.commit(0, 1)
+        harness.advance()
+    assert problem_events(lines) == ["a partition of the log has failed"]
+    assert FAILED not in harness.errors
+    assert offsets_after_crash(disk) == harness.stored
 
 
 # Import ---------------------------------------------------------------------------------------------------------------
@@ -248,7 +257,7 @@ def into(capsys: pytest.CaptureFixture[str]) -> Command:
 
 
 @pytest.mark.parametrize("base", [2**62 + 1, 2**63 - 1])
-def test_import_of_a_file_with_large_offset_is_refused_by_its_name(
+def test_import_of_a_file_with_large_offset_is_refused_with_its_name(
     into_kafka: Path, tmp_path: Path, into: Command, base: int
 ) -> None:
     path = into_kafka / "__consumer_offsets-0" / "00000000000000000000.log"

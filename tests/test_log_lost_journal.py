@@ -51,7 +51,7 @@ def verify(root: Path) -> int:
 
 
 @pytest.mark.parametrize("loss", ["file deleted", "file emptied", "folder deleted"])
-def test_journal_lost_after_kill_is_named_as_damage(
+def test_journal_lost_after_kill_is_reported_as_damage(
     loss: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = killed(tmp_path / "data")
@@ -79,7 +79,7 @@ def test_journal_lost_after_kill_is_named_as_damage(
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", None])
-def test_damaged_note_of_clean_stop_says_that_the_journal_is_not_lost(content: bytes | None, tmp_path: Path) -> None:
+def test_damaged_note_without_journal_is_not_a_lost_journal(content: bytes | None, tmp_path: Path) -> None:
     """Without the note that cannot be told; with a damaged one it can."""
     root = tmp_path / "data"
     log = opened(root)
@@ -111,7 +111,7 @@ class WatchingDisk(FaultyDisk):
             self.lost.append(str(path))
 
 
-def test_start_and_stop_always_leave_a_journal_or_a_note() -> None:
+def test_start_and_stop_leave_a_journal_or_a_note_at_every_step() -> None:
     disk = WatchingDisk()
     killed(ROOT, disk)
     opened(ROOT, disk).close()
@@ -135,7 +135,7 @@ def test_stop_that_cannot_write_the_note_keeps_the_journal() -> None:
     assert offsets_in(again, 0) == [0]
 
 
-def test_copied_partition_folders_without_callboard_json_are_no_damage(tmp_path: Path) -> None:
+def test_copied_partition_folders_without_callboard_json_are_not_damage(tmp_path: Path) -> None:
     """Also when the first server in them is killed before it has a journal."""
     root, copy = tmp_path / "data", tmp_path / "copy"
     log = opened(root)

@@ -121,7 +121,7 @@ def log_command(*arguments: object) -> int:
         return int(code)
 
 
-def test_whole_log_has_no_missing_files(root: Path) -> None:
+def test_complete_log_has_no_missing_files(root: Path) -> None:
     assert missing_files(Disk(), folder_of(root))[1] == []
     assert log_command("verify", root) == 0
     log = opened(root)
@@ -130,7 +130,7 @@ def test_whole_log_has_no_missing_files(root: Path) -> None:
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_each_start_names_what_is_missing(root: Path, loss: str) -> None:
+def test_each_start_reports_missing_files(root: Path, loss: str) -> None:
     before, after = LOSSES[loss](root)
     for _ in range(3):
         with capture_logs() as lines:
@@ -141,7 +141,7 @@ def test_each_start_names_what_is_missing(root: Path, loss: str) -> None:
         log.close()
 
 
-def test_what_lies_behind_a_missing_segment_is_served(root: Path) -> None:
+def test_records_after_a_missing_segment_are_served(root: Path) -> None:
     before, after = remove_first_plain(root)
     log = opened(root)
     assert committed_in(log) == set(range(ALL)) - set(range(before, after))
@@ -149,7 +149,7 @@ def test_what_lies_behind_a_missing_segment_is_served(root: Path) -> None:
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_tools_name_what_is_missing(root: Path, loss: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tools_report_missing_files(root: Path, loss: str, capsys: pytest.CaptureFixture[str]) -> None:
     before, after = LOSSES[loss](root)
     lost = f"offsets {before} to {after - 1}"
     was_stopped = (root / ".clean_shutdown").exists()
@@ -184,7 +184,7 @@ def test_compaction_of_a_log_with_missing_files_is_refused(root: Path, loss: str
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_repair_puts_a_file_without_records_in_the_place_of_a_missing_one(root: Path, loss: str) -> None:
+def test_repair_replaces_a_missing_file_by_one_without_records(root: Path, loss: str) -> None:
     opened(root).close()
     LOSSES[loss](root)
     assert log_command("repair", root, "--yes") == 0
@@ -199,7 +199,7 @@ def test_repair_puts_a_file_without_records_in_the_place_of_a_missing_one(root: 
 
 
 @pytest.mark.parametrize("at", [1, -2])
-def test_compaction_of_a_log_with_a_hole_between_plain_segments_is_refused(root: Path, at: int) -> None:
+def test_compaction_of_a_log_with_a_gap_between_segments_is_refused(root: Path, at: int) -> None:
     """The second plain segment, and the last that is closed, whose end only the open one tells."""
     opened(root).close()
     base = plain_bases(root)[at]
@@ -212,7 +212,9 @@ def test_compaction_of_a_log_with_a_hole_between_plain_segments_is_refused(root:
 
 
 @pytest.mark.parametrize("root", ["stopped"], indirect=True)
-def test_repair_without_plain_segments_keeps_the_compacted_ones(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_repair_without_uncompacted_segments_keeps_the_compacted_ones(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for base in plain_bases(root):
         (folder_of(root) / segment_name(base)).unlink()
     compacted = compacted_file(root)
@@ -223,7 +225,7 @@ def test_repair_without_plain_segments_keeps_the_compacted_ones(root: Path, caps
     assert str(compacted) not in printed and f"went on to offset {ALL}" in printed
 
 
-def test_file_that_is_put_back_ends_the_damage(root: Path) -> None:
+def test_restored_file_ends_the_damage(root: Path) -> None:
     kept = shutil.copytree(folder_of(root), root.with_name("kept"))
     opened(root).close()
     first, _ = remove_first_plain(root)
@@ -237,7 +239,7 @@ def test_file_that_is_put_back_ends_the_damage(root: Path) -> None:
     log.close()
 
 
-def test_empty_file_that_a_person_made_leaves_a_hole_that_is_named(root: Path) -> None:
+def test_empty_file_of_an_administrator_leaves_a_reported_gap(root: Path) -> None:
     """The remedy that a refused start names, where all plain segments are gone."""
     opened(root).close()
     clean_end = newest_manifest(Disk(), folder_of(root)).clean_end
@@ -253,7 +255,7 @@ def test_empty_file_that_a_person_made_leaves_a_hole_that_is_named(root: Path) -
 
 
 @on_a_loop
-async def test_server_on_a_log_with_a_missing_segment_serves_the_rest_and_counts_the_damage(tmp_path: Path) -> None:
+async def test_server_with_missing_segment_serves_the_rest_and_counts_the_damage(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"offsets_topic_segment_bytes": 400, "log_cleaner_enable": False}
     async with open_door(tmp_path, None, **settings) as door:
         client = await door.connect()

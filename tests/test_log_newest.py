@@ -145,7 +145,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     chunk_bytes=st.sampled_from((64, 200, 1 << 20)),
     many=st.sampled_from((1, 2, newest.MANY)),
 )
-def test_newest_first_is_oldest_first(
+def test_loading_newest_first_equals_oldest_first(
     folder: Path, fast: bool, log: list[Batch], cuts: set[int], chunk_bytes: int, many: int
 ) -> None:
     """``many``: from how many records on their keys are looked up together."""
@@ -162,7 +162,7 @@ def test_newest_first_is_oldest_first(
 @pytest.mark.parametrize("fast", WAYS)
 @settings(max_examples=100)
 @given(log=st.lists(plain | in_transactions | markers(), min_size=3, max_size=8), broken=st.data())
-def test_a_damaged_batch_costs_its_own_records(
+def test_damaged_batch_loses_only_its_records(
     folder: Path, fast: bool, log: list[Batch], broken: st.DataObject
 ) -> None:
     """What stands before it and behind it is loaded, and somebody hears where it lies."""
@@ -189,7 +189,7 @@ def broken_value(group_id: str) -> Pair:
 
 
 @pytest.mark.parametrize("fast", WAYS)
-def test_a_record_that_makes_no_sense_costs_its_group(tmp_path: Path, fast: bool) -> None:
+def test_malformed_record_quarantines_only_its_group(tmp_path: Path, fast: bool) -> None:
     log: list[Batch] = [
         (None, [committed("good", 1), committed("bad", 2, "other"), broken_value("bad"), committed("late", 3)]),
         (None, [committed("late", 4)]),
@@ -202,7 +202,7 @@ def test_a_record_that_makes_no_sense_costs_its_group(tmp_path: Path, fast: bool
 
 
 @pytest.mark.parametrize("fast", WAYS)
-def test_what_is_superseded_may_make_no_sense(tmp_path: Path, fast: bool) -> None:
+def test_superseded_malformed_record_is_ignored(tmp_path: Path, fast: bool) -> None:
     """It is never decoded: the group is exactly what its newer record says."""
     log: list[Batch] = [(None, [broken_value("a"), committed("a", 2)])]
     loaded = load_partition(lay_out(tmp_path / "p", encoded(log)), fast=fast)
@@ -212,7 +212,7 @@ def test_what_is_superseded_may_make_no_sense(tmp_path: Path, fast: bool) -> Non
 
 @pytest.mark.parametrize("fast", WAYS)
 @pytest.mark.parametrize("key", [b"", b"\0", b"\0\1\0\x09short", b"\0\2\0\2\xff\xff"])
-def test_a_key_that_makes_no_sense_costs_nobody(tmp_path: Path, fast: bool, key: bytes) -> None:
+def test_malformed_key_quarantines_no_group(tmp_path: Path, fast: bool, key: bytes) -> None:
     """Whose it is cannot be told, so it is told apart, by its place."""
     log: list[Batch] = [(None, [committed("a", 1), (key, b"v")])]
     loaded = load_partition(lay_out(tmp_path / "p", encoded(log)), fast=fast)
@@ -222,7 +222,7 @@ def test_a_key_that_makes_no_sense_costs_nobody(tmp_path: Path, fast: bool, key:
 
 
 @pytest.mark.parametrize("fast", WAYS)
-def test_ends_are_the_largest_offsets_that_count(tmp_path: Path, fast: bool) -> None:
+def test_ends_are_the_largest_committed_offsets(tmp_path: Path, fast: bool) -> None:
     log: list[Batch] = [
         (None, [committed("a", 9), committed("b", 5), committed("c", 7, "u")]),
         (None, [committed("a", 3)]),
@@ -232,7 +232,7 @@ def test_ends_are_the_largest_offsets_that_count(tmp_path: Path, fast: bool) -> 
 
 
 @pytest.mark.parametrize("fast", WAYS)
-def test_nothing_is_loaded_from_nothing(tmp_path: Path, fast: bool) -> None:
+def test_empty_partition_loads_nothing(tmp_path: Path, fast: bool) -> None:
     loaded = load_partition(tmp_path / "none", fast=fast)
     assert loaded == Loaded({}, {}, {}, {}, 0, 0, 0, [], [])
 
@@ -250,7 +250,7 @@ print(loaded.records, tracemalloc.get_traced_memory()[1])
 
 
 @pytest.mark.parametrize("fast", WAYS)
-def test_memory_is_bound_by_keys_and_not_by_the_log(tmp_path: Path, fast: bool) -> None:
+def test_memory_of_loading_depends_on_keys_not_on_log_size(tmp_path: Path, fast: bool) -> None:
     """Ten times the log with the same keys takes no more memory at its peak."""
 
     def peak(rounds: int) -> tuple[int, int]:

@@ -60,13 +60,13 @@ def frame_batches(root: Path, partition: int) -> list[int]:
     return [batch.record_count for batch in read_batches(segment(root, partition).read_bytes())]
 
 
-def test_it_is_the_port_that_actors_know(tmp_path: Path) -> None:
+def test_offsets_log_implements_the_log_port(tmp_path: Path) -> None:
     log: Log = opened(tmp_path)
     assert isinstance(log, OffsetsLog)
     log.close()
 
 
-def test_an_empty_log(tmp_path: Path) -> None:
+def test_empty_log_has_no_records(tmp_path: Path) -> None:
     """It starts without a word and without fifty folders, and leaves nothing behind."""
     with capture_logs() as lines:
         log = opened(tmp_path, 50)
@@ -78,7 +78,7 @@ def test_an_empty_log(tmp_path: Path) -> None:
     assert list((tmp_path / "journal").iterdir()) == []
 
 
-def test_a_round_is_answered_in_the_order_of_its_entries(tmp_path: Path) -> None:
+def test_append_returns_outcomes_in_the_order_of_entries(tmp_path: Path) -> None:
     log = opened(tmp_path)
     two = Entry(3, (offset("a", 1), offset("b", 2)))
     outcomes = append(log, [entry(3, 0), entry(1, 10), two, entry(1, 11), entry(3, 3)])
@@ -90,7 +90,7 @@ def test_a_round_is_answered_in_the_order_of_its_entries(tmp_path: Path) -> None
     assert frame_batches(tmp_path, 3) == [4, 1]
 
 
-def test_everything_is_there_after_a_clean_stop(tmp_path: Path) -> None:
+def test_reopened_log_after_clean_stop_has_all_records(tmp_path: Path) -> None:
     log = opened(tmp_path)
     group = GroupRecord("g", None)
     append(log, [Entry(2, (offset("g", 7), group))], 1234)
@@ -104,7 +104,7 @@ def test_everything_is_there_after_a_clean_stop(tmp_path: Path) -> None:
     assert lines == []
 
 
-def test_kafka_python_reads_our_files(tmp_path: Path) -> None:
+def test_segment_files_are_read_by_kafka_python(tmp_path: Path) -> None:
     log = opened(tmp_path)
     for number in range(20):
         append(log, [Entry(0, (offset("gruppe-é", number, "m" * number), GroupRecord("x", None)))], 1000 + number)
@@ -126,7 +126,7 @@ rounds = st.lists(
 
 @settings(max_examples=60)
 @given(rounds, st.sampled_from([200, 400, 10**6]), st.sampled_from([150, 500, 10**6]))
-def test_whatever_is_appended_is_read(
+def test_appended_records_are_read(
     tmp_path_factory: pytest.TempPathFactory, plan: list[list[tuple[int, list[int]]]], segment_bytes: int, largest: int
 ) -> None:
     """Any mix of partitions and sizes, small segments and batches: the outcomes tell where each record is."""
@@ -151,7 +151,7 @@ def test_whatever_is_appended_is_read(
     shutil.rmtree(root)
 
 
-def test_an_entry_is_never_split_between_batches(tmp_path: Path) -> None:
+def test_entry_is_not_split_between_batches(tmp_path: Path) -> None:
     """What does not fit begins the next batch, as a whole."""
     one = len(segment_after(tmp_path / "measure", entry(0, 1))) - HEADER_BYTES
     log = opened(tmp_path / "log", max_message_bytes=HEADER_BYTES + 3 * one)
@@ -169,7 +169,7 @@ def segment_after(root: Path, *entries: Entry) -> bytes:
     return segment(root, 0).read_bytes()
 
 
-def test_an_entry_that_alone_is_too_large_fails_alone(tmp_path: Path) -> None:
+def test_too_large_entry_is_refused_alone(tmp_path: Path) -> None:
     large = Entry(0, tuple(offset("g", number, "m" * 90) for number in range(5)))
     log = opened(tmp_path, max_message_bytes=300)
     outcomes = append(log, [entry(0, 0), large, entry(0, 1), entry(1, 5), large])
@@ -180,7 +180,7 @@ def test_an_entry_that_alone_is_too_large_fails_alone(tmp_path: Path) -> None:
     log.close()
 
 
-def test_the_largest_entry_that_is_allowed(tmp_path: Path) -> None:
+def test_largest_allowed_entry_is_accepted(tmp_path: Path) -> None:
     size = len(segment_after(tmp_path / "measure", entry(0, 0, "m" * 100)))
     for allowed, error in ((size, STORED), (size - 1, ErrorCode.MESSAGE_TOO_LARGE)):
         log = opened(tmp_path / str(allowed), max_message_bytes=allowed)
@@ -188,7 +188,7 @@ def test_the_largest_entry_that_is_allowed(tmp_path: Path) -> None:
         log.close()
 
 
-def test_an_entry_that_cannot_be_encoded_fails_alone_and_leaves_no_trace(tmp_path: Path) -> None:
+def test_entry_that_cannot_be_encoded_is_refused_alone(tmp_path: Path) -> None:
     log = opened(tmp_path)
     bad = Entry(0, (offset("g", 1), OffsetRecord("g", "t", 0, OffsetValue(2**63))))
     with capture_logs() as lines:
@@ -199,7 +199,7 @@ def test_an_entry_that_cannot_be_encoded_fails_alone_and_leaves_no_trace(tmp_pat
     log.close()
 
 
-def test_an_empty_round_is_answered(tmp_path: Path) -> None:
+def test_empty_round_is_answered(tmp_path: Path) -> None:
     disk = TraceDisk()
     log = opened(tmp_path, disk=disk)
     append(log, [entry(0, 0)])
@@ -210,7 +210,7 @@ def test_an_empty_round_is_answered(tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_round_is_synced_before_it_is_answered_and_before_it_is_laid_in(tmp_path: Path) -> None:
+def test_round_is_synced_before_it_is_acknowledged_and_flushed(tmp_path: Path) -> None:
     disk = TraceDisk()
     log = opened(tmp_path, disk=disk)
     disk.trace.clear()
@@ -231,7 +231,7 @@ def test_a_round_is_synced_before_it_is_answered_and_before_it_is_laid_in(tmp_pa
     assert disk.trace.count(("sync", FIRST_SEGMENT)) == 5
 
 
-def test_rounds_in_a_row_are_laid_in_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_consecutive_rounds_are_flushed_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many rounds, one write for each file: that is what waiting in memory is for."""
     monkeypatch.setattr("callboard.runtime.log.writer.FLUSH_INTERVAL_S", PATIENCE_S)
     disk = TraceDisk()
@@ -243,7 +243,7 @@ def test_rounds_in_a_row_are_laid_in_together(tmp_path: Path, monkeypatch: pytes
     log.close()
 
 
-def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_bytes_trigger_a_flush(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("callboard.runtime.log.writer.FLUSH_INTERVAL_S", PATIENCE_S)
     monkeypatch.setattr("callboard.runtime.log.writer.FLUSH_BYTES", 1000)
     disk = TraceDisk()
@@ -254,7 +254,7 @@ def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     log.close()
 
 
-def test_an_idle_log_lays_in_what_waits(tmp_path: Path) -> None:
+def test_idle_log_flushes_waiting_batches(tmp_path: Path) -> None:
     disk = TraceDisk()
     log = opened(tmp_path, disk=disk)
     append(log, [entry(0, 1)])
@@ -262,7 +262,7 @@ def test_an_idle_log_lays_in_what_waits(tmp_path: Path) -> None:
     log.close()
 
 
-def test_the_interval_policy_answers_first_and_syncs_when_idle(tmp_path: Path) -> None:
+def test_interval_policy_acknowledges_before_the_sync(tmp_path: Path) -> None:
     disk = TraceDisk()
     log = opened(tmp_path, disk=disk, sync="interval", flush_interval_ms=1)
     disk.trace.clear()
@@ -271,7 +271,7 @@ def test_the_interval_policy_answers_first_and_syncs_when_idle(tmp_path: Path) -
     log.close()
 
 
-def test_the_none_policy_never_syncs_the_journal_for_a_round(tmp_path: Path) -> None:
+def test_none_policy_never_syncs_for_a_round(tmp_path: Path) -> None:
     disk = TraceDisk()
     log = opened(tmp_path, disk=disk, sync="none")
     disk.trace.clear()
@@ -282,7 +282,7 @@ def test_the_none_policy_never_syncs_the_journal_for_a_round(tmp_path: Path) -> 
     assert ("sync", FIRST_SEGMENT) in disk.trace  # a clean stop is durable under every policy
 
 
-def test_a_checkpoint_syncs_the_files_and_only_then_removes_the_journal(tmp_path: Path) -> None:
+def test_checkpoint_syncs_partitions_before_it_removes_the_journal(tmp_path: Path) -> None:
     disk = TraceDisk()
     log = opened(tmp_path, disk=disk, checkpoint_bytes=1)
     append(log, [entry(0, 1), entry(1, 1)])
@@ -298,7 +298,7 @@ def test_a_checkpoint_syncs_the_files_and_only_then_removes_the_journal(tmp_path
     log.close()
 
 
-def test_rounds_go_on_during_a_checkpoint(tmp_path: Path) -> None:
+def test_rounds_are_acknowledged_during_a_checkpoint(tmp_path: Path) -> None:
     """Its sync hangs, and rounds are answered meanwhile from the next journal."""
     disk = HangingDisk()
     log = opened(tmp_path, disk=disk, checkpoint_bytes=1)
@@ -328,7 +328,7 @@ class HangingDisk(TraceDisk):
         super().sync(fd)
 
 
-def test_a_checkpoint_comes_by_time_as_well(tmp_path: Path) -> None:
+def test_checkpoint_is_made_after_its_interval(tmp_path: Path) -> None:
     disk = TraceDisk()
     log = opened(tmp_path, disk=disk, checkpoint_interval_ms=1)
     append(log, [entry(0, 1)])
@@ -337,7 +337,7 @@ def test_a_checkpoint_comes_by_time_as_well(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("operation", ["write", "sync"])
-def test_a_failed_journal_fails_this_round_and_all_later_ones(tmp_path: Path, operation: str) -> None:
+def test_failed_journal_refuses_this_round_and_all_later_ones(tmp_path: Path, operation: str) -> None:
     """After a failed sync nothing is known, so nothing more is promised, though the disk may be well again."""
     disk = TraceDisk()
     log = opened(tmp_path, disk=disk)
@@ -359,7 +359,7 @@ def test_a_failed_journal_fails_this_round_and_all_later_ones(tmp_path: Path, op
     again.close()
 
 
-def test_a_failed_partition_file_loses_nothing_that_was_answered(tmp_path: Path) -> None:
+def test_failed_partition_file_loses_no_acknowledged_round(tmp_path: Path) -> None:
     """The journal has it, and is kept; the next start lays it in."""
     disk = TraceDisk()
     log = opened(tmp_path, disk=disk)
@@ -375,7 +375,7 @@ def test_a_failed_partition_file_loses_nothing_that_was_answered(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("operation", "name"), [("sync", FIRST_SEGMENT), ("sync_folder", "__consumer_offsets-0")])
-def test_a_failed_checkpoint_keeps_the_journal(tmp_path: Path, operation: str, name: str) -> None:
+def test_failed_checkpoint_keeps_the_journal(tmp_path: Path, operation: str, name: str) -> None:
     disk = TraceDisk()
     log = opened(tmp_path, disk=disk, checkpoint_bytes=1)
     disk.fails = lambda what, which: (what, which) == (operation, name)
@@ -388,7 +388,7 @@ def test_a_failed_checkpoint_keeps_the_journal(tmp_path: Path, operation: str, n
     again.close()
 
 
-def test_a_next_journal_that_cannot_be_made_fails_the_log(tmp_path: Path) -> None:
+def test_failed_creation_of_the_next_journal_fails_the_log(tmp_path: Path) -> None:
     disk = TraceDisk()
     log = opened(tmp_path, disk=disk, checkpoint_bytes=1)
     disk.fails = lambda what, name: (what, name) == ("create", SECOND_JOURNAL)
@@ -402,14 +402,14 @@ def test_a_next_journal_that_cannot_be_made_fails_the_log(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("operation", ["create", "sync", "sync_folder"])
-def test_a_log_that_cannot_be_opened_says_so(tmp_path: Path, operation: str) -> None:
+def test_open_of_unusable_folder_is_refused(tmp_path: Path, operation: str) -> None:
     disk = TraceDisk()
     disk.fails = lambda what, name: what == operation
     with pytest.raises(StartError, match="made to fail"):
         opened(tmp_path, disk=disk)
 
 
-def test_a_caller_that_fails_does_not_stop_the_log(tmp_path: Path) -> None:
+def test_failing_callback_does_not_stop_the_log(tmp_path: Path) -> None:
     def done(outcomes: Sequence[Appended]) -> None:
         raise RuntimeError("the loop is closed")
 
@@ -422,7 +422,7 @@ def test_a_caller_that_fails_does_not_stop_the_log(tmp_path: Path) -> None:
     log.close()
 
 
-def test_closing_finishes_what_is_queued(tmp_path: Path) -> None:
+def test_close_finishes_queued_rounds(tmp_path: Path) -> None:
     """Every round that was put is answered, and its records are on disk."""
     log = opened(tmp_path)
     answers: list[Sequence[Appended]] = []
@@ -433,7 +433,7 @@ def test_closing_finishes_what_is_queued(tmp_path: Path) -> None:
     assert frame_batches(tmp_path, 4) == [1] * 40
 
 
-def test_after_closing_nothing_is_taken_but_everything_answered(tmp_path: Path) -> None:
+def test_append_after_close_is_refused_with_an_outcome(tmp_path: Path) -> None:
     log = opened(tmp_path)
     append(log, [entry(0, 1)])
     log.close()
@@ -444,7 +444,7 @@ def test_after_closing_nothing_is_taken_but_everything_answered(tmp_path: Path) 
     assert offsets_in(log, 0) == [1]
 
 
-def test_closing_ends_all_threads(tmp_path: Path) -> None:
+def test_close_ends_all_threads(tmp_path: Path) -> None:
     before = set(threading.enumerate())
     log = opened(tmp_path, checkpoint_bytes=1)
     for number in range(5):

@@ -61,7 +61,7 @@ def flip(path: Path, position: int) -> None:
     path.write_bytes(data)
 
 
-def test_it_reads_what_the_partition_itself_reads(tmp_path: Path) -> None:
+def test_read_partition_equals_partition_read(tmp_path: Path) -> None:
     folder = written(tmp_path, 10, a_segment=3)
     assert len(list(folder.iterdir())) == 4
     partition = Partition(Disk(), tmp_path, 7, 1)
@@ -72,7 +72,7 @@ def test_it_reads_what_the_partition_itself_reads(tmp_path: Path) -> None:
     assert [log_offset for log_offset, _, _ in expected] == list(range(10))
 
 
-def test_a_folder_that_a_server_holds_is_read_without_a_change(tmp_path: Path) -> None:
+def test_folder_in_use_is_read_without_changes(tmp_path: Path) -> None:
     """What the server has acknowledged is there once it is laid into the files, whose names and bytes stay."""
     with DataFolder(tmp_path, 5):
         log = OffsetsLog(tmp_path, 5, disk=LazyDisk())
@@ -89,7 +89,7 @@ def test_a_folder_that_a_server_holds_is_read_without_a_change(tmp_path: Path) -
 
 
 @given(size=st.integers(0, 3 * BATCH_BYTES))
-def test_a_torn_end_is_where_it_stops(tmp_path_factory: pytest.TempPathFactory, size: int) -> None:
+def test_read_ends_at_a_torn_end(tmp_path_factory: pytest.TempPathFactory, size: int) -> None:
     folder = written(tmp_path_factory.mktemp("torn"), 5, a_segment=2)
     last = folder / "00000000000000000004.log"
     last.write_bytes((batch(4) + batch(5) + batch(6))[:size])
@@ -98,7 +98,7 @@ def test_a_torn_end_is_where_it_stops(tmp_path_factory: pytest.TempPathFactory, 
 
 
 @given(position=st.integers(0, 3 * BATCH_BYTES - 1))
-def test_one_wrong_byte_costs_its_batch_and_is_named(tmp_path_factory: pytest.TempPathFactory, position: int) -> None:
+def test_wrong_byte_loses_its_batch_and_is_reported(tmp_path_factory: pytest.TempPathFactory, position: int) -> None:
     """Kafka's checksum leaves out base offset and leader epoch; a wrong offset shows when those behind it go back."""
     folder = written(tmp_path_factory.mktemp("flipped"), 3)
     flip(folder / FIRST_SEGMENT, position)
@@ -116,7 +116,7 @@ def test_one_wrong_byte_costs_its_batch_and_is_named(tmp_path_factory: pytest.Te
         assert damage.lost == f"{number} to {number}"
 
 
-def test_a_closed_segment_that_is_torn_has_lost_what_the_next_one_does_not_hold(tmp_path: Path) -> None:
+def test_torn_closed_segment_reports_offsets_up_to_the_next(tmp_path: Path) -> None:
     folder = written(tmp_path, 3, a_segment=2)
     (folder / FIRST_SEGMENT).write_bytes(batch(0) + batch(1)[:-1])
     found, (damage,) = offsets_and_damages(folder)
@@ -124,7 +124,7 @@ def test_a_closed_segment_that_is_torn_has_lost_what_the_next_one_does_not_hold(
     assert damage.lost == "1 to 1"
 
 
-def test_a_partition_that_is_damaged_reads_as_its_server_reads_it(tmp_path: Path) -> None:
+def test_damaged_partition_reads_as_in_the_server(tmp_path: Path) -> None:
     folder = written(tmp_path, 9, a_segment=3)
     for path, position in zip(sorted(folder.iterdir()), (30, BATCH_BYTES + 30, 40), strict=True):
         flip(path, position)
@@ -137,7 +137,7 @@ def test_a_partition_that_is_damaged_reads_as_its_server_reads_it(tmp_path: Path
     assert damages == partition.damage_registry.damages()
 
 
-def test_offsets_that_go_back_are_damage(tmp_path: Path) -> None:
+def test_decreasing_offsets_are_damage(tmp_path: Path) -> None:
     folder = written(tmp_path, 3)
     (folder / FIRST_SEGMENT).write_bytes(batch(0) + batch(1) + batch(1) + batch(2))
     found, (damage,) = offsets_and_damages(folder)
@@ -145,7 +145,7 @@ def test_offsets_that_go_back_are_damage(tmp_path: Path) -> None:
     assert damage.reason == "offset 1, expected 2 or more"
 
 
-def test_a_record_that_cannot_be_read_is_named_by_file_and_byte(tmp_path: Path) -> None:
+def test_malformed_record_error_names_file_and_byte(tmp_path: Path) -> None:
     folder = written(tmp_path, 1)
     strange = encode_batch(1, 1, 1, [frame_record(0, 0, b"\0\1", b""), frame_record(0, 1, *encode(offset("g", 2)))])
     (folder / FIRST_SEGMENT).write_bytes(batch(0) + strange)
@@ -154,7 +154,7 @@ def test_a_record_that_cannot_be_read_is_named_by_file_and_byte(tmp_path: Path) 
     assert damage.reason.startswith("record at offset 1: ")
 
 
-def test_records_that_do_not_fit_their_batch_are_damage(tmp_path: Path) -> None:
+def test_records_that_do_not_match_their_batch_are_damage(tmp_path: Path) -> None:
     """Its checksum is right, so somebody has written it so."""
     folder = written(tmp_path, 1)
     strange = encode_batch(1, 1, 1, [frame_record(0, 0, *encode(offset("g", 1))), b"\x7f"])
@@ -163,7 +163,7 @@ def test_records_that_do_not_fit_their_batch_are_damage(tmp_path: Path) -> None:
     assert (found, damage.position, damage.lost) == ([0, 1, 3], BATCH_BYTES, "2 to 2")
 
 
-def test_who_does_not_ask_for_the_damages_finds_them_in_the_log(tmp_path: Path) -> None:
+def test_read_without_damage_list_logs_damage(tmp_path: Path) -> None:
     folder = written(tmp_path, 3)
     flip(folder / FIRST_SEGMENT, 30)
     with capture_logs() as lines:
@@ -173,7 +173,7 @@ def test_who_does_not_ask_for_the_damages_finds_them_in_the_log(tmp_path: Path) 
     assert told == [("damage in the log", str(folder / FIRST_SEGMENT), 0, "0 to 0")] * 2
 
 
-def test_batches_of_an_unknown_codec_are_refused_by_name(tmp_path: Path) -> None:
+def test_batch_of_unknown_codec_is_refused_with_its_name(tmp_path: Path) -> None:
     folder = written(tmp_path, 1)
     (folder / FIRST_SEGMENT).write_bytes(with_attributes(batch(0), 5))
     with pytest.raises(UnsupportedCompression, match="codec 5"):
@@ -193,7 +193,7 @@ def test_batches_of_an_unknown_codec_are_refused_by_name(tmp_path: Path) -> None
         (("tombstone", "commit"), {}),
     ],
 )
-def test_offsets_of_a_transaction_count_when_it_has_committed(
+def test_transactional_offsets_count_after_the_commit(
     tmp_path: Path, endings: tuple[str, ...], expected: dict[object, object]
 ) -> None:
     folder = written(tmp_path, 1)
@@ -225,7 +225,7 @@ class GrowingDisk(Disk):
         return super().read(fd, size, position)
 
 
-def test_what_comes_while_it_reads_is_left_for_the_next_time(tmp_path: Path) -> None:
+def test_appends_during_a_read_are_not_returned(tmp_path: Path) -> None:
     """The file has grown, even by a whole segment, between the look at its size and the reading."""
     folder = written(tmp_path, 2)
     path = folder / FIRST_SEGMENT
@@ -238,7 +238,7 @@ def test_what_comes_while_it_reads_is_left_for_the_next_time(tmp_path: Path) -> 
     assert offsets(folder) == list(range(10))
 
 
-def test_a_batch_that_is_finished_while_it_is_judged_is_no_damage(tmp_path: Path) -> None:
+def test_batch_completed_during_the_check_is_not_damage(tmp_path: Path) -> None:
     """First seen half written, with room for what follows; whole, with that behind it, a moment later."""
     folder = written(tmp_path, 1)
     path = folder / FIRST_SEGMENT
@@ -248,7 +248,7 @@ def test_a_batch_that_is_finished_while_it_is_judged_is_no_damage(tmp_path: Path
     assert offsets(folder) == [0, 1, 2]
 
 
-def test_the_newest_of_each_key_lives_unless_it_is_a_tombstone(tmp_path: Path) -> None:
+def test_live_records_are_the_newest_of_each_key(tmp_path: Path) -> None:
     group = GroupValue("consumer", 1, "range", None, 5, ())
     records: list[Record] = [
         offset("g", 1),
@@ -276,18 +276,18 @@ def test_the_newest_of_each_key_lives_unless_it_is_a_tombstone(tmp_path: Path) -
     assert live_groups(folder) == {"g": (9, group)}
 
 
-def test_partitions_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+def test_partitions_are_sorted_by_number(tmp_path: Path) -> None:
     for name in ("__consumer_offsets-10", "__consumer_offsets-9", "__consumer_offsets-x", "orders-1", "journal"):
         (tmp_path / name).mkdir()
     assert list(partition_folders(tmp_path)) == [9, 10]
 
 
-def test_a_new_data_folder_has_no_partitions_yet(tmp_path: Path) -> None:
+def test_new_data_folder_has_no_partitions(tmp_path: Path) -> None:
     DataFolder(tmp_path).close()
     assert partition_folders(tmp_path) == {}
 
 
-def test_what_is_no_data_folder_is_said_to_be_none(tmp_path: Path) -> None:
+def test_other_folder_is_not_a_data_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "absent", tmp_path / "file"):
         with pytest.raises(FileNotFoundError, match=f"{path}: found no folder"):

@@ -52,7 +52,7 @@ def killed(root: Path, count: int = 4) -> Path:
     return root / "copy"
 
 
-def test_a_journal_that_is_not_laid_in_is_laid_in_and_told(tmp_path: Path) -> None:
+def test_start_replays_the_journal_and_logs_it(tmp_path: Path) -> None:
     root = killed(tmp_path)
     shutil.rmtree(root / "__consumer_offsets-1")
     with capture_logs() as lines:
@@ -65,7 +65,7 @@ def test_a_journal_that_is_not_laid_in_is_laid_in_and_told(tmp_path: Path) -> No
     log.close()
 
 
-def test_a_journal_laid_in_twice_is_laid_in_once(tmp_path: Path) -> None:
+def test_second_replay_of_a_journal_adds_nothing(tmp_path: Path) -> None:
     """The process died again, after laying in and before the journal was removed."""
     root = killed(tmp_path)
     old = (root / "journal" / FIRST_JOURNAL).read_bytes()
@@ -77,7 +77,7 @@ def test_a_journal_laid_in_twice_is_laid_in_once(tmp_path: Path) -> None:
         log.close()
 
 
-def test_half_of_a_lay_in_is_completed(tmp_path: Path) -> None:
+def test_interrupted_flush_is_completed_by_replay(tmp_path: Path) -> None:
     root = killed(tmp_path)
     data = segment(root, 0).read_bytes()
     for size in range(0, len(data), 7):
@@ -91,7 +91,7 @@ def test_half_of_a_lay_in_is_completed(tmp_path: Path) -> None:
         assert segment(again, 0).read_bytes() == data
 
 
-def test_a_torn_frame_is_left_out_and_told(tmp_path: Path) -> None:
+def test_torn_frame_is_skipped_and_logged(tmp_path: Path) -> None:
     """It was never answered, since its sync never ended."""
     root = killed(tmp_path)
     path = root / "journal" / FIRST_JOURNAL
@@ -107,7 +107,7 @@ def test_a_torn_frame_is_left_out_and_told(tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_gap_between_partition_and_journal_is_refused(tmp_path: Path) -> None:
+def test_start_with_gap_between_partition_and_journal_is_refused(tmp_path: Path) -> None:
     """Somebody took the partition's files away after a checkpoint; to go on would lose offsets without a word."""
     live = tmp_path / "live"
     disk = TraceDisk()
@@ -124,7 +124,7 @@ def test_a_gap_between_partition_and_journal_is_refused(tmp_path: Path) -> None:
         opened(tmp_path / "copy")
 
 
-def test_a_partition_that_lost_its_end_is_refused_without_a_later_batch_too(tmp_path: Path) -> None:
+def test_start_with_lost_partition_end_and_no_later_batch_is_refused(tmp_path: Path) -> None:
     """A file that was cut at a batch looks whole; the journal knows that it was longer."""
     live = tmp_path / "live"
     log = opened(live)
@@ -138,7 +138,7 @@ def test_a_partition_that_lost_its_end_is_refused_without_a_later_batch_too(tmp_
         opened(tmp_path / "copy")
 
 
-def test_a_journal_of_more_partitions_is_refused(tmp_path: Path) -> None:
+def test_start_with_journal_of_more_partitions_is_refused(tmp_path: Path) -> None:
     root = killed(tmp_path)
     for partition in (0, 1):
         shutil.rmtree(root / f"__consumer_offsets-{partition}")
@@ -172,7 +172,7 @@ def test_start_with_other_partition_counts_in_one_of_two_journal_files_is_refuse
         opened(root)
 
 
-def test_start_with_a_damaged_first_frame_uses_the_rounds_behind_it(tmp_path: Path) -> None:
+def test_start_with_damaged_first_frame_replays_later_rounds(tmp_path: Path) -> None:
     """It costs itself: the salt stands in the file's name."""
     root = killed(tmp_path)
     path = root / "journal" / FIRST_JOURNAL
@@ -198,7 +198,7 @@ def test_start_with_a_journal_file_whose_name_lost_its_salt_is_refused(tmp_path:
 
 
 @pytest.mark.parametrize("has_partition", [True, False])
-def test_a_bad_end_with_a_later_journal_is_told_where_something_is_missing(tmp_path: Path, has_partition: bool) -> None:
+def test_bad_end_of_older_journal_is_reported_if_offsets_are_missing(tmp_path: Path, has_partition: bool) -> None:
     """A refused round may lie there, taken back and not yet synced. The next file says how far the partitions were."""
     root = killed(tmp_path)
     path = root / "journal" / FIRST_JOURNAL
@@ -222,7 +222,7 @@ def test_a_bad_end_with_a_later_journal_is_told_where_something_is_missing(tmp_p
 
 
 @pytest.mark.parametrize("sync", ["interval", "none"])
-def test_what_was_not_synced_is_lost_from_the_end_of_each_partition(tmp_path: Path, sync: SyncPolicy) -> None:
+def test_unsynced_rounds_are_lost_from_the_end_of_each_partition(tmp_path: Path, sync: SyncPolicy) -> None:
     """The system wrote later blocks before earlier ones. It is told once, and is no damage: the policy allows it."""
     live = opened(tmp_path / "live", sync=sync)
     for number in range(6):
@@ -276,7 +276,7 @@ def journal_of(root: Path, *files: Sequence[int]) -> None:
 
 
 @pytest.mark.parametrize("kept_bytes", [recovery.CACHED_BYTES_MAX, 0])
-def test_what_was_salvaged_lies_between_what_other_files_have(
+def test_salvaged_batches_are_replayed_between_those_of_other_files(
     tmp_path: Path, kept_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last file is from a start that died before it was done: batches that a flaw in the partition's file hid."""
@@ -288,7 +288,7 @@ def test_what_was_salvaged_lies_between_what_other_files_have(
     log.close()
 
 
-def test_memory_holds_a_journal_file_and_not_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replay_memory_is_bounded_by_one_journal_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long a partition's file had failed before."""
     monkeypatch.setattr(recovery, "CACHED_BYTES_MAX", FILE_BYTES)
     disk = FaultyDisk(1)

@@ -68,7 +68,7 @@ def disk() -> FaultyDisk:
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
-def test_a_server_loads_what_is_there_and_names_no_damage(
+def test_loading_during_compaction_reports_no_damage(
     disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch, goes_on: bool
 ) -> None:
     listed, before = log_files(disk, FOLDER), load_partition(FOLDER, disk)
@@ -81,14 +81,16 @@ def test_a_server_loads_what_is_there_and_names_no_damage(
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
-def test_transactional_ids_too(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch, goes_on: bool) -> None:
+def test_loading_transactional_ids_during_compaction_reports_no_damage(
+    disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch, goes_on: bool
+) -> None:
     listed = log_files(disk, FOLDER)
     compact_and_publish(disk, monkeypatch, goes_on=goes_on)
     old = stale_at_first(newest_transactions, listed, monkeypatch)
     assert (load_transactions_partition(FOLDER, disk).damages, old) == ([], [])
 
 
-def test_who_reads_from_the_beginning_is_told_to_begin_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_during_compaction_raises_to_start_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk, folder = Disk(), tmp_path / FOLDER.name
     write_files(disk, [[committed(KEYS * file + key) for key in range(KEYS)] for file in range(FILES)], folder)
     listed, before = log_files(disk, folder), reading.live_offsets(folder)
@@ -101,7 +103,7 @@ def test_who_reads_from_the_beginning_is_told_to_begin_again(tmp_path: Path, mon
     assert (old, told) == ([], [])
 
 
-def test_a_file_that_is_another_one_by_now_is_not_read_by_the_places_of_the_other(
+def test_replaced_file_is_not_read_at_positions_of_the_old_one(
     disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is opened once to be checked and, where something is odd, once more to see what."""

@@ -30,20 +30,20 @@ def aged(root: Path, times_ms: Sequence[int], segment_ms: int) -> list[int]:
     return segments(root)
 
 
-def test_a_segment_ends_when_its_first_record_is_old(tmp_path: Path) -> None:
+def test_segment_rolls_when_its_first_record_is_old(tmp_path: Path) -> None:
     assert aged(tmp_path, [1000, 1500, 2000, 2001, 2500, 3002], 1000) == [0, 3, 5]
 
 
-def test_its_age_is_known_after_a_restart(tmp_path: Path) -> None:
+def test_segment_age_is_read_after_a_restart(tmp_path: Path) -> None:
     assert aged(tmp_path, [1000, 1500], 1000) == [0]
     assert aged(tmp_path, [2001], 1000) == [0, 2]
 
 
-def test_a_clock_that_goes_back_ends_none(tmp_path: Path) -> None:
+def test_clock_set_back_rolls_no_segment(tmp_path: Path) -> None:
     assert aged(tmp_path, [5000, 1000, 2], 1000) == [0]
 
 
-def test_a_partition_that_nobody_writes_to_keeps_its_segment(tmp_path: Path) -> None:
+def test_idle_partition_keeps_its_segment(tmp_path: Path) -> None:
     """As in Kafka: the age is looked at when something is appended."""
     assert aged(tmp_path, [0], 1) == [0]
 
@@ -63,7 +63,7 @@ class HangingDisk(TraceDisk):
         super().sync(fd)
 
 
-def test_commits_go_on_while_a_segment_is_rolled(tmp_path: Path) -> None:
+def test_commits_are_acknowledged_during_a_roll(tmp_path: Path) -> None:
     """Its sync hangs, and the rounds behind it are answered all the same."""
     disk = HangingDisk()
     log = OffsetsLog(tmp_path, 1, segment_bytes=200, disk=disk, new_salt=fixed_salt)
@@ -81,7 +81,7 @@ def test_commits_go_on_while_a_segment_is_rolled(tmp_path: Path) -> None:
     log.close()
 
 
-def test_no_file_of_a_partition_is_touched_in_the_logs_thread(tmp_path: Path) -> None:
+def test_log_thread_does_not_access_partition_files(tmp_path: Path) -> None:
     disk = WhoseDisk()
     log = OffsetsLog(tmp_path, 1, segment_bytes=200, checkpoint_bytes=500, disk=disk, new_salt=fixed_salt)
     log.open()

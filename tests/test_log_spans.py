@@ -61,7 +61,7 @@ def seen_by_records(data: bytes) -> list[Seen]:
 
 @pytest.mark.parametrize("fast", WAYS)
 @given(made=st.lists(batches(), max_size=6))
-def test_columns_are_what_records_are(fast: bool, made: Sequence[bytes]) -> None:
+def test_columns_equal_decoded_records(fast: bool, made: Sequence[bytes]) -> None:
     data = b"".join(made)
     starts, end = whole_batches(data)
     assert end == len(data)
@@ -83,7 +83,7 @@ def test_columns_are_what_records_are(fast: bool, made: Sequence[bytes]) -> None
 
 @pytest.mark.parametrize("fast", WAYS)
 @given(made=st.lists(batches(), min_size=1, max_size=3))
-def test_records_begin_and_end_where_they_can_be_copied(fast: bool, made: Sequence[bytes]) -> None:
+def test_record_spans_can_be_copied(fast: bool, made: Sequence[bytes]) -> None:
     """The pieces between ``start`` and ``end`` are the batch: what a compaction copies is a record, whole."""
     data = b"".join(made)
     spans = read_spans(data, whole_batches(data)[0], fast=fast)
@@ -94,7 +94,7 @@ def test_records_begin_and_end_where_they_can_be_copied(fast: bool, made: Sequen
 
 @pytest.mark.parametrize("fast", WAYS)
 @pytest.mark.parametrize("count", [1, 3, 700])
-def test_many_batches_are_read_in_lock_step(fast: bool, count: int) -> None:
+def test_many_batches_are_decoded_together(fast: bool, count: int) -> None:
     """Long and short ones together; with numpy these take another way than few batches do."""
     made, base = [], 0
     for number in range(400):
@@ -107,9 +107,7 @@ def test_many_batches_are_read_in_lock_step(fast: bool, count: int) -> None:
 
 @pytest.mark.parametrize("fast", WAYS)
 @given(body=st.binary(max_size=60), count=st.integers(0, 5), attributes=st.sampled_from((0, 8, 16, 48)))
-def test_records_that_do_not_fit_their_batch_are_refused_alike(
-    fast: bool, body: bytes, count: int, attributes: int
-) -> None:
+def test_mismatched_records_are_refused_by_both_decoders(fast: bool, body: bytes, count: int, attributes: int) -> None:
     """A checksum that is right over bytes that mean nothing: the same answer, and the same words for what is wrong."""
     batch = encode_batch(7, 1, 2, [body])
     batch = with_attributes(batch[:57] + count.to_bytes(4, "big") + batch[61:], attributes)
@@ -125,14 +123,14 @@ def test_records_that_do_not_fit_their_batch_are_refused_alike(
 
 
 @pytest.mark.parametrize("fast", WAYS)
-def test_a_compressed_batch_is_refused_by_name(fast: bool) -> None:
+def test_compressed_batch_is_refused_with_its_codec(fast: bool) -> None:
     data = TRANSACTIONAL + with_attributes(TRANSACTIONAL, 1)
     with pytest.raises(UnsupportedCompression, match=f"segment: batch at byte {100 + len(TRANSACTIONAL)} .* gzip"):
         read_spans(data, whole_batches(data)[0], fast=fast, source="segment", position=100)
 
 
 @given(made=st.lists(batches(), min_size=1, max_size=3), cut=st.data())
-def test_a_buffer_ends_where_a_batch_is_cut_off_or_damaged(made: Sequence[bytes], cut: st.DataObject) -> None:
+def test_buffer_ends_at_a_truncated_or_damaged_batch(made: Sequence[bytes], cut: st.DataObject) -> None:
     *good, last = made
     data = bytearray(b"".join(made))
     whole = len(data) - len(last)

@@ -169,7 +169,7 @@ def data_files(made: Made) -> list[str]:
     return list(made.stretches)
 
 
-def test_what_these_tests_damage_is_not_trivial(made: Made) -> None:
+def test_damaged_folder_has_files_of_all_kinds(made: Made) -> None:
     names = data_files(made)
     assert sum(name.endswith(".log") for name in names) == 6
     assert sum(name.endswith(".journal") for name in names) == 1
@@ -180,7 +180,7 @@ def test_what_these_tests_damage_is_not_trivial(made: Made) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_any_byte_may_change(made: Made, tmp_path: Path, seed: int) -> None:
+def test_start_with_any_changed_byte_loses_only_reported_records(made: Made, tmp_path: Path, seed: int) -> None:
     """A flip of one bit, or of all bits, at every 13th byte of every file, and at another one for each seed."""
     source = random.Random(seed)
     roots = copies(made, tmp_path)
@@ -194,7 +194,7 @@ def test_any_byte_may_change(made: Made, tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_any_file_may_be_cut_anywhere(made: Made, tmp_path: Path, seed: int) -> None:
+def test_start_with_any_truncated_file_loses_only_reported_records(made: Made, tmp_path: Path, seed: int) -> None:
     roots = copies(made, tmp_path)
     for name in data_files(made):
         for size in range(seed * 7, made.stretches[name][-1][1], 17):
@@ -207,7 +207,7 @@ def test_any_file_may_be_cut_anywhere(made: Made, tmp_path: Path, seed: int) -> 
             start_and_check(made, root, name, hit, is_told=not looks_whole)
 
 
-def test_any_file_may_be_removed(made: Made, tmp_path: Path) -> None:
+def test_start_with_any_removed_file_loses_only_reported_records(made: Made, tmp_path: Path) -> None:
     roots = copies(made, tmp_path)
     for name in data_files(made):
         root = next(roots)
@@ -215,7 +215,7 @@ def test_any_file_may_be_removed(made: Made, tmp_path: Path) -> None:
         start_and_check(made, root, name, [place for *_, all_of in made.stretches[name] for place in all_of])
 
 
-def test_any_folder_may_be_removed(made: Made, tmp_path: Path) -> None:
+def test_start_with_any_removed_folder_is_refused_or_reports_losses(made: Made, tmp_path: Path) -> None:
     """That of a partition is refused: a person can put it back. That of the journal is told."""
     roots = copies(made, tmp_path)
     for partition in (0, 1):
@@ -232,7 +232,7 @@ def test_any_folder_may_be_removed(made: Made, tmp_path: Path) -> None:
     log.close()
 
 
-def test_the_way_out_of_a_refusal_works(made: Made, tmp_path: Path) -> None:
+def test_advice_of_a_refused_start_works(made: Made, tmp_path: Path) -> None:
     """An empty file with the name that the error says: the log goes on behind what is lost."""
     root = next(copies(made, tmp_path))
     shutil.rmtree(root / "__consumer_offsets-0")
@@ -247,7 +247,7 @@ def test_the_way_out_of_a_refusal_works(made: Made, tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_folder_removed_after_a_clean_stop_is_refused_again_and_again(made: Made, tmp_path: Path) -> None:
+def test_each_start_after_removal_of_a_partition_folder_is_refused(made: Made, tmp_path: Path) -> None:
     root = next(copies(made, tmp_path))
     opened(root).close()
     shutil.rmtree(root / "__consumer_offsets-1")
@@ -256,7 +256,7 @@ def test_a_folder_removed_after_a_clean_stop_is_refused_again_and_again(made: Ma
             opened(root)
 
 
-def test_a_file_cut_after_a_clean_stop_is_told(made: Made, tmp_path: Path) -> None:
+def test_file_truncated_after_a_clean_stop_is_reported(made: Made, tmp_path: Path) -> None:
     """There is no journal then; the note of the stop knows where the partition ended."""
     root = next(copies(made, tmp_path))
     opened(root).close()
@@ -274,7 +274,7 @@ def test_a_file_cut_after_a_clean_stop_is_told(made: Made, tmp_path: Path) -> No
         opened(root).close()
 
 
-def test_damage_of_partition_and_journal_at_once_loses_what_both_lost(made: Made, tmp_path: Path) -> None:
+def test_damage_of_partition_and_journal_loses_only_common_records(made: Made, tmp_path: Path) -> None:
     """The same round in both; and a good batch that only the partition still has, where the partition is cut."""
     roots = copies(made, tmp_path)
     segment = max(name for name in data_files(made) if name.startswith("__consumer_offsets-0"))
@@ -305,7 +305,7 @@ def flip(path: Path, at: int, mask: int) -> None:
     path.write_bytes(data)
 
 
-def test_a_damaged_journal_is_kept_and_what_is_good_of_it_laid_in(made: Made, tmp_path: Path) -> None:
+def test_damaged_journal_is_kept_and_its_valid_rounds_replayed(made: Made, tmp_path: Path) -> None:
     root = next(copies(made, tmp_path))
     name = next(name for name in data_files(made) if name.endswith(".journal"))
     start, end, hit = made.stretches[name][3]
@@ -328,7 +328,7 @@ def test_a_damaged_journal_is_kept_and_what_is_good_of_it_laid_in(made: Made, tm
     again.close()
 
 
-def test_a_segment_that_is_gone_is_named_at_each_reading(made: Made, tmp_path: Path) -> None:
+def test_missing_segment_is_reported_at_each_read(made: Made, tmp_path: Path) -> None:
     root = next(copies(made, tmp_path))
     first, second, *_ = sorted((root / "__consumer_offsets-0").glob("*.log"))
     second.unlink()
@@ -340,7 +340,7 @@ def test_a_segment_that_is_gone_is_named_at_each_reading(made: Made, tmp_path: P
         log.close()
 
 
-def test_strange_files_are_left_alone_and_named_once(made: Made, tmp_path: Path) -> None:
+def test_unrecognized_files_are_kept_and_logged_once(made: Made, tmp_path: Path) -> None:
     root = next(copies(made, tmp_path))
     opened(root).close()
     strange = [root / "journal" / "x", root / "__consumer_offsets-0" / "y.txt", root / "__consumer_offsets-1" / "1.log"]
@@ -350,13 +350,13 @@ def test_strange_files_are_left_alone_and_named_once(made: Made, tmp_path: Path)
     with capture_logs() as lines:
         log = opened(root)
     assert [(line["event"][:20], line["files"], set(line["first"])) for line in lines] == [
-        ("files in the log's f", 3, {str(path) for path in strange})
+        ("unrecognized files i", 3, {str(path) for path in strange})
     ]
     log.close()
     assert all(path.read_text() == "mine" for path in strange)
 
 
-def test_what_is_put_aside_is_durable_before_the_cut_and_never_overwritten(made: Made, tmp_path: Path) -> None:
+def test_quarantined_bytes_are_durable_before_the_cut_and_not_overwritten(made: Made, tmp_path: Path) -> None:
     root = next(copies(made, tmp_path))
     opened(root).close()
     shutil.rmtree(root / "journal")

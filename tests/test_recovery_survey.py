@@ -57,12 +57,12 @@ def damages(found: list[tuple[int, int] | Damage]) -> list[tuple[int, int, int, 
 ALL = [(0, 0), (1, 3), (4, 4), (5, 6), (7, 10), (11, 11)]
 
 
-def test_a_whole_segment_has_no_damage(tmp_path: Path) -> None:
+def test_complete_segment_has_no_damage(tmp_path: Path) -> None:
     assert pieces(tmp_path, b"".join(BATCHES)) == ALL
 
 
 @pytest.mark.parametrize("mask", [0x01, 0x40, 0x80, 0xFF])
-def test_a_changed_byte_costs_its_batch_and_no_other(tmp_path: Path, mask: int) -> None:
+def test_changed_byte_damages_only_its_batch(tmp_path: Path, mask: int) -> None:
     """Wherever it is: also in the fields that no checksum covers, and in the length, which says where the next begins.
 
     The leader's epoch is no data, so a change there may stay unnoticed.
@@ -82,14 +82,14 @@ def test_a_changed_byte_costs_its_batch_and_no_other(tmp_path: Path, mask: int) 
         assert damages(found) == [(start, len(BATCHES[hit]), ALL[hit][0], ALL[hit][1] + 1)]
 
 
-def test_a_missing_stretch_is_named_where_it_was(tmp_path: Path) -> None:
+def test_missing_bytes_are_reported_at_their_position(tmp_path: Path) -> None:
     for number in range(1, len(BATCHES)):
         found = pieces(tmp_path, b"".join(BATCHES[:number] + BATCHES[number + 1 :]))
         assert good(found) == ALL[:number] + ALL[number + 1 :]
     assert damages(pieces(tmp_path, b"".join(BATCHES[:-1]))) == [(len(b"".join(BATCHES[:-1])), 0, 11, 12)]
 
 
-def test_a_file_that_is_cut_anywhere_keeps_what_is_whole(tmp_path: Path) -> None:
+def test_file_truncated_at_any_byte_keeps_complete_batches(tmp_path: Path) -> None:
     data = b"".join(BATCHES)
     for size in range(len(data)):
         found = pieces(tmp_path, data[:size])
@@ -101,7 +101,7 @@ def test_a_file_that_is_cut_anywhere_keeps_what_is_whole(tmp_path: Path) -> None
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.binary(min_size=1, max_size=90)), max_size=4))
-def test_several_damages_never_invent_a_record(
+def test_several_damages_never_yield_a_wrong_record(
     tmp_path_factory: pytest.TempPathFactory, hits: list[tuple[int, bytes]]
 ) -> None:
     """Bytes are overwritten at will. What is found was written, in order, and every batch that was not hit is found."""
@@ -120,7 +120,7 @@ def test_several_damages_never_invent_a_record(
     assert good(found) == sorted(good(found))
 
 
-def test_a_base_offset_that_was_raised_does_not_condemn_what_follows(tmp_path: Path) -> None:
+def test_raised_base_offset_does_not_discard_later_batches(tmp_path: Path) -> None:
     """No checksum covers it. Kafka's cleaner leaves jumps too, but never back."""
     raised = (10**9).to_bytes(8, "big") + BATCHES[1][8:]
     found = pieces(tmp_path, b"".join([BATCHES[0], raised, *BATCHES[2:]]), None)
@@ -128,20 +128,20 @@ def test_a_base_offset_that_was_raised_does_not_condemn_what_follows(tmp_path: P
     assert damages(found) == [(len(BATCHES[0]), len(raised), 1, 4)]
 
 
-def test_jumps_of_a_compacted_log_are_no_damage(tmp_path: Path) -> None:
+def test_offset_gaps_of_a_compacted_log_are_not_damage(tmp_path: Path) -> None:
     data = batch(5) + batch(9, 2) + batch(50) + batch(10**12)
     assert pieces(tmp_path, data, None) == [(5, 5), (9, 10), (50, 50), (10**12, 10**12)]
     assert pieces(tmp_path, data, 10**13) == [(5, 5), (9, 10), (50, 50), (10**12, 10**12)]
 
 
-def test_damage_in_a_compacted_log_costs_its_batch_alone(tmp_path: Path) -> None:
+def test_damage_in_a_compacted_log_loses_only_its_batch(tmp_path: Path) -> None:
     data = bytearray(batch(5) + batch(9, 2) + batch(50) + batch(10**12) + batch(10**12 + 5))
     data[len(batch(5)) + 40] ^= 1
     found = pieces(tmp_path, bytes(data), None)
     assert good(found) == [(5, 5), (50, 50), (10**12, 10**12), (10**12 + 5, 10**12 + 5)]
 
 
-def test_what_a_client_wrote_is_no_batch(tmp_path: Path) -> None:
+def test_batch_in_bytes_of_a_client_is_not_read(tmp_path: Path) -> None:
     """A value that looks like a batch, in a batch that is damaged but still knows its length."""
     inner = batch(1)
     outer = bytearray(batch(0, 1, b"x" + inner + b"y"))
@@ -152,7 +152,7 @@ def test_what_a_client_wrote_is_no_batch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("chunk_bytes", [61, 100, 150, 1000])
-def test_chunks_make_no_difference(tmp_path: Path, chunk_bytes: int) -> None:
+def test_survey_result_is_independent_of_chunk_size(tmp_path: Path, chunk_bytes: int) -> None:
     path = tmp_path / "s.log"
     data = bytearray(b"".join([*BATCHES, batch(12, 1, b"large" * 100), batch(13)]))
     data[150] ^= 1
@@ -170,7 +170,7 @@ def test_chunks_make_no_difference(tmp_path: Path, chunk_bytes: int) -> None:
     assert flat == expected
 
 
-def test_reading_may_begin_and_end_anywhere(tmp_path: Path) -> None:
+def test_survey_of_any_range_equals_that_part(tmp_path: Path) -> None:
     path = tmp_path / "s.log"
     path.write_bytes(b"".join(BATCHES))
     position, size = len(BATCHES[0]), sum(map(len, BATCHES[:3]))
@@ -194,7 +194,7 @@ class _CountingDisk(Disk):
 
 
 @pytest.mark.parametrize("garbage", [b"\2", b"\2\0\0\0\0\0", b"\0\0\0\2", bytes(range(256)), b"\2....\0"])
-def test_garbage_full_of_magic_is_searched_in_linear_time(tmp_path: Path, garbage: bytes) -> None:
+def test_search_in_garbage_with_many_magics_is_linear(tmp_path: Path, garbage: bytes) -> None:
     """Counted in bytes that are read, which is what would explode."""
     path = tmp_path / "s.log"
     read_bytes = []
@@ -207,7 +207,7 @@ def test_garbage_full_of_magic_is_searched_in_linear_time(tmp_path: Path, garbag
     assert read_bytes[1] < 2.2 * read_bytes[0]
 
 
-def test_a_search_that_costs_too_much_is_given_up_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_expensive_search_is_given_up_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says "not known", and whoever asked cuts nothing then."""
     monkeypatch.setattr(search, "EFFORT_MIN_BYTES", 10**6)
     monkeypatch.setattr(search, "EFFORT", 1)
@@ -236,7 +236,7 @@ class _BadDisk(Disk):
 
 
 @pytest.mark.parametrize("short", [True, False])
-def test_what_cannot_be_read_is_named_and_is_not_damage(tmp_path: Path, short: bool) -> None:
+def test_read_error_is_raised_and_not_damage(tmp_path: Path, short: bool) -> None:
     """A disk that fails now may be read tomorrow; nothing is known about the bytes."""
     path = tmp_path / "s.log"
     path.write_bytes(b"".join(BATCHES))
@@ -276,7 +276,7 @@ INNER = {
 @pytest.mark.parametrize("inner", INNER.values(), ids=INNER)
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("is_last", [False, True])
-def test_batch_within_a_record_of_a_damaged_batch_whose_length_is_intact_is_no_batch(
+def test_batch_in_a_record_of_a_damaged_batch_with_intact_length_is_not_read(
     tmp_path: Path, inner: bytes, count: int, is_last: bool
 ) -> None:
     """Whichever other byte of the outer batch is wrong; what lies behind it counts."""
@@ -294,9 +294,7 @@ def test_batch_within_a_record_of_a_damaged_batch_whose_length_is_intact_is_no_b
 
 @pytest.mark.parametrize("inner", INNER.values(), ids=INNER)
 @pytest.mark.parametrize("count", [1, 2])
-def test_batch_within_a_record_of_a_batch_without_its_head_is_no_batch(
-    tmp_path: Path, inner: bytes, count: int
-) -> None:
+def test_batch_in_a_record_of_a_batch_without_head_is_not_read(tmp_path: Path, inner: bytes, count: int) -> None:
     """Its first page is missing; so nothing says how long it was."""
     before, outer = b"".join(BATCHES[:2]), batch(4, count, inner)
     after = b"".join(batch(offset) for offset in range(4 + count, 20 + count))
@@ -306,7 +304,7 @@ def test_batch_within_a_record_of_a_batch_without_its_head_is_no_batch(
     assert [piece.base_offset for piece in found if isinstance(piece, Batch)] == [0, 1, *range(4 + count, 20 + count)]
 
 
-def test_good_batches_between_two_damaged_ones_count(tmp_path: Path) -> None:
+def test_valid_batches_between_two_damaged_ones_are_read(tmp_path: Path) -> None:
     """Though nothing says how long the damaged ones were."""
     lost = [bytes(len(each)) if number in (1, 4) else each for number, each in enumerate(BATCHES)]
     assert good(pieces(tmp_path, b"".join(lost))) == [ALL[0], ALL[2], ALL[3], ALL[5]]
