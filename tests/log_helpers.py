@@ -1,4 +1,4 @@
-"""What the tests of the log share: short entries, waiting for a round, and disks that misbehave or remember."""
+"""Helpers for tests of the log: short entries, synchronous appends, and disks that fail, trace or simulate crashes."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from callboard.runtime.log.journal import (
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.partition_counts import PartitionCounts
 
-PATIENCE_S = 240  # how long a test waits before it says that nothing will come
-# A transactional commit as Kafka's own record builder wrote it.
+PATIENCE_S = 240  # timeout of waits in tests
+# A transactional commit, written by Kafka's record builder.
 TRANSACTIONAL = bytes.fromhex(
     "00000000000000000000005dffffffff0276ae80240010000000000000018bcfe568000000018bcfe5680000000000000003e80002"
     "00000000000000015600000018000100016700017400000000320003000000000000002a000000030001780000018bcfe5680000"
 )
-BLOCK_BYTES = 64  # what a disk writes at once, or not, when the power goes
+BLOCK_BYTES = 64  # the unit that survives a power loss or does not
 
 
 SALT = bytes(range(8))
-"""That of all journal files in tests that must know their names."""
+"""The salt of all journal files in tests that use their names."""
 
 COUNTS = PartitionCounts(5, 0)
 
@@ -64,7 +64,7 @@ def new_journal(
 
 
 def scan_journal_file(path: Path) -> JournalScan:
-    """What a journal file holds."""
+    """The scan of a journal file."""
     return scan_journal(path.read_bytes(), journal_salt(path.name))
 
 
@@ -117,7 +117,7 @@ def kafka_python_batches(data: bytes) -> Iterator[Any]:
 
 
 class LazyDisk(Disk):
-    """The real disk without its slow calls, for tests that do not look at what survives."""
+    """The real disk without syncs, for tests that do not check durability."""
 
     def sync(self, fd: int) -> None:
         pass
@@ -127,7 +127,7 @@ class LazyDisk(Disk):
 
 
 class TraceDisk(Disk):
-    """The real disk, which notes every change as (operation, file name) and may be told to fail or to write short."""
+    """The real disk, which records every change as (operation, file name) and can fail or write short."""
 
     def __init__(self) -> None:
         self.trace: list[tuple[str, str]] = []
@@ -166,7 +166,7 @@ class TraceDisk(Disk):
         super().remove(path)
 
     def wait_for(self, operation: str, name: str) -> None:
-        """Until that operation was begun."""
+        """Wait until that operation has begun."""
         with self._changed:
             assert self._changed.wait_for(lambda: (operation, name) in self.trace, PATIENCE_S)
 
@@ -179,16 +179,16 @@ class TraceDisk(Disk):
 
 
 class Synced(NamedTuple):
-    """What a disk has been told to keep: contents by path, and names by folder. A name in a folder is kept with it."""
+    """The synced state of a disk: contents by path, and names by folder."""
 
     contents: dict[str, bytes]
     names: dict[str, frozenset[str]]
 
 
 class Moment(NamedTuple):
-    """What a crash at one instant leaves: file contents by path from the root, and how many rounds were answered.
+    """The disk after a crash: file contents by path from the root, and the number of acknowledged rounds.
 
-    ``synced``: what of it was synced; None when all of it is.
+    ``synced``: its synced part; None when everything is synced.
     """
 
     files: dict[str, bytes]
@@ -203,14 +203,14 @@ class Moment(NamedTuple):
 
 
 class CrashDisk(Disk):
-    """The real disk, and at every change a picture of what a crash would leave.
+    """The real disk, with a snapshot at every change of what a crash would leave.
 
-    ``killed``: the process dies, the system goes on: all that was written is there. ``dark``: the power goes: what was
-    synced is there, and of the rest every block and every name may be old or new, by the seed.
+    ``killed``: after the death of the process: all written data is there. ``dark``: after a power loss: synced data is
+    there, and every other block and name is old or new, by the seed.
     """
 
     def __init__(self, root: Path, seed: int = 0, synced: Synced | None = None) -> None:
-        """``synced``: what of the files that are there was synced before; all if it is not given."""
+        """``synced``: the synced part of the existing files; by default all."""
         self.root = root
         self.killed: list[Moment] = []
         self.dark: list[Moment] = []
@@ -271,7 +271,7 @@ class CrashDisk(Disk):
             self._picture()
 
     def _picture(self) -> None:
-        """The order matters: what is answered now was durable before."""
+        """The order matters: rounds acknowledged now were durable before."""
         answered = self.answered
         now = {path: path.read_bytes() for path in self.root.rglob("*") if path.is_file()}
         synced = Synced(
@@ -297,7 +297,7 @@ class CrashDisk(Disk):
         return left
 
     def _kept(self, path: Path) -> bool:
-        """Whether a name survives: what is synced and there does, what only one of the two is may."""
+        """Whether a name survives: one that is synced and exists does, one that is only one of these may."""
         if path == self.root:
             return True
         synced, there = path.name in self._names.get(path.parent, set()), path.exists()

@@ -1,7 +1,7 @@
-"""A data folder of format 2, as version aad3093 left it at a ``kill -9``: it opens, loses nothing, is upgraded once.
+"""A data folder of format 2, written by version aad3093 until a ``kill -9``: it is upgraded once and loses nothing.
 
-``folders/format-2`` holds the folder, and what its clients were told: the commits that were acknowledged and the last
-that were sent, members with their assignments, and three transactions (one committed, one aborted, one open).
+``folders/format-2`` has the folder and what its clients received: acknowledged commits and the last ones sent, members
+with their assignments, and three transactions (one committed, one aborted, one open).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def test_start_on_killed_folder_of_format_2_serves_all_and_upgrades_once(tmp_pat
     report = report_of(kept)
     assert len(report.commits) == 30 and len(report.members) == 5
     with ServerProcess(tmp_path, settings=NEVER_EXPIRES) as server:
-        for expected_upgrades in (1, 0):  # the second start is on what the new version left at a kill
+        for expected_upgrades in (1, 0):  # the second start is after a kill of the new version
             assert wrong_commits(server, report) == {}
             assert wrong_members(server, report) == []
             assert committed_in_transactions(server, ["paid", "unpaid", "waiting"]) == {"paid": 77}
@@ -137,7 +137,7 @@ def content(disk: Disk, root: Path) -> Content:
 
 
 def on_faulty_disk(data: Path, seed: int) -> FaultyDisk:
-    """The folder on a disk that may lose power, all of it durable."""
+    """The folder, all of it durable, on a disk that can simulate power loss."""
     disk = FaultyDisk(seed)
     for path in sorted(data.rglob("*")):
         target = ROOT / path.relative_to(data)
@@ -153,7 +153,7 @@ def on_faulty_disk(data: Path, seed: int) -> FaultyDisk:
 
 
 def crashed_upgrades(data: Path) -> Iterator[FaultyDisk]:
-    """What a start leaves that loses its power at its first change, its second, and so on, until it is done."""
+    """The folder after a start with a power loss at its first change, its second, and so on, until it completes."""
     for change in range(1, 10_000):
         disk = on_faulty_disk(data, change)
         disk.crash_at(change)
@@ -183,7 +183,7 @@ def test_upgrade_interrupted_by_power_loss_loses_nothing(tmp_path: Path) -> None
 
 
 def test_folder_of_a_newer_format_is_refused(tmp_path: Path) -> None:
-    """The same rule refused format 3 in the version before."""
+    """Older versions refuse format 3 by the same rule."""
     data = unpack(tmp_path)
     info = json.loads((data / INFO_NAME).read_text())
     (data / INFO_NAME).write_text(json.dumps({**info, "format": FORMAT + 1}))

@@ -1,4 +1,4 @@
-"""RecordBatch v2: byte for byte what Kafka's coordinator writes, and a reader that trusts nothing."""
+"""Encoding and decoding of RecordBatch v2: the same bytes as Kafka's coordinator, and detection of any damage."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def made(base_offset: int, *values: int) -> bytes:
 
 
 def test_encoded_batch_equals_kafkas_bytes() -> None:
-    """All but the leader epoch, which the log sets and which is outside of the checksum."""
+    """Except for the leader epoch, which the log sets and no checksum covers."""
     first = frame_record(0, 0, *encode(COMMIT))
     second = frame_record(3, 1, *encode(GroupRecord("g", None)))
     batch = encode_batch(0, TIME_MS, TIME_MS + 3, [first, second])
@@ -113,7 +113,7 @@ def test_batch_truncated_at_any_byte_is_damaged() -> None:
 
 
 def test_batch_with_any_flipped_bit_is_damaged() -> None:
-    """But those of base offset and leader epoch, which Kafka keeps outside of the checksum."""
+    """Except for bits of base offset and leader epoch, which Kafka's checksum does not cover."""
     good = made(0, 1, 2)
     for bit in range(8 * 8, len(good) * 8):
         if 12 * 8 <= bit < 16 * 8:
@@ -143,7 +143,7 @@ def test_damaged_header_error_names_the_field(at: int, replacement: str, reason:
 
 
 def rechecked(batch: bytes, records: bytes, count: int) -> Batch:
-    """A batch with these bytes for its records and a right checksum, as a broken writer would leave it."""
+    """A batch with these bytes as its records and a correct checksum, as a faulty writer would produce it."""
     inside = batch[CRC_FROM:57] + count.to_bytes(4, "big") + records
     length = len(inside) + CRC_FROM - 12
     data = batch[:8] + length.to_bytes(4, "big") + batch[12:17] + crc32c(inside).to_bytes(4, "big") + inside
@@ -192,6 +192,6 @@ def test_varints_have_the_expected_bytes(number: int, data: str) -> None:
 
 
 def test_crc32c_equals_castagnoli_and_can_be_continued() -> None:
-    """The check value of CRC-32C in every catalogue of checksums."""
+    """Uses the standard check value of CRC-32C."""
     assert crc32c(b"123456789") == 0xE3069283
     assert crc32c(memoryview(b"6789"), crc32c(bytearray(b"12345"))) == 0xE3069283

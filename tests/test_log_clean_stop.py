@@ -1,4 +1,4 @@
-"""The note of a clean stop: a start that finds it need not read the ends of partitions, and never trusts too much."""
+"""The clean-stop note: with it a start need not read the ends of partitions; a wrong note is detected."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIRST_SEGMENT = "00000000000000000000.log"
 
 
 class ReadingDisk(LazyDisk):
-    """Counts the bytes that are read of segments."""
+    """Counts the bytes that are read from segments."""
 
     def __init__(self) -> None:
         self.bytes_read = 0
@@ -87,7 +87,7 @@ def test_start_removes_the_note_before_the_first_append(tmp_path: Path) -> None:
 
 
 def test_failed_start_keeps_the_note(tmp_path: Path) -> None:
-    """Without room for a journal nothing has changed: the next start need not warn of a journal that is missing."""
+    """Without room for a journal nothing changes, so the next start need not report a missing journal."""
     root = stopped(tmp_path)
     disk = TraceDisk()
     disk.fails = lambda operation, name: operation == "write" and name.endswith(".journal")
@@ -118,7 +118,7 @@ def test_start_with_note_of_later_version_ignores_it(tmp_path: Path) -> None:
 
 
 def test_files_changed_after_a_clean_stop_are_checked(tmp_path: Path) -> None:
-    """Somebody put other bytes behind the end while the server was stopped."""
+    """Other bytes were appended while the server was stopped."""
     root = stopped(tmp_path)
     path = root / "__consumer_offsets-0" / FIRST_SEGMENT
     path.write_bytes(path.read_bytes() + b"torn")
@@ -128,7 +128,7 @@ def test_files_changed_after_a_clean_stop_are_checked(tmp_path: Path) -> None:
 
 
 def test_start_with_only_compacted_files_of_a_partition_is_refused(tmp_path: Path) -> None:
-    """The start would give out the offsets of what was in the open segment again, and say nothing of it."""
+    """A start would assign the offsets of the open segment again, without an error."""
 
     def rolling() -> OffsetsLog:
         log = OffsetsLog(tmp_path, 1, disk=LazyDisk(), threads=Inline(), segment_bytes=300)
@@ -178,7 +178,7 @@ def test_stop_that_cannot_write_the_note_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_crash_in_any_step_of_stop_and_start_loses_nothing() -> None:
-    """Never a note beside a log that went on: what was answered after it would be taken for a torn end."""
+    """No note may exist beside a newer log: later acknowledged rounds would be taken for a torn end."""
     root = Path("/data")
     for change in range(1, 60):
         disk = FaultyDisk(change)

@@ -1,4 +1,4 @@
-"""Compressed batches, made by somebody else's builder, read as what they were; and what is wrong with them, named."""
+"""Reading of compressed batches that another implementation built, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ READABLE = range(1, 5)
 
 
 def compressed(codec: int) -> bytes:
-    """What a client of aiokafka's would send. Snappy is framed as Java frames it, in more than one block."""
+    """A batch of aiokafka's builder. Snappy is framed as in Java, in more than one block."""
     records = importlib.import_module("aiokafka.record.default_records")
     builder = records.DefaultRecordBatchBuilder(
         magic=2, compression_type=codec, is_transactional=0, producer_id=-1, producer_epoch=-1, base_sequence=-1,
@@ -44,7 +44,7 @@ def test_compressed_batch_has_the_same_records_as_uncompressed(codec: int) -> No
 
 @pytest.mark.parametrize("codec", READABLE, ids=CODECS[1:5])
 def test_inflated_batch_is_a_valid_batch(codec: int) -> None:
-    """Same offsets, times and producer; another checksum, which is right; and the place where it really lies."""
+    """It has the same offsets, times, producer and position, and a correct checksum of its own."""
     (batch,) = read_batches(compressed(codec), "file")
     inflated = inflate(batch._replace(position=77))
     assert inflated[3:4] + inflated[5:8] == batch[3:4] + batch[5:8]
@@ -87,7 +87,7 @@ def encode_like(plain: bytes, codec: int, data: bytes) -> bytes:
 @pytest.mark.parametrize("codec", READABLE, ids=CODECS[1:5])
 @pytest.mark.parametrize("damage", [lambda data: b"nonsense", lambda data: data[:-9], lambda data: b""])
 def test_invalid_compressed_bytes_are_damage(codec: int, damage: Callable[[bytes], bytes]) -> None:
-    """The checksum is right: somebody has written it so."""
+    """The checksum is correct, so the bytes are as written."""
     (batch,) = read_batches(compressed(codec))
     (broken,) = read_batches(encode_like(compressed(codec), codec, damage(bytes(batch.data[61:]))), "file")
     with pytest.raises(DamagedBatch, match="file: damaged batch at byte 0: "):
@@ -121,7 +121,7 @@ def xerial(*blocks: bytes) -> bytes:
 
 
 def bombs(size: int) -> dict[str, tuple[int, bytes]]:
-    """So many zero bytes, by each codec and in each framing."""
+    """That many zero bytes, compressed by each codec and in each framing."""
     cramjam, half = importlib.import_module("cramjam"), bytes(size // 2)
     raw = bytes(cramjam.snappy.compress_raw(half))
     return {
@@ -136,7 +136,7 @@ def bombs(size: int) -> dict[str, tuple[int, bytes]]:
 
 @pytest.mark.parametrize("kind", bombs(2))
 def test_records_that_inflate_beyond_the_limit_are_damage(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """A batch of some kilobytes may claim gigabytes; memory is taken for no more than the limit."""
+    """A batch of some kilobytes may state gigabytes; only memory up to the limit is allocated."""
     size = 3_000_000
     codec, data = bombs(size)[kind]
     monkeypatch.setattr(codecs, "INFLATED_MAX", size)
@@ -149,6 +149,6 @@ def test_records_that_inflate_beyond_the_limit_are_damage(monkeypatch: pytest.Mo
 
 
 def test_snappy_block_that_states_gigabytes_allocates_no_memory() -> None:
-    """The length stands first, and nothing behind it needs to be true."""
+    """The length comes first and may be wrong."""
     with pytest.raises(ValueError, match="more than 268435456 bytes"):
         codecs._unsnap(b"\xff\xff\xff\xff\x0f" + b"\0" * 8)

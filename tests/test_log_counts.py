@@ -1,4 +1,4 @@
-"""The numbers of partitions: a wrong one is refused before anything is written, and a command mends the file."""
+"""The numbers of partitions: wrong ones are refused before anything is written, and a command repairs the file."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COMMAND = "callboard log repair {} --partitions 7 --transaction-partitions 5"
 
 
 def opened(root: Path) -> OffsetsLog:
-    """A log that has some of what is written to it in its partition files, and some in its journal alone."""
+    """A log with some rounds in its partition files and some only in its journal."""
     log = OffsetsLog(
         root,
         PARTITIONS,
@@ -68,19 +68,19 @@ def data(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 
 def content(root: Path) -> dict[str, bytes]:
-    """All files but the lock, which says who held it last."""
+    """All files except the lock file, which has the last holder's process id."""
     paths = (path for path in root.rglob("*") if path.is_file() and path.name != ".lock")
     return {str(path.relative_to(root)): path.read_bytes() for path in paths}
 
 
 def change(root: Path, **fields: object) -> None:
-    """Write ``callboard.json`` with other values and the checksum that it has."""
+    """Write ``callboard.json`` with other values and an unchanged checksum."""
     old = json.loads((root / INFO_NAME).read_text())
     (root / INFO_NAME).write_text(json.dumps({**old, **fields}))
 
 
 def as_format_2(root: Path, **fields: object) -> None:
-    """As the version before wrote it: no checksum, and no numbers of partitions in the note."""
+    """Convert to format 2: no checksum, and no numbers of partitions in the note."""
     old = json.loads((root / INFO_NAME).read_text())
     del old["checksum"]
     (root / INFO_NAME).write_text(json.dumps({**old, "format": 2, **fields}))
@@ -173,7 +173,7 @@ def test_start_with_damaged_note_serves_everything(tmp_path: Path) -> None:
 
 
 def test_start_with_callboard_json_that_contradicts_the_note_is_refused(tmp_path: Path) -> None:
-    """A file with a checksum of its own, from another folder."""
+    """The file is valid, but from another folder."""
     root = written(tmp_path, "stopped")
     other = {**json.loads((root / INFO_NAME).read_text()), "offsets_partitions": 8}
     (root / INFO_NAME).write_text(json.dumps(with_checksum(other)))
@@ -188,7 +188,7 @@ def test_start_with_callboard_json_that_contradicts_the_note_is_refused(tmp_path
     assert content(root) == before
 
 
-# A folder without a second file that has the numbers ------------------------------------------------------------------
+# Folders without a second file that has the numbers ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("name", "number"), [("offsets_partitions", 8), ("offsets_partitions", 70)])
@@ -202,7 +202,7 @@ def test_start_of_format_2_with_wrong_count_is_refused_before_any_write(data: Pa
 
 
 def test_start_checks_groups_that_are_only_in_the_journal(tmp_path: Path) -> None:
-    """The server was killed before a checkpoint, or its partition files were."""
+    """The server was killed before a checkpoint."""
     root = written(tmp_path, "killed")
     for number in range(PARTITIONS):
         shutil.rmtree(root / folder_name(number), ignore_errors=True)
@@ -227,7 +227,7 @@ def test_start_of_format_2_with_right_counts_upgrades_once(data: Path) -> None:
 @pytest.mark.parametrize("how", ["stop", "halt"])
 @on_a_loop
 async def test_server_with_wrong_count_loses_no_acknowledged_commit(tmp_path: Path, how: str) -> None:
-    """The number is wrong for one start, and right again for the next."""
+    """The number is wrong for one start, and correct for the next."""
 
     async def commit_all(client: Client, value: int) -> None:
         for group in GROUPS:
@@ -256,7 +256,7 @@ async def test_server_with_wrong_count_loses_no_acknowledged_commit(tmp_path: Pa
 
 
 def moved(root: Path) -> str:
-    """Put a partition's folder in the place of another one that is empty; the note agrees with callboard.json."""
+    """Move a partition's folder to the path of an empty one; the note agrees with callboard.json."""
     used = {offsets_partition(group, PARTITIONS) for group in GROUPS[:1]}
     [right] = used
     wrong = (right + 1) % PARTITIONS
@@ -366,7 +366,7 @@ def test_repair_without_the_old_file_creates_a_cluster_id(data: Path, capsys: py
 
 @pytest.mark.parametrize("fast", [True, False])
 def test_find_misplaced_finds_one_name_among_many(fast: bool) -> None:
-    """Names of any characters and lengths; one has the smallest hash, whose absolute value Kafka takes as 0."""
+    """Names of any characters and lengths; one has the smallest hash, whose absolute value is 0 in Kafka."""
     letters = ["", "a", "ü", "x" * 300, "\N{GRINNING FACE}" * 3, "polygenelubricants"]
     names = [*letters, *(f"{word}{at}" for word in letters for at in range(5000))]
     placed: dict[int, list[str]] = {}

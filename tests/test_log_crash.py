@@ -1,4 +1,4 @@
-"""Crashes of the log at every instant: nothing that was answered is lost, and every start succeeds."""
+"""Crashes of the log at every change of the disk: no acknowledged round is lost, and every start succeeds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROUNDS = 14
 
 @pytest.fixture(autouse=True)
 def _short_journals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small steps of zeros, so that a picture of the disk is small and a round crosses one now and then."""
+    """Small steps of zeros, so that snapshots of the disk are small and some rounds cross a step."""
     monkeypatch.setattr(journal, "ZEROS", bytes(1024))
 
 
@@ -33,7 +33,7 @@ def opened(root: Path, disk: Disk, sync: SyncPolicy = "always") -> OffsetsLog:
 
 
 def run(root: Path, disk: CrashDisk, sync: SyncPolicy) -> None:
-    """Rounds that put their own number into partitions 0 and 1 always, and into 2 every third time."""
+    """Rounds that commit their number to partitions 0 and 1 always, and to 2 every third time."""
     log = opened(root, disk, sync)
     for number in range(ROUNDS):
         outcomes = append(
@@ -51,7 +51,7 @@ def expected(partition: int) -> list[int]:
 
 
 def check(moment: Moment, root: Path, durable: bool = True) -> None:
-    """What comes back is in the order in which it was appended, holds all that was answered, and has no hole.
+    """The records after a start are in the order of appends, without a gap, and include all acknowledged ones.
 
     Not ``durable``: the end may be lost.
     """
@@ -72,7 +72,7 @@ def check(moment: Moment, root: Path, durable: bool = True) -> None:
 
 @pytest.mark.parametrize("sync", ["always", "interval", "none"])
 def test_kill_at_any_change_loses_no_acknowledged_round(tmp_path: Path, sync: SyncPolicy) -> None:
-    """The process dies between any two calls, or in the middle of a write; the page cache is still there."""
+    """The process dies between any two calls, or during a write; the page cache survives."""
     disk = CrashDisk(tmp_path / "log")
     (tmp_path / "log").mkdir()
     run(tmp_path / "log", disk, sync)
@@ -83,7 +83,7 @@ def test_kill_at_any_change_loses_no_acknowledged_round(tmp_path: Path, sync: Sy
 
 @pytest.mark.parametrize("seed", range(4))
 def test_power_loss_at_any_change_loses_no_acknowledged_round(tmp_path: Path, seed: int) -> None:
-    """What was not synced is there in part: some blocks, some names, in no order."""
+    """Unsynced data survives in part: some blocks, some names, in any order."""
     disk = CrashDisk(tmp_path / "log", seed)
     (tmp_path / "log").mkdir()
     run(tmp_path / "log", disk, "always")
@@ -94,7 +94,7 @@ def test_power_loss_at_any_change_loses_no_acknowledged_round(tmp_path: Path, se
 @pytest.mark.parametrize("sync", ["interval", "none"])
 @pytest.mark.parametrize("seed", range(2))
 def test_power_loss_with_unsynced_policies_loses_only_the_end(tmp_path: Path, sync: SyncPolicy, seed: int) -> None:
-    """The system writes what is not synced in any order; what it wrote behind a hole is not there any more."""
+    """The system writes unsynced data in any order; after a start nothing remains that followed a gap."""
     disk = CrashDisk(tmp_path / "log", seed)
     (tmp_path / "log").mkdir()
     run(tmp_path / "log", disk, sync)
@@ -104,7 +104,7 @@ def test_power_loss_with_unsynced_policies_loses_only_the_end(tmp_path: Path, sy
 
 @pytest.mark.parametrize("seed", range(2))
 def test_second_crash_during_recovery_loses_nothing(tmp_path: Path, seed: int) -> None:
-    """Recovery itself is interrupted at every call, after a loss of power that left it work to do."""
+    """Recovery itself is interrupted at every call, after a power loss."""
     first = CrashDisk(tmp_path / "log", seed)
     (tmp_path / "log").mkdir()
     run(tmp_path / "log", first, "always")
@@ -113,7 +113,7 @@ def test_second_crash_during_recovery_loses_nothing(tmp_path: Path, seed: int) -
 
 @pytest.mark.parametrize("seed", range(2))
 def test_power_loss_during_recovery_after_a_kill_loses_nothing(tmp_path: Path, seed: int) -> None:
-    """The new process finds in the page cache what the one before never synced. It must not take that for durable."""
+    """The new process reads unsynced data from the page cache, and must not treat it as durable."""
     first = CrashDisk(tmp_path / "log", seed)
     (tmp_path / "log").mkdir()
     run(tmp_path / "log", first, "always")
@@ -133,7 +133,7 @@ def crash_again(moments: list[Moment], tmp_path: Path, seed: int) -> None:
 
 
 def test_crash_snapshots_cover_all_stages(tmp_path: Path) -> None:
-    """Among the moments are some where only the journal knows what was answered; else the tests above prove little."""
+    """In some snapshots only the journal has acknowledged rounds; without these the tests above prove little."""
     disk = CrashDisk(tmp_path / "log", 1)
     (tmp_path / "log").mkdir()
     run(tmp_path / "log", disk, "always")

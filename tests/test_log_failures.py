@@ -1,7 +1,7 @@
-"""Disks that fill up or fail under the log: what was answered stays, what cannot be kept is refused, nothing is silent.
+"""Full and failing disks: acknowledged commits stay, commits that cannot be stored are refused, and errors are logged.
 
-The disk is in memory and all of the log's work runs on the test's thread, so each failure comes exactly where it is
-meant to. The real thing is in ``test_log_full_disk.py``.
+The disk is in memory and all work of the log runs on the test's thread, so each failure happens at an exact point.
+``test_log_full_disk.py`` uses a real file system.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def test_commits_resume_when_the_disk_has_room() -> None:
 
 
 def test_full_disk_is_probed_once_a_second() -> None:
-    """Whoever comes in between is refused without a touch of the disk."""
+    """Commits between two probes are refused without a disk access."""
     disk, harness = harness_on_full_disk()
     fill_journal(harness)
     disk.capacity_bytes += 100_000
@@ -87,7 +87,7 @@ def test_full_disk_is_probed_once_a_second() -> None:
 
 
 def test_rounds_after_a_refused_one_leave_no_offset_gap() -> None:
-    """They had their offsets already when it was refused."""
+    """Their offsets were assigned before the other round was refused."""
     disk = new_faulty_disk()
     harness = LogHarness(disk, Inline(lambda n: 0))
     for _ in range(3):
@@ -105,7 +105,7 @@ def test_rounds_after_a_refused_one_leave_no_offset_gap() -> None:
 
 
 def test_short_write_on_full_disk_is_undone() -> None:
-    """The half of a frame must not be behind the next one, which may be shorter."""
+    """Half of a frame must not follow the next frame, which may be shorter."""
     disk, harness = harness_on_full_disk()
     fill_journal(harness)
     path = ROOT / "journal" / name_of(0)
@@ -187,7 +187,7 @@ def test_checkpoints_resume_when_the_disk_has_room() -> None:
 
 
 def test_checkpoint_removes_a_journal_that_fills_the_disk() -> None:
-    """Nobody has to make room where the old journal is what takes it; and where it is not, no files pile up."""
+    """A checkpoint makes room if the old journal fills the disk; otherwise no files accumulate."""
     disk, harness = harness_on_full_disk()
     harness.advance()
     fill_journal(harness)
@@ -232,7 +232,7 @@ def test_roll_without_room_keeps_the_old_segment() -> None:
 
 
 def test_start_without_room_for_a_segment_after_damage_is_refused() -> None:
-    """In the damaged segment it may be that nobody finds what would be appended."""
+    """Appends to the damaged segment might not be found by readers."""
     disk = new_faulty_disk()
     harness = LogHarness(disk)
     for _ in range(3):
@@ -257,7 +257,7 @@ def test_start_without_room_for_a_segment_after_damage_is_refused() -> None:
 
 @pytest.mark.parametrize(("operation", "error"), [("write", errno.EIO), ("sync", errno.EIO), ("sync", errno.ENOSPC)])
 def test_failed_journal_refuses_all_further_commits(operation: str, error: int) -> None:
-    """Also a sync for which there is no room: what it should have written is forgotten by the system."""
+    """This includes a sync without room: the system drops the pages that it could not write."""
     disk = new_faulty_disk(3)
     harness = LogHarness(disk)
     harness.commit(0, 1)
@@ -277,7 +277,7 @@ def test_failed_journal_refuses_all_further_commits(operation: str, error: int) 
 
 
 def test_start_after_failed_journal_replays_it() -> None:
-    """It finds the failed round in the system's memory. That is no answer that was given, so it may keep it, or not."""
+    """It reads the failed round from the page cache. The round was not acknowledged, so both outcomes are correct."""
     for seed in range(20):
         disk = new_faulty_disk(seed)
         harness = LogHarness(disk)
@@ -296,7 +296,7 @@ def test_start_after_failed_journal_replays_it() -> None:
 
 
 def failing_desk(seed: int, operation: str = "sync") -> tuple[FaultyDisk, LogHarness]:
-    """A log with a checkpoint at each look, of which partition 1 cannot be synced."""
+    """A log with a checkpoint at each step; its partition 1 cannot be synced."""
     disk = new_faulty_disk(seed)
     harness = LogHarness(disk, checkpoint_bytes=1)
     harness.commit(0, 1)
@@ -339,7 +339,7 @@ def test_clean_stop_with_failed_partition_keeps_its_journal() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_start_after_failed_sync_rewrites_unsynced_batches(seed: int) -> None:
-    """The sync failed, the system kept what it could not write, and the next process reads it. Then the power goes.
+    """The sync fails, unwritten pages stay in the page cache, and the next process reads them. Then the power fails.
 
     Had it taken that for durable, it would have dropped the journal, and with it the only copy.
     """
@@ -370,7 +370,7 @@ def test_failed_folder_sync_fails_its_new_partitions() -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_any_failing_operation_loses_no_acknowledged_round(seed: int) -> None:
-    """Disks that fill up and have room again, syncs and writes that fail, all where a seed says, and then a crash."""
+    """Full disks, failing syncs and failing writes at points chosen by a seed, and then a crash."""
     chance = random.Random(seed)
     disk = new_faulty_disk(seed)
     with capture_logs():

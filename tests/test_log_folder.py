@@ -1,4 +1,4 @@
-"""The data folder: whose it is, in which format, and that nobody else is in it."""
+"""The data folder: its cluster id, its format and its lock."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_new_folder_has_callboard_json_and_lock(tmp_path: Path) -> None:
 
 
 def test_new_folder_syncs_all_parent_folders(tmp_path: Path) -> None:
-    """Those above it that had to be made, too: a loss of power must not take them, and all that is in it."""
+    """Parent folders that were created are synced too, so that a power loss does not remove them."""
     disk = TraceDisk()
     with DataFolder(tmp_path / "very" / "deep" / "data", disk=disk):
         synced = [name for operation, name in disk.trace if operation == "sync_folder"]
@@ -47,7 +47,7 @@ def test_new_folder_syncs_all_parent_folders(tmp_path: Path) -> None:
 
 
 def test_broken_link_is_refused(tmp_path: Path) -> None:
-    """Most likely its disk is not mounted, and the person should hear that and not of rights."""
+    """Its disk is probably not mounted, so the error must say that instead of naming permissions."""
     link = tmp_path / "data"
     link.symlink_to(tmp_path / "disk" / "data")
     with pytest.raises(StartError, match=r"found a link to .*disk/data, which does not exist"):
@@ -81,7 +81,7 @@ def test_folder_without_transactions_count_gets_one(tmp_path: Path) -> None:
 
 
 def test_folder_of_format_1_is_upgraded(tmp_path: Path) -> None:
-    """Its format, which keeps older versions away, and a checksum: nothing else of it changes."""
+    """Only its format, which makes older versions refuse it, and its checksum change."""
     first = {**INFO, "format": 1, "transactions_partitions": 7}
     with capture_logs() as lines, DataFolder(holding(tmp_path, json.dumps(first)), 50, 7) as folder:
         assert folder.cluster_id == ID
@@ -102,7 +102,7 @@ def test_cluster_id_has_kafkas_form() -> None:
 def test_crash_leaves_callboard_json_complete_or_missing(
     tmp_path: Path, given: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Written beside, synced, renamed; and the folder's own name is durable before anything in it counts."""
+    """It is written under another name, synced and renamed; the folder's own name is durable before."""
     monkeypatch.chdir(tmp_path)
     disk = TraceDisk()
     DataFolder(Path("data") if given == "relative" else tmp_path / "data", disk=disk).close()
@@ -176,7 +176,7 @@ def test_file_at_the_folders_path_is_refused(tmp_path: Path) -> None:
 
 
 class ReadOnlyDisk(Disk):
-    """As a file system that was mounted for reading; a test may run as root, whom no permission stops."""
+    """Simulates a read-only file system, because tests may run as root, who has every permission."""
 
     def open(self, path: Path, flags: int) -> int:
         if flags:
@@ -211,7 +211,7 @@ def test_folder_in_use_is_refused_with_the_process_id(tmp_path: Path) -> None:
         with pytest.raises(StartError, match=f"in use by process {holder.pid}, expected no other process"):
             DataFolder(tmp_path)
         holder.kill()
-    DataFolder(tmp_path).close()  # a killed process holds nothing
+    DataFolder(tmp_path).close()  # a killed process holds no lock
 
 
 def test_refused_start_holds_no_lock(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_second_close_does_nothing(tmp_path: Path) -> None:
 
 
 def test_folder_with_unrecognized_files_is_refused_without_changes(tmp_path: Path) -> None:
-    """`--data docs` was hardly meant."""
+    """For example `--data docs`, which is probably a mistake."""
     for name in ("admin.md", "log.md"):
         (tmp_path / name).write_text("hers")
     with pytest.raises(StartError, match=r"found admin\.md and 1 more, expected an empty folder"):

@@ -1,5 +1,4 @@
-"""The data folder is moved away under a running server: it says so, keeps nothing that nobody would find, and ends with
-an exit code that is no success."""
+"""The data folder is moved while a server runs: the server logs it, stops with an error code, and loses nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A real file system without room: a server on a tmpfs of a few mebibytes, filled under its feet.
+"""A real file system without room: a server on a tmpfs of a few MiB that the test fills.
 
-Mounting needs a privilege, or a user namespace in which one has it. Where the machine allows neither, this is skipped
-and says so; ``test_log_failures.py`` has the same on a disk in memory.
+Mounting needs a privilege, or a user namespace with it. Without both the test is skipped; ``test_log_failures.py``
+tests the same with a disk in memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOUNT = f'mount -t tmpfs -o size={SIZE} tmpfs "$0"'
 
 
 def in_namespace(folder: Path, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a shell command in a mount namespace of its own; ``$0`` is the folder, which only there is the tmpfs."""
+    """Run a shell command in its own mount namespace; ``$0`` is the folder, where only it sees the tmpfs."""
     return subprocess.run(
         ["unshare", "-Urm", "sh", "-c", command, str(folder), *arguments],
         capture_output=True,

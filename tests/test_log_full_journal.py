@@ -1,7 +1,7 @@
-"""A disk that is full to the last byte, and the journal is what fills it: the log makes room by itself.
+"""A disk without a free byte, filled by the journal: the log makes room by itself.
 
-All that a journal file holds is soon in the partition files, too; then a checkpoint may drop it. But that takes a next
-file, and with it a few bytes.
+The batches of a journal file are soon in the partition files, too; then a checkpoint may remove it. But a checkpoint
+needs a few bytes for the next file.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def test_probe_of_full_disk_starts_an_early_checkpoint() -> None:
     disk, harness = harness_on_full_disk()
     with capture_logs():
         fill_journal(harness)
-        disk.capacity_bytes += 1000  # no step of zeros, but what waits; and then a step where the old journal was
+        disk.capacity_bytes += 1000  # room for the waiting batches only; later also for a step of zeros
         for _ in range(5):
             harness.advance(2.0)
         harness.commit(1)
@@ -49,7 +49,7 @@ def test_probe_of_full_disk_starts_an_early_checkpoint() -> None:
 
 
 def test_checkpoint_makes_room_when_flush_used_the_last_byte() -> None:
-    """The journal holds nothing then that the partition files have not. It was all that filled the disk."""
+    """Then the partition files have all of the journal's batches, and the journal alone fills the disk."""
     disk, harness = harness_on_full_disk()
     disk.capacity_bytes += 2 * len(journal.ZEROS)
     with capture_logs() as lines:

@@ -1,4 +1,4 @@
-"""A start on a full disk: served as far as it can be, or refused with the number of bytes that are missing."""
+"""A start on a full disk: it serves reads, or is refused with the number of missing bytes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_start_on_full_disk_after_clean_stop_serves_reads_and_refuses_commits() 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_stop_after_start_on_full_disk_loses_nothing(end: str) -> None:
-    """The note of the clean stop stays until there is a journal that says as much."""
+    """The clean-stop note stays until a journal with the same ends exists."""
     disk, stored = stopped_and_full()
     with capture_logs() as lines:
         harness = LogHarness(disk)
@@ -114,7 +114,7 @@ def test_replay_that_fits_into_preallocated_journal_space_succeeds() -> None:
 
 
 def big_journal() -> tuple[FaultyDisk, LogHarness]:
-    """The disk of a process that was killed, with more in its journal than there is room for in its partitions."""
+    """The disk of a killed process, without room for the replay of its journal."""
     disk = new_faulty_disk()
     harness = LogHarness(disk)
     for _ in range(60):

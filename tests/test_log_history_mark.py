@@ -1,4 +1,4 @@
-"""``history.json``, which says how far compaction may go."""
+"""``history.json``, which limits how far compaction may go."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MARK = Mark("/tables/history", "id-1", {0: 4200, 3: 17})
 
 
 def test_mark_with_any_flipped_bit_is_refused_or_the_same(tmp_path: Path) -> None:
-    """With a changed digit compaction could drop what the history has not taken."""
+    """With a changed digit, compaction could remove records that are not in the history."""
     write_mark(Disk(), tmp_path, MARK)
     path = tmp_path / FILE_NAME
     data, refused = path.read_bytes(), 0

@@ -1,4 +1,4 @@
-"""The log without a thread: the same work, done on the thread of whoever calls, in an order that a seed decides."""
+"""The log without threads: all work runs on the caller's thread, in an order that a seed chooses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def opened(root: Path, threads: Inline, disk: Disk | None = None, **options: Any
 
 
 def traced(root: Path, seed: int) -> list[tuple[str, str]]:
-    """All that a log does to its disk in some rounds, stepped in the order of a seed."""
+    """The disk operations of some rounds, in the order of a seed."""
     disk, threads, answers = TraceDisk(), Inline(random.Random(seed).randrange), list[Sequence[Appended]]()
     log = opened(root, threads, disk, checkpoint_bytes=300, clock=lambda: 0.0)
     for number in range(20):
@@ -100,7 +100,7 @@ def test_wait_without_remaining_work_raises(tmp_path: Path) -> None:
 
 
 def test_round_after_the_last_job_is_refused(tmp_path: Path) -> None:
-    """A log that is closed in one thread while another still appends: what comes too late is not promised."""
+    """One thread closes the log while another appends: a late round is refused."""
     threads, answers = Inline(lambda _count: 0), list[Sequence[Appended]]()
     log = opened(tmp_path, threads)
     log.append([entry(0, 0)], 1, answers.append)

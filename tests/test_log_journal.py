@@ -1,4 +1,4 @@
-"""The journal file: frames that check out, and an end that is found whatever stands behind it."""
+"""The journal file: its frames, and the detection of its end and of damage."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OTHER_SALT = bytes(8)
 
 @pytest.fixture(autouse=True)
 def _short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small steps of zeros: many of these tests read the whole file again and again."""
+    """Small steps of zeros, because many of these tests read the whole file repeatedly."""
     monkeypatch.setattr(journal, "ZEROS", bytes(1024))
 
 
@@ -59,7 +59,7 @@ def rounds_in(data: bytes, salt: bytes | None = SALT) -> Rounds:
 
 
 def old_frame(batches: list[tuple[int, bytes]]) -> bytes:
-    """A round as format 2 had it."""
+    """The frame of a round in format 2."""
     return untagged(encode_frame(batches)[FRAME_HEAD_BYTES:])
 
 
@@ -92,7 +92,7 @@ def test_journal_without_rounds_is_valid(tmp_path: Path) -> None:
     [b"", b"\0" * 100, b"\xff" * 100, encode_frame([(0, b"b")]), *(content_frame(mark) for mark in POLICY_BY_MAGIC)],
 )
 def test_file_without_header_is_unused(data: bytes) -> None:
-    """The process died while the file was made; no round was in it yet."""
+    """The process died while it created the file, which has no round yet."""
     scan = scan_journal(data, SALT)
     assert (scan.start_offsets, scan.valid_bytes, scan.is_used) == (None, 0, False)
     assert list(read_rounds(data, scan)) == []
@@ -115,7 +115,7 @@ def real_batch(offset: int, key: bytes = b"k") -> bytes:
 
 
 def test_flipped_bit_damages_only_its_frame(tmp_path: Path) -> None:
-    """What is behind it is found, though nothing says any more where it begins."""
+    """Later frames are found, although their positions are unknown."""
     rounds = [[(0, real_batch(0)), (7, real_batch(3))], [(7, real_batch(4))], [(3, real_batch(9))]]
     data = content(tmp_path, {7: 3}, rounds)
     ends = [end for _, end in scan_journal(data, SALT).rounds]
@@ -123,7 +123,7 @@ def test_flipped_bit_damages_only_its_frame(tmp_path: Path) -> None:
     for bit in range(ends[-1] * 8):
         bad = bytearray(data)
         bad[bit // 8] ^= 1 << bit % 8
-        hit = sum(start <= bit // 8 for start in start_offsets) - 1  # 0 is the first frame, which is no round
+        hit = sum(start <= bit // 8 for start in start_offsets) - 1  # 0 is the first frame, which is not a round
         scan = scan_journal(bytes(bad), SALT)
         assert (scan.start_offsets is None) == (hit == 0)
         assert rounds_in(bytes(bad)) == [each for number, each in enumerate(rounds, 1) if number != hit]
@@ -135,7 +135,7 @@ PAGE_BYTES = 64
 
 
 def hostile_frames(known: bytes, position: int) -> dict[str, bytes]:
-    """What a client may put into a record so that it looks like a frame, by what is wrong with it."""
+    """Bytes of a client that resemble a frame, by the difference from a valid one."""
     frame = encode_frame([(7, real_batch(4))])
     return {
         "no tag": frame,
@@ -148,7 +148,7 @@ def hostile_frames(known: bytes, position: int) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("kind", hostile_frames(b"", 0))
 def test_frame_within_a_record_is_never_taken_for_a_frame(tmp_path: Path, kind: str) -> None:
-    """The pages of a round reach the disk in any order; a round that was not answered is lost, and nothing comes."""
+    """The pages of a round reach the disk in any order. The unacknowledged round is lost, and no other appears."""
     rounds: Rounds = [[(7, real_batch(3))]]
     data = content(tmp_path, {}, rounds)
     scan = scan_journal(data, SALT)
@@ -170,7 +170,7 @@ def test_frame_within_a_record_is_never_taken_for_a_frame(tmp_path: Path, kind: 
 
 
 def test_damaged_round_with_frames_of_a_client_loses_only_itself(tmp_path: Path) -> None:
-    """Its head says where it ends, also where the bytes at its end look like another one."""
+    """Its head states its end, even if the bytes at its end resemble another frame."""
     inner = encode_frame([(7, real_batch(4))])
     rounds: Rounds = [[(7, real_batch(3))], [(0, real_batch(0, inner + b"z" * 50))], [(3, real_batch(1))]]
     data = content(tmp_path, {}, rounds)
@@ -182,11 +182,11 @@ def test_damaged_round_with_frames_of_a_client_loses_only_itself(tmp_path: Path)
 
 
 def test_damaged_round_of_format_2_with_frames_of_a_client_loses_only_itself() -> None:
-    """Nothing but its length says that the frame within it is none."""
+    """Only its length shows that the bytes within it are not a frame."""
     inner = old_frame([(7, real_batch(4))])
     torn = old_frame([(0, real_batch(0, inner + b"z" * 50))])
     data = old_content(b"CBJ1") + old_frame([(7, real_batch(3))])
-    for size in range(len(torn) - 50 - 23, len(torn) - 1):  # its last byte is zero, as those behind it are
+    for size in range(len(torn) - 50 - 23, len(torn) - 1):  # its last byte is zero, like those after it
         cut = data + torn[:size] + bytes(300)
         assert rounds_in(cut, None) == [[(7, real_batch(3))]]
         assert scan_journal(cut, None).damaged == []
@@ -219,7 +219,7 @@ def test_salts_of_files_differ() -> None:
 
 
 def test_range_of_zeros_does_not_end_a_synced_journal(tmp_path: Path) -> None:
-    """A block that the disk has lost, though its sync has ended well."""
+    """A block that the disk lost after a successful sync."""
     rounds = [[(0, real_batch(number))] for number in range(5)]
     data = content(tmp_path, {}, rounds)
     _, (start, end), *_ = scan_journal(data, SALT).rounds
@@ -229,7 +229,7 @@ def test_range_of_zeros_does_not_end_a_synced_journal(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sync", ["interval", "none"])
 def test_unsynced_journal_ends_at_its_first_flaw(tmp_path: Path, sync: SyncPolicy) -> None:
-    """A later block was written before an earlier one: what was answered first is lost, so what came then must be."""
+    """A later block was written before an earlier one: the earlier round is lost, so the later one must be dropped."""
     file = new_journal(LazyDisk(), tmp_path, 5, {0: 3}, sync)
     rounds = [[(0, real_batch(3 + number))] for number in range(5)]
     ends = []
@@ -274,7 +274,7 @@ def test_each_round_is_one_write(tmp_path: Path) -> None:
 
 
 def test_journal_is_filled_with_zeros_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also when one frame is larger than a step."""
+    """This includes a frame that is larger than a step."""
     monkeypatch.setattr(journal, "ZEROS", bytes(100))
     large = [(1, b"y" * 250)]
     data = content(tmp_path, {}, [*ROUNDS, large, ROUNDS[0]])

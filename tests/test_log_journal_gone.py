@@ -1,4 +1,4 @@
-"""Journal files or partition folders that are deleted while the log is open: what was acknowledged stays."""
+"""Journal files or partition folders deleted while the log is open: acknowledged commits stay."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_acknowledged_commits_survive_deleted_journal_files(sync: str, seed: int
 
 @pytest.mark.parametrize("seed", range(20))
 def test_acknowledged_commits_in_jobs_survive_deleted_journal_files(seed: int) -> None:
-    """Some wait in memory, some in a job that was handed out and has not begun."""
+    """Some wait in memory, some in a job that has not begun."""
     disk = new_faulty_disk(seed)
     picks = iter([0] * 6)
     harness = LogHarness(disk, Inline(lambda n: next(picks, n - 1)))
@@ -129,7 +129,7 @@ def test_deleted_journal_is_restored_for_a_failed_partition(fault: Fault) -> Non
 
 
 def test_partitions_are_synced_at_once_when_the_journal_fails() -> None:
-    """Not only when the server stops: it may be killed, and then the system lose its power."""
+    """They are synced before a stop, because the server may be killed and the power may fail."""
     disk = new_faulty_disk(5)
     harness = LogHarness(disk, sync="none")
     harness.commit(0, 1)

@@ -1,6 +1,6 @@
-"""What is gone of a log, by what the note of a clean stop and the journal know; and folders that a server refuses.
+"""Missing parts of a log that the clean-stop note and the journal show, and folders that a server refuses.
 
-The partition's own files look whole then, so each tool that reads a folder must ask.
+The partition's own files look complete then, so each tool that reads a folder must check the note and the journal.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def log(capsys: pytest.CaptureFixture[str]) -> Any:
 
 @pytest.fixture
 def left(tmp_path: Path) -> Path:
-    """A folder as a server leaves it: partition 3 goes on to offset 4, in two segments, partition 4 to 1."""
+    """A stopped server's folder: partition 3 ends at offset 4, in two segments, partition 4 at 1."""
     with DataFolder(tmp_path / "left") as folder:
         log = OffsetsLog(folder.path, folder.offsets_partitions, threads=Inline(), segment_bytes=200)
         log.open()
@@ -85,7 +85,7 @@ GONE: dict[str, Callable[[Path], None]] = {
 
 @pytest.mark.parametrize("way", GONE)
 def test_missing_end_is_reported_by_each_tool(left: Path, log: Any, way: str) -> None:
-    """What is left looks whole. The note of the stop knows better, and so does the server's next start."""
+    """The remaining files look complete. The clean-stop note, and so the next start, show the loss."""
     assert log("verify", left).out.endswith("all is well\n")
     GONE[way](left / folder_name(3))
     for command in ("verify", "repair"):
@@ -141,7 +141,7 @@ def test_journal_without_callboard_json_is_refused(left: Path, log: Any) -> None
 
 
 def test_verify_beside_running_server_reports_nothing_missing(tmp_path: Path, log: Any) -> None:
-    """Each checkpoint leaves another journal file as the oldest, which knows of more."""
+    """After each checkpoint the oldest journal file states higher end offsets."""
     with DataFolder(tmp_path) as folder:
         offsets_log = OffsetsLog(folder.path, folder.offsets_partitions, threads=Inline(), checkpoint_bytes=300)
         offsets_log.open()

@@ -1,4 +1,4 @@
-"""Looking up many keys at once: a yes is always right, a no may be out of caution."""
+"""Bulk lookup of keys: "known" is always correct, "unknown" may be wrong."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ keys = st.binary(max_size=20) | st.binary(min_size=90, max_size=110) | st.sample
 
 
 def ask(known: KnownKeys, asked: Sequence[bytes]) -> list[int]:
-    """Which of the keys are not known; those that are new are learned, as loading does."""
+    """The keys that are not known; new ones are added, as during loading."""
     data = b"??" + b"".join(asked)
     sizes = np.array([len(key) for key in asked], dtype=np.int64)
     at = 2 + np.cumsum(sizes) - sizes
@@ -27,7 +27,7 @@ def ask(known: KnownKeys, asked: Sequence[bytes]) -> list[int]:
 
 @given(chunks=st.lists(st.lists(keys, min_size=1, max_size=30), max_size=6), bits=st.sampled_from((1, 4, 16)))
 def test_known_key_is_never_reported_wrongly(chunks: list[list[bytes]], bits: int) -> None:
-    """Also where the table is so small that nearly all keys want the same place."""
+    """This includes a table so small that nearly all keys collide."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(known_keys, "FIRST_BITS", bits)
         known, seen = KnownKeys(), set[bytes]()
@@ -42,7 +42,7 @@ def test_known_key_is_never_reported_wrongly(chunks: list[list[bytes]], bits: in
 
 
 def test_added_keys_are_known() -> None:
-    """Nearly all of it, or it would be of no use; and the table grows with it."""
+    """Nearly all of them, and the table grows."""
     made = [b"\0\1\0\x09group-%03d\0\x05topic\0\0\0%c" % (n // 20, n % 20) for n in range(20_000)]
     known = KnownKeys()
     assert len(ask(known, made)) == len(made)

@@ -1,4 +1,4 @@
-"""Log offsets beyond 2^62, in each file that may hold one: they cost the batch that has them, and nothing else."""
+"""Log offsets beyond 2^62 in each kind of file: only the batch that has them is lost."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_batch_with_large_offset_in_segment_is_damage_and_the_rest_is_read(
 
 
 def test_records_within_a_batch_with_large_offset_are_not_taken_for_batches() -> None:
-    """Its checksum is right, so its length is: what a client has put into its metadata is not searched."""
+    """Its checksum is correct, so its length is: bytes of a client in its metadata are not searched."""
     inner = record_batch(2, 99)
     outer = encode_batch(2**62, 1, 1, [frame_record(0, 0, b"", inner), frame_record(0, 1, b"", inner)])
     assert inner in outer
@@ -152,7 +152,7 @@ def test_segment_named_by_a_large_offset_is_ignored(base: int) -> None:
 
 @pytest.mark.parametrize("end", [2**62 + 2, 2**63 - 1])
 def test_note_with_large_end_is_ignored(end: int) -> None:
-    """A version before this one wrote such a note when a file had such a batch."""
+    """An older version wrote such a note if a file had such a batch."""
     disk = stopped(0, 1)
 
     def edit(data: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Two servers on one data folder: the folder and ``.lock`` in it are locked, and what it means when that is lost."""
+"""Two servers on one data folder: the locks of the folder and of ``.lock``, and their loss."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def without_folder_lock(error: int = errno.EBADF) -> FaultyDisk:
 
 
 def locked_desk(disk: FaultyDisk, **options: Any) -> tuple[FolderLock, LogHarness, list[str]]:
-    """A log that watches the lock of its folder, and how often it has said that this was lost."""
+    """A log that checks the lock of its folder, and the number of its reports that the lock is lost."""
     lost: list[str] = []
     lock = lock_folder(disk, ROOT)
     return lock, LogHarness(disk, lock=lock, on_lost=lambda: lost.append("lost"), **options), lost

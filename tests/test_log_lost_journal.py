@@ -1,4 +1,4 @@
-"""A served data folder with neither a journal nor a note of a clean stop is damaged; a crash never leaves one."""
+"""A served data folder with neither a journal nor a clean-stop note is damaged; a crash never causes this."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def opened(root: Path, disk: Disk | None = None) -> OffsetsLog:
 
 
 def killed(root: Path, disk: Disk | None = None) -> Path:
-    """A folder whose partitions hold offset 0, and whose journal holds offset 1."""
+    """A folder with offset 0 in its partitions and offset 1 in its journal."""
     log = opened(root, disk)
     append(log, [entry(0, 0)])
     log.close()
@@ -80,7 +80,7 @@ def test_journal_lost_after_kill_is_reported_as_damage(
 
 @pytest.mark.parametrize("content", [b"", b"{}", None])
 def test_damaged_note_without_journal_is_not_a_lost_journal(content: bytes | None, tmp_path: Path) -> None:
-    """Without the note that cannot be told; with a damaged one it can."""
+    """Without a note a lost journal cannot be excluded; with a damaged note it can."""
     root = tmp_path / "data"
     log = opened(root)
     append(log, [entry(0, 0)])
@@ -97,7 +97,7 @@ def test_damaged_note_without_journal_is_not_a_lost_journal(content: bytes | Non
 
 
 class WatchingDisk(FaultyDisk):
-    """Notes when, after a file was removed, there is neither a journal file nor a note."""
+    """Records when, after a removal, there is neither a journal file nor a note."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ def test_stop_that_cannot_write_the_note_keeps_the_journal() -> None:
 
 
 def test_copied_partition_folders_without_callboard_json_are_not_damage(tmp_path: Path) -> None:
-    """Also when the first server in them is killed before it has a journal."""
+    """This includes a kill of the first server before it has a journal."""
     root, copy = tmp_path / "data", tmp_path / "copy"
     log = opened(root)
     append(log, [entry(0, 0)])

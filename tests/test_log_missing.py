@@ -1,4 +1,4 @@
-"""Files of a compacted log that are gone: named at each start, by each tool, and never compacted away."""
+"""Missing files of a compacted log: reported at each start and by each tool, and not hidden by compaction."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from callboard.runtime.log.reading import transactions as reading
 from callboard.runtime.log.reading.segment import scan, segment_base, segment_name
 from callboard.runtime.log.recovery.missing import MissingFiles, missing_files
 
-PARTITION = 3  # where 50 partitions put group "g"
+PARTITION = 3  # the partition of group "g" of 50
 COMPACTED, ALL = 12, 30
 ALWAYS = Settings(5, "test", -1.0)
 
@@ -51,7 +51,7 @@ def commit(log: OffsetsLog, first: int, end: int) -> None:
 
 @pytest.fixture(params=["stopped", "killed"])
 def root(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """Partition 3 has a compacted file, several closed plain segments, and an open one."""
+    """Partition 3 has a compacted file, several closed uncompacted segments, and an open one."""
     path = tmp_path / "data"
     with DataFolder(path, disk=LazyDisk()):
         log = opened(path)
@@ -70,7 +70,7 @@ def folder_of(root: Path) -> Path:
 
 
 def plain_bases(root: Path) -> list[int]:
-    """Where the plain segments begin that the manifest does not cover."""
+    """The base offsets of the uncompacted segments."""
     return [file.base for file in log_files(Disk(), folder_of(root)).files if not file.is_compacted]
 
 
@@ -79,7 +79,7 @@ def compacted_file(root: Path) -> Path:
 
 
 def remove_first_plain(root: Path) -> tuple[int, int]:
-    """The offsets that are gone then."""
+    """The offsets that are then missing."""
     first, second, *others = plain_bases(root)
     assert first == newest_manifest(Disk(), folder_of(root)).clean_end and others
     (folder_of(root) / segment_name(first)).unlink()
@@ -87,7 +87,7 @@ def remove_first_plain(root: Path) -> tuple[int, int]:
 
 
 def cut_compacted(root: Path) -> tuple[int, int]:
-    """Its last batch is gone, and what is left is whole."""
+    """Its last batch is missing, and the rest is valid."""
     path = compacted_file(root)
     *_, last = scan(Disk(), path)
     os.truncate(path, last.position)
@@ -200,7 +200,7 @@ def test_repair_replaces_a_missing_file_by_one_without_records(root: Path, loss:
 
 @pytest.mark.parametrize("at", [1, -2])
 def test_compaction_of_a_log_with_a_gap_between_segments_is_refused(root: Path, at: int) -> None:
-    """The second plain segment, and the last that is closed, whose end only the open one tells."""
+    """The second uncompacted segment, and the last closed one, whose end only the open one shows."""
     opened(root).close()
     base = plain_bases(root)[at]
     (folder_of(root) / segment_name(base)).unlink()
@@ -240,7 +240,7 @@ def test_restored_file_ends_the_damage(root: Path) -> None:
 
 
 def test_empty_file_of_an_administrator_leaves_a_reported_gap(root: Path) -> None:
-    """The remedy that a refused start names, where all plain segments are gone."""
+    """The advice of a refused start, when all uncompacted segments are missing."""
     opened(root).close()
     clean_end = newest_manifest(Disk(), folder_of(root)).clean_end
     for base in plain_bases(root):

@@ -1,4 +1,4 @@
-"""Newest first is the same as oldest first: whatever was committed, deleted, left open, compacted or damaged."""
+"""Loading newest first equals loading oldest first, for any commits, deletions, open transactions and damage."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ unknown = st.builds(UnknownRecord, st.just(3), st.just(b"\0\3\0\1a"), st.just(b"
 
 
 def in_other_bytes(pair: Pair, way: int) -> Pair:
-    """The same key as an older version may have written it, or a newer one: its type 0, or a byte more."""
+    """The same key as an older or newer version may write it: type 0, or one more byte."""
     key, value = pair
     if way == 1 and key[:2] == b"\0\1":
         return b"\0\0" + key[2:], value
@@ -95,7 +95,7 @@ def encoded(log: Iterable[Batch]) -> list[bytes]:
 
 
 def lay_out(folder: Path, batches: Sequence[bytes], cuts: Iterable[int] = ()) -> Path:
-    """The batches as segments; one begins at each of the cuts, which count batches."""
+    """The batches as segments; a segment begins at each of ``cuts``, which are indices of batches."""
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.glob("*.log"):
         path.unlink()
@@ -115,7 +115,7 @@ def replayed(batches: Iterable[bytes]) -> dict[str, GroupData]:
 
 
 def plainly(groups: dict[str, GroupData]) -> dict[str, Any]:
-    """What groups hold, comparable; the order of a place's producers says who is overtaken, so it counts."""
+    """The content of groups in comparable form; the order of producers matters."""
     return {
         group_id: (
             data.value,
@@ -148,7 +148,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_loading_newest_first_equals_oldest_first(
     folder: Path, fast: bool, log: list[Batch], cuts: set[int], chunk_bytes: int, many: int
 ) -> None:
-    """``many``: from how many records on their keys are looked up together."""
+    """``many``: the number of records from which on their keys are looked up in bulk."""
     batches = encoded(log)
     lay_out(folder / "p", batches, {cut for cut in cuts if cut < len(batches)})
     with pytest.MonkeyPatch.context() as patch:
@@ -165,7 +165,7 @@ def test_loading_newest_first_equals_oldest_first(
 def test_damaged_batch_loses_only_its_records(
     folder: Path, fast: bool, log: list[Batch], broken: st.DataObject
 ) -> None:
-    """What stands before it and behind it is loaded, and somebody hears where it lies."""
+    """Records before and after it are loaded, and its position is reported."""
     batches = encoded(log)
     index = broken.draw(st.integers(0, max(0, len(batches) - 2)))
     if len(batches) < 2:
@@ -184,7 +184,7 @@ def committed(group_id: str, number: int, topic: str = "t") -> Pair:
 
 
 def broken_value(group_id: str) -> Pair:
-    """A value of a version that nobody knows."""
+    """A value of an unknown version."""
     return committed(group_id, 1)[0], b"\0\x63what"
 
 
@@ -203,7 +203,7 @@ def test_malformed_record_quarantines_only_its_group(tmp_path: Path, fast: bool)
 
 @pytest.mark.parametrize("fast", WAYS)
 def test_superseded_malformed_record_is_ignored(tmp_path: Path, fast: bool) -> None:
-    """It is never decoded: the group is exactly what its newer record says."""
+    """It is never decoded: the group is that of its newer record."""
     log: list[Batch] = [(None, [broken_value("a"), committed("a", 2)])]
     loaded = load_partition(lay_out(tmp_path / "p", encoded(log)), fast=fast)
     assert plainly(unpacked(loaded)) == {"a": (None, [("t", 0, OffsetValue(2))], {})}
@@ -213,7 +213,7 @@ def test_superseded_malformed_record_is_ignored(tmp_path: Path, fast: bool) -> N
 @pytest.mark.parametrize("fast", WAYS)
 @pytest.mark.parametrize("key", [b"", b"\0", b"\0\1\0\x09short", b"\0\2\0\2\xff\xff"])
 def test_malformed_key_quarantines_no_group(tmp_path: Path, fast: bool, key: bytes) -> None:
-    """Whose it is cannot be told, so it is told apart, by its place."""
+    """Its group is unknown, so it is reported by its position."""
     log: list[Batch] = [(None, [committed("a", 1), (key, b"v")])]
     loaded = load_partition(lay_out(tmp_path / "p", encoded(log)), fast=fast)
     assert unpacked(loaded).keys() == {"a"} and not loaded.quarantined
@@ -251,7 +251,7 @@ print(loaded.records, tracemalloc.get_traced_memory()[1])
 
 @pytest.mark.parametrize("fast", WAYS)
 def test_memory_of_loading_depends_on_keys_not_on_log_size(tmp_path: Path, fast: bool) -> None:
-    """Ten times the log with the same keys takes no more memory at its peak."""
+    """A log ten times as large with the same keys needs the same peak memory."""
 
     def peak(rounds: int) -> tuple[int, int]:
         pairs = [committed(f"group-{number}", number) for number in range(500)]
@@ -272,6 +272,6 @@ def test_memory_of_loading_depends_on_keys_not_on_log_size(tmp_path: Path, fast:
 
 
 def rebased(batches: Iterable[bytes], base: int) -> Iterator[bytes]:
-    """The same batches at other offsets, which a checksum does not cover."""
+    """The same batches with other base offsets, which no checksum covers."""
     for batch in batches:
         yield (int.from_bytes(batch[:8], "big") + base).to_bytes(8, "big") + batch[8:]

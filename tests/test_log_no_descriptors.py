@@ -1,4 +1,4 @@
-"""File descriptors that run out (EMFILE, ENFILE): no room now, and again room when some are free."""
+"""No free file descriptors (EMFILE, ENFILE): treated as no room until some are free."""
 
 from __future__ import annotations
 

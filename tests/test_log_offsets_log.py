@@ -1,4 +1,4 @@
-"""The offsets log as the writer actor uses it: rounds, outcomes, order of what reaches the disk, failures."""
+"""The offsets log as the writer actor uses it: rounds, outcomes, order of disk operations, failures."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def segment(root: Path, partition: int) -> Path:
 
 
 def frame_batches(root: Path, partition: int) -> list[int]:
-    """How many records each batch of a partition's first segment holds."""
+    """The number of records in each batch of a partition's first segment."""
     return [batch.record_count for batch in read_batches(segment(root, partition).read_bytes())]
 
 
@@ -67,7 +67,7 @@ def test_offsets_log_implements_the_log_port(tmp_path: Path) -> None:
 
 
 def test_empty_log_has_no_records(tmp_path: Path) -> None:
-    """It starts without a word and without fifty folders, and leaves nothing behind."""
+    """It starts without log lines and partition folders, and leaves no files."""
     with capture_logs() as lines:
         log = opened(tmp_path, 50)
         assert (log.offsets_partitions_with_data(), log.end_offset(3), list(log.read(3))) == ([], 0, [])
@@ -129,7 +129,7 @@ rounds = st.lists(
 def test_appended_records_are_read(
     tmp_path_factory: pytest.TempPathFactory, plan: list[list[tuple[int, list[int]]]], segment_bytes: int, largest: int
 ) -> None:
-    """Any mix of partitions and sizes, small segments and batches: the outcomes tell where each record is."""
+    """Any mix of partitions and sizes, small segments and batches: the outcomes have each record's offset."""
     root = tmp_path_factory.mktemp("log")
     log = opened(root, 3, segment_bytes=segment_bytes, max_message_bytes=largest)
     expected: dict[int, dict[int, OffsetRecord]] = {0: {}, 1: {}, 2: {}}
@@ -152,7 +152,7 @@ def test_appended_records_are_read(
 
 
 def test_entry_is_not_split_between_batches(tmp_path: Path) -> None:
-    """What does not fit begins the next batch, as a whole."""
+    """An entry that does not fit begins the next batch."""
     one = len(segment_after(tmp_path / "measure", entry(0, 1))) - HEADER_BYTES
     log = opened(tmp_path / "log", max_message_bytes=HEADER_BYTES + 3 * one)
     pair = Entry(0, (offset("g", 1), offset("g", 2)))
@@ -232,7 +232,7 @@ def test_round_is_synced_before_it_is_acknowledged_and_flushed(tmp_path: Path) -
 
 
 def test_consecutive_rounds_are_flushed_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many rounds, one write for each file: that is what waiting in memory is for."""
+    """Many rounds are one write per file."""
     monkeypatch.setattr("callboard.runtime.log.writer.FLUSH_INTERVAL_S", PATIENCE_S)
     disk = TraceDisk()
     log = opened(tmp_path, disk=disk)
@@ -299,7 +299,7 @@ def test_checkpoint_syncs_partitions_before_it_removes_the_journal(tmp_path: Pat
 
 
 def test_rounds_are_acknowledged_during_a_checkpoint(tmp_path: Path) -> None:
-    """Its sync hangs, and rounds are answered meanwhile from the next journal."""
+    """Its sync hangs, and rounds are acknowledged meanwhile by the next journal."""
     disk = HangingDisk()
     log = opened(tmp_path, disk=disk, checkpoint_bytes=1)
     append(log, [entry(0, 0)])
@@ -314,7 +314,7 @@ def test_rounds_are_acknowledged_during_a_checkpoint(tmp_path: Path) -> None:
 
 
 class HangingDisk(TraceDisk):
-    """The first sync of a segment takes until it is told to go on."""
+    """The first sync of a segment blocks until it is released."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -338,7 +338,7 @@ def test_checkpoint_is_made_after_its_interval(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("operation", ["write", "sync"])
 def test_failed_journal_refuses_this_round_and_all_later_ones(tmp_path: Path, operation: str) -> None:
-    """After a failed sync nothing is known, so nothing more is promised, though the disk may be well again."""
+    """After a failed sync the journal's content is unknown, so commits are refused even if the disk works again."""
     disk = TraceDisk()
     log = opened(tmp_path, disk=disk)
     assert append(log, [entry(0, 0)]) == [stored(0)]
@@ -352,7 +352,7 @@ def test_failed_journal_refuses_this_round_and_all_later_ones(tmp_path: Path, op
         )
     errors = [line["event"] for line in lines if line["event"] != "record cannot be written"]
     assert errors == ["the log has failed"]
-    assert offsets_in(log, 0) == [0]  # what was answered can be read as before
+    assert offsets_in(log, 0) == [0]  # acknowledged records can still be read
     log.close()
     again = opened(tmp_path)
     assert offsets_in(again, 0)[0] == 0
@@ -360,7 +360,7 @@ def test_failed_journal_refuses_this_round_and_all_later_ones(tmp_path: Path, op
 
 
 def test_failed_partition_file_loses_no_acknowledged_round(tmp_path: Path) -> None:
-    """The journal has it, and is kept; the next start lays it in."""
+    """The journal has it and is kept; the next start replays it."""
     disk = TraceDisk()
     log = opened(tmp_path, disk=disk)
     disk.fails = lambda what, name: name == FIRST_SEGMENT
@@ -423,7 +423,7 @@ def test_failing_callback_does_not_stop_the_log(tmp_path: Path) -> None:
 
 
 def test_close_finishes_queued_rounds(tmp_path: Path) -> None:
-    """Every round that was put is answered, and its records are on disk."""
+    """Every appended round is acknowledged, and its records are on disk."""
     log = opened(tmp_path)
     answers: list[Sequence[Appended]] = []
     for number in range(200):

@@ -1,4 +1,4 @@
-"""Segments of one partition: appended, rolled, read, and mended as far as that is safe."""
+"""Segments of one partition: appends, rolls, reads, and the cut of torn tails."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def offsets(log: Partition) -> list[int]:
 
 
 def test_partition_without_batches_has_no_folder(tmp_path: Path) -> None:
-    """So an empty data folder starts without fifty folders."""
+    """An empty data folder starts without fifty folders."""
     log = partition(tmp_path)
     assert (list(log.read()), log.end_offset, list(tmp_path.iterdir())) == ([], 0, [])
 
@@ -76,7 +76,7 @@ def test_segment_names_are_parsed() -> None:
 
 
 def test_roll_syncs_the_old_segment_before_it_creates_the_next(tmp_path: Path) -> None:
-    """Compaction relies on it: a higher base exists, therefore this segment is complete."""
+    """Compaction relies on this: if a higher base exists, this segment is complete."""
     disk = TraceDisk()
     log = partition(tmp_path, 2 * BATCH_BYTES, disk)
     log.append([batch(0)])
@@ -124,7 +124,7 @@ def test_write_of_no_bytes_raises(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("left", range(1, BATCH_BYTES))
 def test_torn_tail_is_cut(tmp_path: Path, left: int) -> None:
-    """The last batch was written only in part: the file ends with the one before, and goes on from there."""
+    """The last batch is incomplete: the file is cut after the one before, and appends continue there."""
     path = written(tmp_path, 3)
     path.write_bytes(path.read_bytes()[: 2 * BATCH_BYTES + left])
     with capture_logs() as lines:
@@ -148,7 +148,7 @@ def test_open_of_complete_log_logs_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tail", [b"\0" * 300, b"\xff" * 300, b"\2" * 300, b"\0\0\0\0\0\0\0\3\0\0\0\x50"])
 def test_arbitrary_tail_is_cut(tmp_path: Path, tail: bytes) -> None:
-    """Zeros are what a file system leaves that had grown the file and not yet filled it."""
+    """A file system leaves zeros if it had extended the file but not written the data."""
     path = written(tmp_path, 3)
     path.write_bytes(path.read_bytes() + tail)
     with capture_logs():
@@ -158,7 +158,7 @@ def test_arbitrary_tail_is_cut(tmp_path: Path, tail: bytes) -> None:
 
 @pytest.mark.parametrize("at", [8, 11, 16, 17, 30, BATCH_BYTES - 1])
 def test_damage_in_the_middle_is_kept_and_reported(tmp_path: Path, at: int) -> None:
-    """What follows is whole, so somebody wrote over it or the disk lies: it is named, and what follows counts."""
+    """Later batches are valid, so the bytes were overwritten or lost: they are reported, and later batches are used."""
     path = written(tmp_path, 3)
     bad = bytearray(path.read_bytes())
     bad[BATCH_BYTES + at] ^= 0x40
@@ -174,7 +174,7 @@ def test_damage_in_the_middle_is_kept_and_reported(tmp_path: Path, at: int) -> N
 
 @pytest.mark.parametrize(("journal_from", "is_cut"), [(0, True), (1, True), (2, False), (3, False)])
 def test_damage_in_the_journals_zone_is_cut(tmp_path: Path, journal_from: int, is_cut: bool) -> None:
-    """Batch 1 is bad. An unsynced file may be written in any order, so good batches may follow; below it may not be."""
+    """Batch 1 is damaged. Valid batches may follow in the unsynced zone only, which is written in any order."""
     path = written(tmp_path, 3)
     bad = bytearray(path.read_bytes())
     bad[BATCH_BYTES + 40] ^= 1
@@ -198,7 +198,7 @@ def test_decreasing_offsets_are_damage(tmp_path: Path) -> None:
 
 
 def test_empty_segment_is_appended_to(tmp_path: Path) -> None:
-    """The process died between making the next segment and writing to it."""
+    """The process died between the creation of the next segment and the first write to it."""
     path = written(tmp_path, 3)
     (path.parent / segment_name(3)).touch()
     log = partition(tmp_path)
@@ -217,7 +217,7 @@ def test_offset_gaps_and_foreign_file_names_are_accepted(tmp_path: Path) -> None
 
 
 def test_read_excludes_later_appends(tmp_path: Path) -> None:
-    """An iterator shows the log as it was when it was asked for, even across a roll."""
+    """An iterator returns the log as of its creation, even across a roll."""
     log = partition(tmp_path, 2 * BATCH_BYTES)
     log.append([batch(0)])
     before = log.read()
@@ -258,7 +258,7 @@ def test_batch_of_unknown_codec_opens_but_cannot_be_read(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("chunk_bytes", [12, 61, BATCH_BYTES - 1, BATCH_BYTES, BATCH_BYTES + 1, 1000])
 def test_scan_finds_batches_with_any_chunk_size(tmp_path: Path, chunk_bytes: int) -> None:
-    """Small chunks, a batch larger than one, and a cut end in each of them."""
+    """Small chunks, a batch larger than a chunk, and a truncated end with each chunk size."""
     path = written(tmp_path, 3)
     path.write_bytes(path.read_bytes() + batch(3, "m" * 500) + batch(4))
     found = [(each.position, each.base_offset) for each in scan(Disk(), path, None, chunk_bytes)]
@@ -280,7 +280,7 @@ def test_file_truncated_during_a_scan_raises(tmp_path: Path, left: int) -> None:
 
 
 def test_open_with_surplus_partition_folder_is_refused(tmp_path: Path) -> None:
-    """Groups would be looked for in the wrong ones."""
+    """A server would look for groups in the wrong partitions."""
     written(tmp_path, 1)
     with pytest.raises(StartError, match="found __consumer_offsets-7, expected partitions 0 to 4 only"):
         Partitions(Disk(), tmp_path, 5, 100).open({})

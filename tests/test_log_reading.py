@@ -1,4 +1,4 @@
-"""Reading a partition from outside: all that is whole, nothing that is torn, and not a byte changed."""
+"""Reading of a partition from another process: all complete batches, no torn ones, and no byte is changed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def written(root: Path, count: int, a_segment: int = 10**6) -> Path:
 
 
 def offsets(folder: Path, disk: Disk | None = None) -> list[int]:
-    """What is read of a folder in which nothing is damaged."""
+    """The records of a folder without damage."""
     found, damages = offsets_and_damages(folder, disk)
     assert damages == []
     return found
@@ -73,12 +73,12 @@ def test_read_partition_equals_partition_read(tmp_path: Path) -> None:
 
 
 def test_folder_in_use_is_read_without_changes(tmp_path: Path) -> None:
-    """What the server has acknowledged is there once it is laid into the files, whose names and bytes stay."""
+    """Acknowledged records are read once they are flushed, and no file is changed."""
     with DataFolder(tmp_path, 5):
         log = OffsetsLog(tmp_path, 5, disk=LazyDisk())
         log.open()
         append(log, [entry(2, 1), entry(2, 2), entry(4, 3)])
-        log.read(2)  # waits until everything is in the files
+        log.read(2)  # waits for the flush
         before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
         disk = TraceDisk()
         read = {number: offsets(path, disk) for number, path in partition_folders(tmp_path, disk).items()}
@@ -99,7 +99,7 @@ def test_read_ends_at_a_torn_end(tmp_path_factory: pytest.TempPathFactory, size:
 
 @given(position=st.integers(0, 3 * BATCH_BYTES - 1))
 def test_wrong_byte_loses_its_batch_and_is_reported(tmp_path_factory: pytest.TempPathFactory, position: int) -> None:
-    """Kafka's checksum leaves out base offset and leader epoch; a wrong offset shows when those behind it go back."""
+    """Kafka's checksum does not cover base offset and leader epoch; a wrong offset shows when later ones are lower."""
     folder = written(tmp_path_factory.mktemp("flipped"), 3)
     flip(folder / FIRST_SEGMENT, position)
     number, at = divmod(position, BATCH_BYTES)
@@ -155,7 +155,7 @@ def test_malformed_record_error_names_file_and_byte(tmp_path: Path) -> None:
 
 
 def test_records_that_do_not_match_their_batch_are_damage(tmp_path: Path) -> None:
-    """Its checksum is right, so somebody has written it so."""
+    """Its checksum is correct, so the bytes are as written."""
     folder = written(tmp_path, 1)
     strange = encode_batch(1, 1, 1, [frame_record(0, 0, *encode(offset("g", 1))), b"\x7f"])
     (folder / FIRST_SEGMENT).write_bytes(batch(0) + strange + batch(3))
@@ -186,9 +186,9 @@ def test_batch_of_unknown_codec_is_refused_with_its_name(tmp_path: Path) -> None
         ((), {}),  # the transaction is open
         (("commit",), {("g", "t", 0): (0, 42)}),
         (("abort",), {}),
-        (("abort", "commit"), {}),  # what has ended cannot end again
+        (("abort", "commit"), {}),  # an ended transaction cannot end again
         (("plain",), {("g", "t", 0): (1, 60)}),
-        (("plain", "commit"), {("g", "t", 0): (1, 60)}),  # the plain commit lies later in the log
+        (("plain", "commit"), {("g", "t", 0): (1, 60)}),  # the commit without a transaction is later in the log
         (("plain", "abort"), {("g", "t", 0): (1, 60)}),
         (("tombstone", "commit"), {}),
     ],
@@ -214,7 +214,7 @@ def ending(kind: str, number: int) -> bytes:
 
 
 class GrowingDisk(Disk):
-    """The real disk with a server at work: something is written each time before a file is read."""
+    """The real disk with a running server: a write happens before each read of a file."""
 
     def __init__(self, *steps: Callable[[], object]) -> None:
         self._steps = list(steps)
@@ -226,7 +226,7 @@ class GrowingDisk(Disk):
 
 
 def test_appends_during_a_read_are_not_returned(tmp_path: Path) -> None:
-    """The file has grown, even by a whole segment, between the look at its size and the reading."""
+    """The file has grown, even by a whole segment, between the check of its size and the read."""
     folder = written(tmp_path, 2)
     path = folder / FIRST_SEGMENT
     path.write_bytes(b"".join(map(batch, range(3))) + batch(3)[:20])
@@ -239,7 +239,7 @@ def test_appends_during_a_read_are_not_returned(tmp_path: Path) -> None:
 
 
 def test_batch_completed_during_the_check_is_not_damage(tmp_path: Path) -> None:
-    """First seen half written, with room for what follows; whole, with that behind it, a moment later."""
+    """The batch is first read half written, and complete with a successor a moment later."""
     folder = written(tmp_path, 1)
     path = folder / FIRST_SEGMENT
     whole = b"".join(map(batch, range(3)))

@@ -1,4 +1,4 @@
-"""Keys and values of ``__consumer_offsets``: Kafka's own bytes both ways, and no crash on bytes that are not."""
+"""Keys and values of ``__consumer_offsets``: Kafka's bytes in both directions, and errors for invalid bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMMITTED_MS = 1700000000000
 OFFSET_KEY = bytes.fromhex("000100016700017400000000")
 GROUP_KEY = bytes.fromhex("0002000167")
 
-# What Kafka's generated classes write, and what it means.
+# Bytes written by Kafka's generated classes, and their records.
 OFFSET_VALUES = {
     "0000000000000000002a0001780000018bcfe56800": OffsetValue(42, -1, "x", COMMITTED_MS),
     "0001000000000000002a0001780000018bcfe568000000018bcfe56be8": OffsetValue(42, -1, "x", COMMITTED_MS, 1700000001000),
@@ -97,7 +97,7 @@ def test_key_type_0_is_decoded_as_type_1() -> None:
 
 @pytest.mark.parametrize("key_type", [3, 8, 15, 32767, -1])
 def test_unknown_key_types_are_kept_unchanged(key_type: int) -> None:
-    """Such a record goes through the log untouched, so that a partition may come from a newer Kafka."""
+    """Such a record is kept unchanged, so that partitions of a newer Kafka can be used."""
     key = key_type.to_bytes(2, "big", signed=True) + b"\0\1g"
     assert decode(key, b"\0\0\1") == UnknownRecord(key_type, key, b"\0\0\1")
     assert encode(UnknownRecord(key_type, key, b"\0\0\1")) == (key, b"\0\0\1")
@@ -110,7 +110,7 @@ def test_encoded_records_are_decoded_unchanged(record: OffsetRecord | GroupRecor
 
 @given(texts, int64s, int64s.filter(lambda time_ms: time_ms != -1))
 def test_offset_with_expiry_has_no_leader_epoch(metadata: str, offset: int, expire_ms: int) -> None:
-    """Kafka's version 1 has no place for it."""
+    """Kafka's version 1 has no such field."""
     _, value = encode(OffsetRecord("g", "t", 0, OffsetValue(offset, 7, metadata, 5, expire_ms)))
     assert decode(OFFSET_KEY, value) == OffsetRecord("g", "t", 0, OffsetValue(offset, -1, metadata, 5, expire_ms))
 
@@ -178,7 +178,7 @@ def test_value_with_changed_byte_decodes_or_is_damaged(vector: tuple[bytes, str]
 
 
 def test_bytes_after_the_last_field_are_ignored() -> None:
-    """As Kafka ignores them; this also takes the careful way where there is a short cut."""
+    """Kafka ignores them, too. This also covers the slow path of the decoder."""
     value = bytes.fromhex("0003000000000000002a000000030001780000018bcfe56800")
     assert decode(OFFSET_KEY + b"\7", value + b"\7") == decode(OFFSET_KEY, value)
 
@@ -205,7 +205,7 @@ def test_values_beyond_the_schema_are_refused(record: Any) -> None:
 
 @given(st.lists(offset_records | group_records, max_size=4), st.sampled_from([0, 1, 63, 64, 8191, 8192, 10**6]))
 def test_fast_encoder_writes_the_same_bytes(records: list[OffsetRecord | GroupRecord], delta: int) -> None:
-    """The hot path against the plain one, twice over so that the table of keys is used."""
+    """Compares the fast and the plain encoder, twice so that the table of keys is used."""
     hot = RecordEncoder()
     for record in records + records:
         assert hot.frame(record, delta) == frame_record(0, delta, *encode(record))
@@ -218,7 +218,7 @@ def test_fast_encoder_is_right_at_varint_boundaries(size: int) -> None:
 
 
 def test_key_table_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """More groups than it holds are no reason to grow, nor to mix them up."""
+    """With more groups than its limit it does not grow, and keys are not confused."""
     monkeypatch.setattr(encoder, "KEY_TABLE_LIMIT", 3)
     hot = RecordEncoder()
     for number in [*range(10), *range(10)]:

@@ -1,4 +1,4 @@
-"""What a start finds after a crash: the journal is laid in, torn ends are left out, what does not fit is refused."""
+"""A start after a crash: the journal is replayed, torn ends are skipped, inconsistent folders are refused."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def segment(root: Path, partition: int) -> Path:
 
 
 def killed(root: Path, count: int = 4) -> Path:
-    """A copy of a log as a kill leaves it: answered, in the journal, partition files as ``flush`` left them."""
+    """A copy of a killed log: all rounds are in the journal, and the partition files as ``flush`` left them."""
     log = opened(root / "live")
     for number in range(count):
         append(log, [entry(0, number), entry(1, number)])
@@ -66,7 +66,7 @@ def test_start_replays_the_journal_and_logs_it(tmp_path: Path) -> None:
 
 
 def test_second_replay_of_a_journal_adds_nothing(tmp_path: Path) -> None:
-    """The process died again, after laying in and before the journal was removed."""
+    """The process died again, after the replay and before the journal was removed."""
     root = killed(tmp_path)
     old = (root / "journal" / FIRST_JOURNAL).read_bytes()
     for _ in range(2):
@@ -92,7 +92,7 @@ def test_interrupted_flush_is_completed_by_replay(tmp_path: Path) -> None:
 
 
 def test_torn_frame_is_skipped_and_logged(tmp_path: Path) -> None:
-    """It was never answered, since its sync never ended."""
+    """It was never acknowledged, because its sync did not complete."""
     root = killed(tmp_path)
     path = root / "journal" / FIRST_JOURNAL
     data = path.read_bytes()
@@ -108,7 +108,7 @@ def test_torn_frame_is_skipped_and_logged(tmp_path: Path) -> None:
 
 
 def test_start_with_gap_between_partition_and_journal_is_refused(tmp_path: Path) -> None:
-    """Somebody took the partition's files away after a checkpoint; to go on would lose offsets without a word."""
+    """The partition's files were removed after a checkpoint; a start would lose offsets without an error."""
     live = tmp_path / "live"
     disk = TraceDisk()
     log = opened(live, disk=disk, checkpoint_bytes=1)
@@ -125,7 +125,7 @@ def test_start_with_gap_between_partition_and_journal_is_refused(tmp_path: Path)
 
 
 def test_start_with_lost_partition_end_and_no_later_batch_is_refused(tmp_path: Path) -> None:
-    """A file that was cut at a batch looks whole; the journal knows that it was longer."""
+    """A file truncated at a batch looks complete; the journal states a higher end."""
     live = tmp_path / "live"
     log = opened(live)
     append(log, [entry(0, 0)])
@@ -173,7 +173,7 @@ def test_start_with_other_partition_counts_in_one_of_two_journal_files_is_refuse
 
 
 def test_start_with_damaged_first_frame_replays_later_rounds(tmp_path: Path) -> None:
-    """It costs itself: the salt stands in the file's name."""
+    """Only that frame is lost, because the salt is in the file's name."""
     root = killed(tmp_path)
     path = root / "journal" / FIRST_JOURNAL
     data = bytearray(path.read_bytes())
@@ -199,7 +199,7 @@ def test_start_with_a_journal_file_whose_name_lost_its_salt_is_refused(tmp_path:
 
 @pytest.mark.parametrize("has_partition", [True, False])
 def test_bad_end_of_older_journal_is_reported_if_offsets_are_missing(tmp_path: Path, has_partition: bool) -> None:
-    """A refused round may lie there, taken back and not yet synced. The next file says how far the partitions were."""
+    """It may be a refused round whose removal was not synced. The next file has the partitions' end offsets."""
     root = killed(tmp_path)
     path = root / "journal" / FIRST_JOURNAL
     later = new_journal(LazyDisk(), path.parent, 1, {0: 4, 1: 4})
@@ -223,7 +223,7 @@ def test_bad_end_of_older_journal_is_reported_if_offsets_are_missing(tmp_path: P
 
 @pytest.mark.parametrize("sync", ["interval", "none"])
 def test_unsynced_rounds_are_lost_from_the_end_of_each_partition(tmp_path: Path, sync: SyncPolicy) -> None:
-    """The system wrote later blocks before earlier ones. It is told once, and is no damage: the policy allows it."""
+    """The system wrote later blocks before earlier ones. It is logged once, and is not damage: the policy allows it."""
     live = opened(tmp_path / "live", sync=sync)
     for number in range(6):
         append(live, [entry(0, number), entry(1, number)])
@@ -264,7 +264,7 @@ FILE_BYTES = 256 * 1024
 
 
 def journal_of(root: Path, *files: Sequence[int]) -> None:
-    """Journal files as they lie behind a partition's file that has failed: batches of partition 0, by base offset."""
+    """The journal files after the failure of a partition: batches of partition 0, by base offset."""
     (root / "journal").mkdir(parents=True)
     for number, offsets in enumerate(files):
         starts = {0: offsets[0]} if number and offsets[0] else {}
@@ -279,7 +279,7 @@ def journal_of(root: Path, *files: Sequence[int]) -> None:
 def test_salvaged_batches_are_replayed_between_those_of_other_files(
     tmp_path: Path, kept_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last file is from a start that died before it was done: batches that a flaw in the partition's file hid."""
+    """The last file is of an interrupted start: batches that were after a flaw in the partition's file."""
     monkeypatch.setattr(recovery, "CACHED_BYTES_MAX", kept_bytes)
     journal_of(tmp_path, (0, 1, 3), (5, 7), (8, 9, 12), (2, 4, 6, 10, 11, 13))
     log = opened(tmp_path, threads=Inline())
@@ -289,7 +289,7 @@ def test_salvaged_batches_are_replayed_between_those_of_other_files(
 
 
 def test_replay_memory_is_bounded_by_one_journal_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long a partition's file had failed before."""
+    """This holds however long a partition had failed before."""
     monkeypatch.setattr(recovery, "CACHED_BYTES_MAX", FILE_BYTES)
     disk = FaultyDisk(1)
     disk.fail(Fault("write", errno.EIO, "*/__consumer_offsets-0/*"))

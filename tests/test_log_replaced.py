@@ -1,7 +1,7 @@
-"""A partition is compacted while it is read, and without a time of grace: the files that were listed become others.
+"""A partition is compacted without a grace period while it is read, so that listed files are replaced.
 
-What compaction leaves is put over the old files, under their names, before those that it covers go. Who listed the old
-ones meets both, and they do not fit together. That is no damage: he lists them again.
+Compacted files replace old files of the same name before the others are removed. A reader that listed the old ones
+reads both, which do not match. That is not damage: the reader must list the files again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def id_of(number: int) -> str:
 
 
 def compact_and_publish(disk: Disk, monkeypatch: pytest.MonkeyPatch, *, goes_on: bool) -> None:
-    """Up to where the new files have the names of old ones; with ``goes_on``, the rest too."""
+    """Stops when the new files have the names of old ones; with ``goes_on`` it also removes the others."""
     if not goes_on:
         monkeypatch.setattr(publishing, "_remove_covered", lambda *_: 0)
     assert compact(disk, FOLDER, SETTINGS, lambda: NOW_MS, lambda: id_of(1)) is not None
@@ -50,7 +50,7 @@ def compact_and_publish(disk: Disk, monkeypatch: pytest.MonkeyPatch, *, goes_on:
 
 
 def stale_at_first(module: Any, listed: LogFiles, monkeypatch: pytest.MonkeyPatch) -> list[LogFiles]:
-    """Whoever asks ``module`` for the log's files is told first what they were; returns what is still to be told."""
+    """Make ``module`` list the old files at first; returns the lists that were not used yet."""
     old = [listed]
 
     def files(disk: Disk, folder: Path) -> LogFiles:
@@ -106,7 +106,7 @@ def test_read_during_compaction_raises_to_start_again(tmp_path: Path, monkeypatc
 def test_replaced_file_is_not_read_at_positions_of_the_old_one(
     disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is opened once to be checked and, where something is odd, once more to see what."""
+    """It is opened once for the check and, if that fails, again for the details."""
     paths = [file.path for file in log_files(disk, FOLDER).files]
     opened: dict[Path, int] = {}
     open_file: Callable[[Path, int], int] = disk.open
@@ -119,7 +119,7 @@ def test_replaced_file_is_not_read_at_positions_of_the_old_one(
 
     before = load_partition(FOLDER, disk)
     monkeypatch.setattr(disk, "open", replaced_in_between)
-    odd = log_files(disk, FOLDER).files  # there seems to be a hole behind the first
+    odd = log_files(disk, FOLDER).files  # there seems to be a gap after the first
     old = stale_at_first(newest, LogFiles(log_files(disk, FOLDER).manifest, (odd[0], odd[-1])), monkeypatch)
     loaded = load_partition(FOLDER, disk)
     assert (old, loaded.damages, loaded.asleep) == ([], [], before.asleep)

@@ -1,4 +1,4 @@
-"""Segments end by size and by age, as Kafka's do, and never while a commit waits for it."""
+"""Segments roll by size and by age, as Kafka's do, and no commit waits for a roll."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def test_clock_set_back_rolls_no_segment(tmp_path: Path) -> None:
 
 
 def test_idle_partition_keeps_its_segment(tmp_path: Path) -> None:
-    """As in Kafka: the age is looked at when something is appended."""
+    """As in Kafka, the age is checked at an append."""
     assert aged(tmp_path, [0], 1) == [0]
 
 
 class HangingDisk(TraceDisk):
-    """The first sync of a segment, or of its folder, takes until it is told to go on."""
+    """The first sync of a segment, or of its folder, blocks until it is released."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class HangingDisk(TraceDisk):
 
 
 def test_commits_are_acknowledged_during_a_roll(tmp_path: Path) -> None:
-    """Its sync hangs, and the rounds behind it are answered all the same."""
+    """Its sync hangs, and later rounds are acknowledged."""
     disk = HangingDisk()
     log = OffsetsLog(tmp_path, 1, segment_bytes=200, disk=disk, new_salt=fixed_salt)
     log.open()
@@ -93,7 +93,7 @@ def test_log_thread_does_not_access_partition_files(tmp_path: Path) -> None:
 
 
 class WhoseDisk(LazyDisk):
-    """Notes which thread writes which kind of file."""
+    """Records which thread writes which kind of file."""
 
     def __init__(self) -> None:
         self.seen: dict[str, set[str]] = {}

@@ -1,4 +1,4 @@
-"""Columns of places: the same as reading record by record, with numpy and without, whatever a batch looks like."""
+"""Columns of record positions equal reading record by record, with and without numpy, for any batch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Seen = tuple[int, int, bytes | None, bytes | None]
 
 @st.composite
 def batches(draw: st.DrawFn) -> bytes:
-    """One batch as a coordinator or a compaction leaves it: gaps, no records, null keys, long keys and values."""
+    """One batch of a coordinator or a compaction: gaps, no records, null keys, long keys and values."""
     base = draw(st.integers(0, 2**40))
     deltas = sorted(draw(st.sets(st.integers(0, 40_000), max_size=12)))
     records = [
@@ -84,7 +84,7 @@ def test_columns_equal_decoded_records(fast: bool, made: Sequence[bytes]) -> Non
 @pytest.mark.parametrize("fast", WAYS)
 @given(made=st.lists(batches(), min_size=1, max_size=3))
 def test_record_spans_can_be_copied(fast: bool, made: Sequence[bytes]) -> None:
-    """The pieces between ``start`` and ``end`` are the batch: what a compaction copies is a record, whole."""
+    """The ranges from ``start`` to ``end`` cover the batch: a compaction copies complete records."""
     data = b"".join(made)
     spans = read_spans(data, whole_batches(data)[0], fast=fast)
     for index, (at, end) in enumerate(zip(spans.headers.at, spans.headers.end, strict=True)):
@@ -95,7 +95,7 @@ def test_record_spans_can_be_copied(fast: bool, made: Sequence[bytes]) -> None:
 @pytest.mark.parametrize("fast", WAYS)
 @pytest.mark.parametrize("count", [1, 3, 700])
 def test_many_batches_are_decoded_together(fast: bool, count: int) -> None:
-    """Long and short ones together; with numpy these take another way than few batches do."""
+    """Long and short ones together; numpy decodes many batches on another path than few."""
     made, base = [], 0
     for number in range(400):
         size = 1 + number % count
@@ -108,7 +108,7 @@ def test_many_batches_are_decoded_together(fast: bool, count: int) -> None:
 @pytest.mark.parametrize("fast", WAYS)
 @given(body=st.binary(max_size=60), count=st.integers(0, 5), attributes=st.sampled_from((0, 8, 16, 48)))
 def test_mismatched_records_are_refused_by_both_decoders(fast: bool, body: bytes, count: int, attributes: int) -> None:
-    """A checksum that is right over bytes that mean nothing: the same answer, and the same words for what is wrong."""
+    """Invalid bytes with a correct checksum: both decoders raise the same error with the same text."""
     batch = encode_batch(7, 1, 2, [body])
     batch = with_attributes(batch[:57] + count.to_bytes(4, "big") + batch[61:], attributes)
     try:

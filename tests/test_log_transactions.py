@@ -1,4 +1,4 @@
-"""Transactions in the log: Kafka's bytes, batches for each transaction alone, and two topics in one journal."""
+"""Transactions in the log: Kafka's bytes, batches per transaction, and two topics in one journal."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def records(log: OffsetsLog, partition: int) -> list[Record]:
 
 
 def test_transaction_gets_its_own_batches(tmp_path: Path) -> None:
-    """In one round: plain commits, two transactions of one partition, a marker; the order is that of the entries."""
+    """One round with plain commits, two transactions of one partition and a marker keeps the order of entries."""
     log = opened(tmp_path)
     plain, marker = offset("g", 1), MarkerRecord(9, 2, committed=True)
     mine, yours = (pending(2), pending(3, partition=1)), (pending(4, producer_id=8),)

@@ -1,8 +1,8 @@
-"""Any byte changed, any file cut anywhere, any file removed: what a start makes of a log that was damaged.
+"""A start with any changed byte, any truncated file or any removed file.
 
-The log is small and has everything: closed segments, an open one, two journal files, batches that only the journal
-has. Whatever is done to it, nothing is found that was not written, nothing is lost that lay elsewhere, and what is lost
-is told, or the start is refused with a word about what to do.
+The log is small and has closed segments, an open one, two journal files, and batches that only the journal has. After
+any damage, a start serves no record that was not written, loses no record elsewhere, and reports what is lost; or it is
+refused with advice.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PARTITIONS = 2
 SEGMENT_BYTES = 330  # three batches
 
 Place = tuple[int, int]
-"""A record: its partition and what it says."""
+"""A record: its partition and its committed value."""
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ def opened(root: Path) -> OffsetsLog:
 
 
 class Made(NamedTuple):
-    """A log as a kill left it, and where each record lies: by file the stretches of it and what is in each."""
+    """A killed log, and the positions of its records: by file, its ranges and the records in each."""
 
     root: Path
     written: dict[int, list[int]]
@@ -59,7 +59,7 @@ class Made(NamedTuple):
         return {name for name in segments if any(name[:-25] == other[:-25] and name < other for other in segments)}
 
     def elsewhere(self, place: Place, name: str) -> bool:
-        """Whether a record lies in another file, too, that is looked at: for a closed segment there is none."""
+        """Whether another file that a start reads has the record; for a closed segment there is none."""
         return name not in self.closed() and any(
             place in places for file, all_of in self.stretches.items() if file != name for *_, places in all_of
         )
@@ -67,9 +67,9 @@ class Made(NamedTuple):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """Rounds 0 to 6 are in the partitions alone, 7 to 9 in both, 10 and 11 only in the journal.
+    """Rounds 0 to 6 are only in the partitions, 7 to 9 in both, 10 and 11 only in the journal.
 
-    7 and 8 are in a closed segment of partition 0, which is not laid in anew: it was synced when it was closed.
+    7 and 8 are in a closed segment of partition 0, which is not replayed, because it was synced when it was closed.
     """
     root = tmp_path_factory.mktemp("made")
     with pytest.MonkeyPatch.context() as patch:
@@ -83,7 +83,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         for number in range(7, 10):
             write(log, number, written)
         for partition in written:
-            list(log.read(partition))  # brings all into the partition files
+            list(log.read(partition))  # flushes everything to the partition files
         shutil.copytree(root / "live", root / "earlier")
         for number in range(10, 12):
             write(log, number, written)
@@ -119,7 +119,7 @@ def find_stretches(root: Path) -> dict[str, list[tuple[int, int, list[Place]]]]:
 
 
 def places(partition: int, batch: bytes) -> list[Place]:
-    """Which records a batch holds; the committed offset is 8 bytes behind the value's version."""
+    """The records of a batch; the committed offset is 8 bytes after the value's version."""
     found = []
     for each in read_batches(batch):
         for *_, value in each.records():
@@ -181,7 +181,7 @@ def test_damaged_folder_has_files_of_all_kinds(made: Made) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_start_with_any_changed_byte_loses_only_reported_records(made: Made, tmp_path: Path, seed: int) -> None:
-    """A flip of one bit, or of all bits, at every 13th byte of every file, and at another one for each seed."""
+    """Flips one bit, or all bits, at every 13th byte of every file, beginning at another byte for each seed."""
     source = random.Random(seed)
     roots = copies(made, tmp_path)
     for name in data_files(made):
@@ -203,7 +203,7 @@ def test_start_with_any_truncated_file_loses_only_reported_records(made: Made, t
             path.write_bytes(path.read_bytes()[:size])
             hit = [place for start, end, all_of in made.stretches[name] if end > size for place in all_of]
             whole = max((end for _, end, _ in made.stretches[name] if end <= size), default=0)
-            looks_whole = name.endswith(".journal") and not any(path.read_bytes()[whole:])  # nobody can tell, then
+            looks_whole = name.endswith(".journal") and not any(path.read_bytes()[whole:])  # cannot be detected
             start_and_check(made, root, name, hit, is_told=not looks_whole)
 
 
@@ -216,7 +216,7 @@ def test_start_with_any_removed_file_loses_only_reported_records(made: Made, tmp
 
 
 def test_start_with_any_removed_folder_is_refused_or_reports_losses(made: Made, tmp_path: Path) -> None:
-    """That of a partition is refused: a person can put it back. That of the journal is told."""
+    """A missing partition folder is refused, because it can be put back. A missing journal is reported."""
     roots = copies(made, tmp_path)
     for partition in (0, 1):
         root = next(roots)
@@ -233,7 +233,7 @@ def test_start_with_any_removed_folder_is_refused_or_reports_losses(made: Made, 
 
 
 def test_advice_of_a_refused_start_works(made: Made, tmp_path: Path) -> None:
-    """An empty file with the name that the error says: the log goes on behind what is lost."""
+    """An empty file with the name in the error: the log goes on after the lost records."""
     root = next(copies(made, tmp_path))
     shutil.rmtree(root / "__consumer_offsets-0")
     with pytest.raises(StartError) as refused:
@@ -257,7 +257,7 @@ def test_each_start_after_removal_of_a_partition_folder_is_refused(made: Made, t
 
 
 def test_file_truncated_after_a_clean_stop_is_reported(made: Made, tmp_path: Path) -> None:
-    """There is no journal then; the note of the stop knows where the partition ended."""
+    """There is no journal then; the clean-stop note has the partition's end."""
     root = next(copies(made, tmp_path))
     opened(root).close()
     path = max((root / "__consumer_offsets-0").glob("*.log"))
@@ -275,7 +275,7 @@ def test_file_truncated_after_a_clean_stop_is_reported(made: Made, tmp_path: Pat
 
 
 def test_damage_of_partition_and_journal_loses_only_common_records(made: Made, tmp_path: Path) -> None:
-    """The same round in both; and a good batch that only the partition still has, where the partition is cut."""
+    """Damages the same round in both, before a valid batch that only the partition has and that is cut."""
     roots = copies(made, tmp_path)
     segment = max(name for name in data_files(made) if name.startswith("__consumer_offsets-0"))
     rounds = next(name for name in data_files(made) if name.endswith(".journal"))

@@ -1,4 +1,4 @@
-"""Files that were removed from a data folder which has data: it is noticed, and said what to do."""
+"""Removed files of a data folder with records: they are detected, and the error has advice."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def used(root: Path) -> Path:
 
 
 def test_used_folder_without_callboard_json_is_refused(tmp_path: Path) -> None:
-    """With another number of partitions every group would be looked for in a wrong one."""
+    """With another number of partitions, a server would look for every group in a wrong one."""
     root = used(tmp_path / "data")
     text = (root / INFO_NAME).read_text()
     (root / INFO_NAME).unlink()
@@ -75,7 +75,7 @@ def test_start_without_topics_json_keeps_topics_ends(tmp_path: Path) -> None:
 
 
 def test_start_with_empty_topics_ends_and_no_topics_succeeds(tmp_path: Path) -> None:
-    """The version before made them first, and may have died before it wrote the table."""
+    """Older versions created them first, and may have died before they wrote the table."""
     catalogue(tmp_path).close()
     (tmp_path / "topics.json").unlink()
     catalogue(tmp_path).close()

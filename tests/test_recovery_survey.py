@@ -1,4 +1,4 @@
-"""Reading on behind damage: what is good is found, what is not is named, and garbage cannot make it slow."""
+"""Reading after damage: valid batches are found, damage is reported, and garbage does not make it slow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from callboard.runtime.log.reading import search
 from callboard.runtime.log.reading.survey import Run, survey, survey_runs
 
 COUNTS = (1, 3, 1, 2, 4, 1)
-"""How many records the batches of the log have that these tests damage."""
+"""The numbers of records in the batches of the log under test."""
 
 
 def batch(offset: int, count: int = 1, value: bytes = b"v" * 30) -> bytes:
@@ -37,7 +37,7 @@ END_OFFSET = sum(COUNTS)
 def pieces(
     tmp_path: Path, data: bytes, next_base: int | None = END_OFFSET, base: int = 0
 ) -> list[tuple[int, int] | Damage]:
-    """What is found: the offsets of the good batches, and the damages."""
+    """The result of a survey: the offsets of the valid batches, and the damage."""
     path = tmp_path / "s.log"
     path.write_bytes(data)
     found = list(survey(Disk(), path, base, next_base))
@@ -50,7 +50,7 @@ def good(found: list[tuple[int, int] | Damage]) -> list[tuple[int, int]]:
 
 
 def damages(found: list[tuple[int, int] | Damage]) -> list[tuple[int, int, int, int | None]]:
-    """Position, size and the offsets round them."""
+    """Position, size, and the offsets before and after."""
     return [(piece[1], piece[2], piece[4], piece[5]) for piece in found if isinstance(piece, Damage)]
 
 
@@ -63,9 +63,9 @@ def test_complete_segment_has_no_damage(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mask", [0x01, 0x40, 0x80, 0xFF])
 def test_changed_byte_damages_only_its_batch(tmp_path: Path, mask: int) -> None:
-    """Wherever it is: also in the fields that no checksum covers, and in the length, which says where the next begins.
+    """Any byte, including fields that no checksum covers, and the length, which gives the next batch's position.
 
-    The leader's epoch is no data, so a change there may stay unnoticed.
+    A change of the leader epoch, which is not used, may stay undetected.
     """
     data = b"".join(BATCHES)
     ends = [sum(map(len, BATCHES[: number + 1])) for number in range(len(BATCHES))]
@@ -104,7 +104,7 @@ def test_file_truncated_at_any_byte_keeps_complete_batches(tmp_path: Path) -> No
 def test_several_damages_never_yield_a_wrong_record(
     tmp_path_factory: pytest.TempPathFactory, hits: list[tuple[int, bytes]]
 ) -> None:
-    """Bytes are overwritten at will. What is found was written, in order, and every batch that was not hit is found."""
+    """Any bytes are overwritten. All records found were written, in order, and all undamaged batches are found."""
     data = bytearray(b"".join(BATCHES))
     for at, garbage in hits:
         at %= len(data)
@@ -121,7 +121,7 @@ def test_several_damages_never_yield_a_wrong_record(
 
 
 def test_raised_base_offset_does_not_discard_later_batches(tmp_path: Path) -> None:
-    """No checksum covers it. Kafka's cleaner leaves jumps too, but never back."""
+    """No checksum covers it. Kafka's cleaner also leaves gaps, but offsets never decrease."""
     raised = (10**9).to_bytes(8, "big") + BATCHES[1][8:]
     found = pieces(tmp_path, b"".join([BATCHES[0], raised, *BATCHES[2:]]), None)
     assert good(found) == [ALL[0], *ALL[2:]]
@@ -142,7 +142,7 @@ def test_damage_in_a_compacted_log_loses_only_its_batch(tmp_path: Path) -> None:
 
 
 def test_batch_in_bytes_of_a_client_is_not_read(tmp_path: Path) -> None:
-    """A value that looks like a batch, in a batch that is damaged but still knows its length."""
+    """A value that resembles a batch, in a damaged batch with an intact length."""
     inner = batch(1)
     outer = bytearray(batch(0, 1, b"x" + inner + b"y"))
     outer[-3] ^= 1
@@ -180,7 +180,7 @@ def test_survey_of_any_range_equals_that_part(tmp_path: Path) -> None:
 
 
 def heads(count: int) -> bytes:
-    """What looks like the head of a large batch, again and again."""
+    """Many repeated headers of large batches."""
     return (batch(0)[:8] + (500_000).to_bytes(4, "big") + batch(0)[12:61]) * count
 
 
@@ -195,7 +195,7 @@ class _CountingDisk(Disk):
 
 @pytest.mark.parametrize("garbage", [b"\2", b"\2\0\0\0\0\0", b"\0\0\0\2", bytes(range(256)), b"\2....\0"])
 def test_search_in_garbage_with_many_magics_is_linear(tmp_path: Path, garbage: bytes) -> None:
-    """Counted in bytes that are read, which is what would explode."""
+    """Counted in bytes that are read."""
     path = tmp_path / "s.log"
     read_bytes = []
     for size in (6_000, 12_000):
@@ -208,7 +208,7 @@ def test_search_in_garbage_with_many_magics_is_linear(tmp_path: Path, garbage: b
 
 
 def test_too_expensive_search_is_given_up_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says "not known", and whoever asked cuts nothing then."""
+    """The damage is marked as uncertain, so that it is not cut."""
     monkeypatch.setattr(search, "EFFORT_MIN_BYTES", 10**6)
     monkeypatch.setattr(search, "EFFORT", 1)
     path = tmp_path / "s.log"
@@ -221,7 +221,7 @@ def test_too_expensive_search_is_given_up_and_reported(tmp_path: Path, monkeypat
 
 
 class _BadDisk(Disk):
-    """Cannot read behind a place."""
+    """A disk that cannot read after a position."""
 
     def __init__(self, bad_from: int, short: bool) -> None:
         self._bad_from = bad_from
@@ -237,7 +237,7 @@ class _BadDisk(Disk):
 
 @pytest.mark.parametrize("short", [True, False])
 def test_read_error_is_raised_and_not_damage(tmp_path: Path, short: bool) -> None:
-    """A disk that fails now may be read tomorrow; nothing is known about the bytes."""
+    """A failing disk may be readable later, so the content is unknown."""
     path = tmp_path / "s.log"
     path.write_bytes(b"".join(BATCHES))
     with pytest.raises(OSError, match=rf"{path}: .* at byte \d+"):
@@ -279,10 +279,11 @@ INNER = {
 def test_batch_in_a_record_of_a_damaged_batch_with_intact_length_is_not_read(
     tmp_path: Path, inner: bytes, count: int, is_last: bool
 ) -> None:
-    """Whichever other byte of the outer batch is wrong; what lies behind it counts."""
+    """Any other byte of the outer batch may be damaged; later batches are used."""
     before, outer = b"".join(BATCHES[:2]), batch(4, count, inner)
     after = b"" if is_last else batch(4 + count) + batch(5 + count, 3)
-    unchecked = {*range(16)} if is_last else {*range(8, 12)}  # by a checksum; the neighbours tell, if there are any
+    # bytes that no checksum covers; for some of them adjacent batches show the damage
+    unchecked = {*range(16)} if is_last else {*range(8, 12)}
     for at in {*range(len(outer))} - unchecked:
         hit = bytearray(before + outer + after)
         hit[len(before) + at] ^= 0x11
@@ -295,7 +296,7 @@ def test_batch_in_a_record_of_a_damaged_batch_with_intact_length_is_not_read(
 @pytest.mark.parametrize("inner", INNER.values(), ids=INNER)
 @pytest.mark.parametrize("count", [1, 2])
 def test_batch_in_a_record_of_a_batch_without_head_is_not_read(tmp_path: Path, inner: bytes, count: int) -> None:
-    """Its first page is missing; so nothing says how long it was."""
+    """Its first page is missing, so its length is unknown."""
     before, outer = b"".join(BATCHES[:2]), batch(4, count, inner)
     after = b"".join(batch(offset) for offset in range(4 + count, 20 + count))
     lost = outer.index(inner)
@@ -305,6 +306,6 @@ def test_batch_in_a_record_of_a_batch_without_head_is_not_read(tmp_path: Path, i
 
 
 def test_valid_batches_between_two_damaged_ones_are_read(tmp_path: Path) -> None:
-    """Though nothing says how long the damaged ones were."""
+    """Although the lengths of the damaged ones are unknown."""
     lost = [bytes(len(each)) if number in (1, 4) else each for number, each in enumerate(BATCHES)]
     assert good(pieces(tmp_path, b"".join(lost))) == [ALL[0], ALL[2], ALL[3], ALL[5]]

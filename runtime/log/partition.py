@@ -326,7 +326,7 @@ class Partition:
             self.end_offset = offsets_of(batches[-1])[1] + 1
 
     def _cut_torn_tail(self, path: Path, tail: Tail, salvage: SalvageCallback | None) -> None:
-        """Cut the torn end. What was there is kept beside, and what is good of it where it will be laid in from."""
+        """Cut the torn end. Its bytes are copied to a file beside it, and its valid batches go to ``salvage``."""
         fd, size = self._open_fd(), tail.valid_bytes
         if salvage is not None and tail.salvageable:
             salvage(self.number, tail, ((at, read_at(self._disk, fd, length, at)) for at, length in tail.salvageable))

@@ -41,10 +41,10 @@ def expected_ends(disk: Disk, root: Path, info: FolderInfo) -> dict[str, Expecte
     if note.counts is not None:
         refuse_different_counts(root, info.counts, root / NOTE_NAME, note.counts)
     ends = {name: ExpectedEnd(end.end_offset, root / NOTE_NAME) for name, end in note.ends.items()}
-    for number, known in _by_journal(disk, root / JOURNAL).items():
+    for number, expected in _by_journal(disk, root / JOURNAL).items():
         own = number - info.offsets_partitions
-        ends[folder_name(number) if own < 0 else folder_name(own, TRANSACTIONS_TOPIC)] = known
-    return {name: known for name, known in ends.items() if 0 < known.end_offset <= LOG_OFFSET_MAX + 1}
+        ends[folder_name(number) if own < 0 else folder_name(own, TRANSACTIONS_TOPIC)] = expected
+    return {name: expected for name, expected in ends.items() if 0 < expected.end_offset <= LOG_OFFSET_MAX + 1}
 
 
 def _by_journal(disk: Disk, folder: Path) -> dict[int, ExpectedEnd]:
