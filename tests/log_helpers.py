@@ -28,7 +28,7 @@ from callboard.runtime.log.journal import (
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.partition_counts import PartitionCounts
 
-PATIENCE_S = 240  # timeout of waits in tests
+WAIT_TIMEOUT_S = 240  # timeout of waits in tests
 # A transactional commit, written by Kafka's record builder.
 TRANSACTIONAL = bytes.fromhex(
     "00000000000000000000005dffffffff0276ae80240010000000000000018bcfe568000000018bcfe5680000000000000003e80002"
@@ -47,7 +47,7 @@ def fixed_salt() -> bytes:
     return SALT
 
 
-def name_of(number: int) -> str:
+def journal_file_name(number: int) -> str:
     """The name of a journal file with the salt of these tests."""
     return journal_name(number, SALT)
 
@@ -86,7 +86,7 @@ def append(log: OffsetsLog, entries: Sequence[Entry], timestamp_ms: int = 1) -> 
         answered.set()
 
     log.append(entries, timestamp_ms, done)
-    assert answered.wait(PATIENCE_S)
+    assert answered.wait(WAIT_TIMEOUT_S)
     return outcomes
 
 
@@ -168,7 +168,7 @@ class TraceDisk(Disk):
     def wait_for(self, operation: str, name: str) -> None:
         """Wait until that operation has begun."""
         with self._changed:
-            assert self._changed.wait_for(lambda: (operation, name) in self.trace, PATIENCE_S)
+            assert self._changed.wait_for(lambda: (operation, name) in self.trace, WAIT_TIMEOUT_S)
 
     def _note(self, operation: str, name: str) -> None:
         with self._changed:
@@ -185,7 +185,7 @@ class Synced(NamedTuple):
     names: dict[str, frozenset[str]]
 
 
-class Moment(NamedTuple):
+class DiskSnapshot(NamedTuple):
     """The disk after a crash: file contents by path from the root, and the number of acknowledged rounds.
 
     ``synced``: its synced part; None when everything is synced.
@@ -205,15 +205,15 @@ class Moment(NamedTuple):
 class CrashDisk(Disk):
     """The real disk, with a snapshot at every change of what a crash would leave.
 
-    ``killed``: after the death of the process: all written data is there. ``dark``: after a power loss: synced data is
-    there, and every other block and name is old or new, by the seed.
+    ``snapshots_after_kill`` have all written data. ``snapshots_after_power_loss`` have the synced data, and every other
+    block and name is old or new, by the seed.
     """
 
     def __init__(self, root: Path, seed: int = 0, synced: Synced | None = None) -> None:
         """``synced``: the synced part of the existing files; by default all."""
         self.root = root
-        self.killed: list[Moment] = []
-        self.dark: list[Moment] = []
+        self.snapshots_after_kill: list[DiskSnapshot] = []
+        self.snapshots_after_power_loss: list[DiskSnapshot] = []
         self.answered = 0
         self._random = random.Random(seed)
         self._lock = threading.RLock()
@@ -227,7 +227,7 @@ class CrashDisk(Disk):
             fd = super().open(path, flags)
             self._paths[fd] = path
             if flags & os.O_CREAT:
-                self._picture()
+                self._take_snapshot()
             return fd
 
     def duplicate(self, fd: int) -> int:
@@ -240,37 +240,37 @@ class CrashDisk(Disk):
         with self._lock:
             half = len(data) // 2
             super().write(fd, memoryview(data)[:half], position)
-            self._picture()
+            self._take_snapshot()
             super().write(fd, memoryview(data)[half:], position + half)
-            self._picture()
+            self._take_snapshot()
             return len(data)
 
     def truncate(self, fd: int, size: int) -> None:
         with self._lock:
             super().truncate(fd, size)
-            self._picture()
+            self._take_snapshot()
 
     def sync(self, fd: int) -> None:
         with self._lock:
             self._contents[self._paths[fd]] = self._paths[fd].read_bytes()
-            self._picture()
+            self._take_snapshot()
 
     def sync_folder(self, path: Path) -> None:
         with self._lock:
             self._names[path] = set(os.listdir(path))
-            self._picture()
+            self._take_snapshot()
 
     def make_folder(self, path: Path) -> None:
         with self._lock:
             super().make_folder(path)
-            self._picture()
+            self._take_snapshot()
 
     def remove(self, path: Path) -> None:
         with self._lock:
             super().remove(path)
-            self._picture()
+            self._take_snapshot()
 
-    def _picture(self) -> None:
+    def _take_snapshot(self) -> None:
         """The order matters: rounds acknowledged now were durable before."""
         answered = self.answered
         now = {path: path.read_bytes() for path in self.root.rglob("*") if path.is_file()}
@@ -278,8 +278,10 @@ class CrashDisk(Disk):
             {self._name(path): content for path, content in self._contents.items()},
             {self._name(folder): frozenset(names) for folder, names in self._names.items()},
         )
-        self.killed.append(Moment({self._name(path): content for path, content in now.items()}, answered, synced))
-        self.dark.append(Moment(self._after_power_loss(now), answered))
+        self.snapshots_after_kill.append(
+            DiskSnapshot({self._name(path): content for path, content in now.items()}, answered, synced)
+        )
+        self.snapshots_after_power_loss.append(DiskSnapshot(self._after_power_loss(now), answered))
 
     def _everything(self) -> Synced:
         paths = list(self.root.rglob("*"))

@@ -100,9 +100,9 @@ def test_export_of_killed_folder_of_format_2_has_all_and_changes_nothing(
         export.main(["--data", str(data)])
     assert not ended.value.code
     lines = [line.split(",") for line in capsys.readouterr().out.splitlines()[1:]]
-    found = {(group, int(partition)): int(offset) for group, _, partition, offset, *_ in lines}
+    actual = {(group, int(partition)): int(offset) for group, _, partition, offset, *_ in lines}
     for key, (sent, acknowledged) in report.commits.items():
-        assert acknowledged <= found[key] <= sent
+        assert acknowledged <= actual[key] <= sent
     assert {path: path.read_bytes() for path in data.rglob("*") if path.is_file()} == before
 
 
@@ -127,13 +127,13 @@ def opened(disk: Disk, root: Path) -> tuple[DataFolder, OffsetsLog]:
 def content(disk: Disk, root: Path) -> Content:
     """All records, by partition."""
     folder, log = opened(disk, root)
-    found = {
+    actual = {
         number: list(log.read(number)) for number in range(folder.offsets_partitions + folder.transactions_partitions)
     }
     assert log.damages() == []
     log.halt()
     folder.close()
-    return found
+    return actual
 
 
 def on_faulty_disk(data: Path, seed: int) -> FaultyDisk:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from door import Client, Door, Member, beating, committing, enrol, fetching, joining, offsets, on_a_loop, open_door
-from log_helpers import PATIENCE_S
+from log_helpers import WAIT_TIMEOUT_S
 
 from callboard.actors.coordinator import actor as coordinator
 from callboard.actors.group.actor import GroupActor
@@ -224,7 +224,7 @@ async def test_a_thread_that_loads_ends_with_a_stop(tmp_path: Path, monkeypatch:
     def slowly(disk: Disk, fd: int, size: int, position: int) -> bytes:
         reads.append(position)
         loop.call_soon_threadsafe(begun.set)
-        assert go_on.wait(PATIENCE_S)
+        assert go_on.wait(WAIT_TIMEOUT_S)
         return os.pread(fd, size, position)
 
     monkeypatch.setattr(Disk, "read", slowly)

@@ -42,7 +42,7 @@ MARKER = bytes.fromhex(
 )
 
 
-def made(base_offset: int, *values: int) -> bytes:
+def encoded(base_offset: int, *values: int) -> bytes:
     framed = [
         frame_record(0, delta, *encode(OffsetRecord("g", "t", n, OffsetValue(n)))) for delta, n in enumerate(values)
     ]
@@ -61,8 +61,8 @@ def test_encoded_batch_equals_kafkas_bytes() -> None:
 
 def test_batch_written_by_kafka_is_decoded() -> None:
     (batch,) = read_batches(PLAIN)
-    found = [(offset, timestamp_ms, decode(key, value)) for offset, timestamp_ms, key, value in batch.records()]
-    assert found == [(0, TIME_MS, COMMIT), (1, TIME_MS + 3, GroupRecord("g", None))]
+    actual = [(offset, timestamp_ms, decode(key, value)) for offset, timestamp_ms, key, value in batch.records()]
+    assert actual == [(0, TIME_MS, COMMIT), (1, TIME_MS + 3, GroupRecord("g", None))]
     assert not batch.is_transactional and not batch.is_control and batch.size == len(PLAIN) and batch.last_offset == 1
 
 
@@ -74,12 +74,12 @@ def test_transactional_and_control_batches_are_distinguished(data: bytes) -> Non
 
 def test_encoded_batches_are_read_by_kafka_python() -> None:
     """An independent reader, with its own checksum."""
-    found = [
+    actual = [
         (record.offset, record.timestamp, decode(record.key, record.value))
-        for batch in kafka_python_batches(made(7, 1, 2, 3) + made(10, 4))
+        for batch in kafka_python_batches(encoded(7, 1, 2, 3) + encoded(10, 4))
         for record in batch
     ]
-    assert found == [(6 + n, TIME_MS, OffsetRecord("g", "t", n, OffsetValue(n))) for n in (1, 2, 3, 4)]
+    assert actual == [(6 + n, TIME_MS, OffsetRecord("g", "t", n, OffsetValue(n))) for n in (1, 2, 3, 4)]
 
 
 @given(
@@ -103,7 +103,7 @@ def test_log_append_time_applies_to_all_records_of_the_batch() -> None:
 
 
 def test_batch_truncated_at_any_byte_is_damaged() -> None:
-    good = made(0, 1, 2)
+    good = encoded(0, 1, 2)
     for size in range(1, len(good)):
         batches = read_batches(good + good[:size])
         next(batches)
@@ -114,7 +114,7 @@ def test_batch_truncated_at_any_byte_is_damaged() -> None:
 
 def test_batch_with_any_flipped_bit_is_damaged() -> None:
     """Except for bits of base offset and leader epoch, which Kafka's checksum does not cover."""
-    good = made(0, 1, 2)
+    good = encoded(0, 1, 2)
     for bit in range(8 * 8, len(good) * 8):
         if 12 * 8 <= bit < 16 * 8:
             continue
@@ -136,7 +136,7 @@ def test_batch_with_any_flipped_bit_is_damaged() -> None:
     ],
 )
 def test_damaged_header_error_names_the_field(at: int, replacement: str, reason: str) -> None:
-    bad = bytearray(made(0, 1))
+    bad = bytearray(encoded(0, 1))
     bad[at : at + len(replacement) // 2] = bytes.fromhex(replacement)
     with pytest.raises(DamagedBatch, match=reason):
         read_batch(memoryview(bad))
@@ -164,13 +164,13 @@ def rechecked(batch: bytes, records: bytes, count: int) -> Batch:
 )
 def test_records_that_do_not_match_their_batch_are_damaged(records: str, reason: str) -> None:
     with pytest.raises(DamagedBatch, match=reason):
-        list(rechecked(made(0, 1), bytes.fromhex(records), 1).records())
+        list(rechecked(encoded(0, 1), bytes.fromhex(records), 1).records())
 
 
 @given(st.binary(max_size=80), st.integers(0, 5))
 def test_arbitrary_record_bytes_decode_or_are_damaged(records: bytes, count: int) -> None:
     try:
-        assert len(list(rechecked(made(0, 1), records, count).records())) == count
+        assert len(list(rechecked(encoded(0, 1), records, count).records())) == count
     except DamagedBatch as error:
         assert error.position == 0
 

@@ -6,7 +6,7 @@ import errno
 from pathlib import Path
 
 import pytest
-from log_helpers import LazyDisk, TraceDisk, append, entry, fixed_salt, name_of, offsets_in
+from log_helpers import LazyDisk, TraceDisk, append, entry, fixed_salt, journal_file_name, offsets_in
 from structlog.testing import capture_logs
 
 from callboard.runtime.common.errors import StartError
@@ -56,11 +56,11 @@ def stopped(root: Path, count: int = 4) -> Path:
 def bytes_read_at_start(root: Path) -> int:
     disk = ReadingDisk()
     log = opened(root, disk)
-    found = disk.bytes_read
+    actual = disk.bytes_read
     assert (log.end_offset(0), log.end_offset(2)) == (4, 4)
     assert append(log, [entry(0, 4)])[0].base_offset == 4
     assert offsets_in(log, 0) == [0, 1, 2, 3, 4]
-    return found
+    return actual
 
 
 def test_start_after_clean_stop_does_not_read_partition_ends(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_start_removes_the_note_before_the_first_append(tmp_path: Path) -> None:
     disk = TraceDisk()
     log = opened(root, disk)
     assert disk.trace[-2:] == [("remove", NOTE_NAME), ("sync_folder", tmp_path.name)]
-    assert {name for operation, name in disk.trace if operation == "write"} == {name_of(0)}
+    assert {name for operation, name in disk.trace if operation == "write"} == {journal_file_name(0)}
     assert not (root / NOTE_NAME).exists()
     log.close()
     assert (root / NOTE_NAME).exists()
@@ -196,5 +196,5 @@ def test_crash_in_any_step_of_stop_and_start_loses_nothing() -> None:
             assert type(error).__name__ == "PowerLoss"
         with capture_logs():
             again = opened(root, disk.crash())
-            found = offsets_in(again, 0)
-        assert found[:answered] == list(range(answered))
+            actual = offsets_in(again, 0)
+        assert actual[:answered] == list(range(answered))

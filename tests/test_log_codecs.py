@@ -117,7 +117,7 @@ def test_codec_without_its_package_is_refused_with_the_install_command(monkeypat
 
 
 def xerial(*blocks: bytes) -> bytes:
-    return b"\x82SNAPPY\0" + bytes([0, 0, 0, 1]) * 2 + b"".join(len(one).to_bytes(4, "big") + one for one in blocks)
+    return b"\x82SNAPPY\0" + bytes([0, 0, 0, 1]) * 2 + b"".join(len(part).to_bytes(4, "big") + part for part in blocks)
 
 
 def bombs(size: int) -> dict[str, tuple[int, bytes]]:

@@ -154,9 +154,9 @@ def test_note_with_one_change_is_ignored_or_reads_the_same(
     no_notes = 0
     for other in damaged(data):
         (tmp_path / NOTE_NAME).write_bytes(other)
-        found = read_note(Disk(), tmp_path, is_quiet=True)
-        assert found in (EMPTY_NOTE, note)
-        no_notes += found == EMPTY_NOTE
+        actual = read_note(Disk(), tmp_path, is_quiet=True)
+        assert actual in (EMPTY_NOTE, note)
+        no_notes += actual == EMPTY_NOTE
     assert no_notes > 100
 
 
@@ -195,8 +195,8 @@ def test_start_with_callboard_json_that_contradicts_the_note_is_refused(tmp_path
 def test_start_of_format_2_with_wrong_count_is_refused_before_any_write(data: Path, name: str, number: int) -> None:
     as_format_2(data, **{name: number})
     before = content(data)
-    found = r"found (group 'group-\d+' in|7 and 5 partitions).*"  # by a name, or by a second file that has the numbers
-    with pytest.raises(StartError, match=found + COMMAND.format(data)):
+    actual = r"found (group 'group-\d+' in|7 and 5 partitions).*"  # by a name, or by a second file that has the numbers
+    with pytest.raises(StartError, match=actual + COMMAND.format(data)):
         DataFolder(data)
     assert content(data) == before
 
@@ -300,11 +300,11 @@ def test_log_verify_reports_a_group_in_a_wrong_partition(tmp_path: Path, capsys:
     assert log_command("verify", root) == 0
     as_format_2(root, offsets_partitions=8)
     assert log_command("verify", root) == 3
-    said = capsys.readouterr().out
-    assert "expected it in __consumer_offsets-" in said and "of 8" in said
-    assert said.splitlines()[-1].endswith("callboard log repair DATA --partitions N --transaction-partitions M")
+    result = capsys.readouterr().out
+    assert "expected it in __consumer_offsets-" in result and "of 8" in result
+    assert result.splitlines()[-1].endswith("callboard log repair DATA --partitions N --transaction-partitions M")
     assert log_command("verify", root, "--json") == 3
-    assert any(one["misplaced"] for one in json.loads(capsys.readouterr().out))
+    assert any(partition["misplaced"] for partition in json.loads(capsys.readouterr().out))
 
 
 def test_repair_with_wrong_counts_is_refused_with_the_right_command(tmp_path: Path) -> None:

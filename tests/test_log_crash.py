@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from log_helpers import CrashDisk, LazyDisk, Moment, append, entry, offsets_in
+from log_helpers import CrashDisk, DiskSnapshot, LazyDisk, append, entry, offsets_in
 
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log import journal
@@ -50,18 +50,18 @@ def expected(partition: int) -> list[int]:
     return [number for number in range(ROUNDS) if partition < 2 or number % 3 == 0]
 
 
-def check(moment: Moment, root: Path, durable: bool = True) -> None:
+def check(snapshot: DiskSnapshot, root: Path, durable: bool = True) -> None:
     """The records after a start are in the order of appends, without a gap, and include all acknowledged ones.
 
     Not ``durable``: the end may be lost.
     """
-    moment.restore(root)
+    snapshot.restore(root)
     log = opened(root, LazyDisk())
     for partition in range(PARTITIONS):
-        found = offsets_in(log, partition)
+        actual = offsets_in(log, partition)
         wanted = expected(partition)
-        assert found == wanted[: len(found)]
-        assert not durable or len(found) >= sum(number < moment.answered for number in wanted)
+        assert actual == wanted[: len(actual)]
+        assert not durable or len(actual) >= sum(number < snapshot.answered for number in wanted)
     assert log.damages() == []
     outcome = append(log, [entry(0, 99)])[0]
     assert outcome.error == 0
@@ -76,9 +76,9 @@ def test_kill_at_any_change_loses_no_acknowledged_round(tmp_path: Path, sync: Sy
     disk = CrashDisk(tmp_path / "log")
     (tmp_path / "log").mkdir()
     run(tmp_path / "log", disk, sync)
-    assert len(disk.killed) > 80
-    for number, moment in enumerate(disk.killed):
-        check(moment, tmp_path / f"killed-{number}")
+    assert len(disk.snapshots_after_kill) > 80
+    for number, snapshot in enumerate(disk.snapshots_after_kill):
+        check(snapshot, tmp_path / f"killed-{number}")
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -87,8 +87,8 @@ def test_power_loss_at_any_change_loses_no_acknowledged_round(tmp_path: Path, se
     disk = CrashDisk(tmp_path / "log", seed)
     (tmp_path / "log").mkdir()
     run(tmp_path / "log", disk, "always")
-    for number, moment in enumerate(disk.dark):
-        check(moment, tmp_path / f"dark-{number}")
+    for number, snapshot in enumerate(disk.snapshots_after_power_loss):
+        check(snapshot, tmp_path / f"dark-{number}")
 
 
 @pytest.mark.parametrize("sync", ["interval", "none"])
@@ -98,8 +98,8 @@ def test_power_loss_with_unsynced_policies_loses_only_the_end(tmp_path: Path, sy
     disk = CrashDisk(tmp_path / "log", seed)
     (tmp_path / "log").mkdir()
     run(tmp_path / "log", disk, sync)
-    for number, moment in enumerate(disk.dark):
-        check(moment, tmp_path / f"dark-{number}", durable=False)
+    for number, snapshot in enumerate(disk.snapshots_after_power_loss):
+        check(snapshot, tmp_path / f"dark-{number}", durable=False)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -108,7 +108,11 @@ def test_second_crash_during_recovery_loses_nothing(tmp_path: Path, seed: int) -
     first = CrashDisk(tmp_path / "log", seed)
     (tmp_path / "log").mkdir()
     run(tmp_path / "log", first, "always")
-    crash_again([moment for moment in first.dark if moment.answered in (3, 9, ROUNDS)][::4], tmp_path, seed)
+    crash_again(
+        [snapshot for snapshot in first.snapshots_after_power_loss if snapshot.answered in (3, 9, ROUNDS)][::4],
+        tmp_path,
+        seed,
+    )
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -117,18 +121,20 @@ def test_power_loss_during_recovery_after_a_kill_loses_nothing(tmp_path: Path, s
     first = CrashDisk(tmp_path / "log", seed)
     (tmp_path / "log").mkdir()
     run(tmp_path / "log", first, "always")
-    crash_again([moment for moment in first.killed if moment.answered in (4, 8, 12)][::4], tmp_path, seed)
+    crash_again(
+        [snapshot for snapshot in first.snapshots_after_kill if snapshot.answered in (4, 8, 12)][::4], tmp_path, seed
+    )
 
 
-def crash_again(moments: list[Moment], tmp_path: Path, seed: int) -> None:
-    assert moments
-    for number, moment in enumerate(moments):
+def crash_again(snapshots: list[DiskSnapshot], tmp_path: Path, seed: int) -> None:
+    assert snapshots
+    for number, snapshot in enumerate(snapshots):
         root = tmp_path / f"again-{number}"
-        moment.restore(root)
-        disk = CrashDisk(root, seed, moment.synced)
-        disk.answered = moment.answered
+        snapshot.restore(root)
+        disk = CrashDisk(root, seed, snapshot.synced)
+        disk.answered = snapshot.answered
         opened(root, disk).close()
-        for again, second in enumerate(disk.dark):
+        for again, second in enumerate(disk.snapshots_after_power_loss):
             check(second, tmp_path / f"again-{number}-{again}")
 
 
@@ -138,10 +144,10 @@ def test_crash_snapshots_cover_all_stages(tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
     run(tmp_path / "log", disk, "always")
     without_journal = []
-    for number, moment in enumerate(disk.dark):
-        files = {name: content for name, content in moment.files.items() if not name.startswith(journal.FOLDER)}
+    for number, snapshot in enumerate(disk.snapshots_after_power_loss):
+        files = {name: content for name, content in snapshot.files.items() if not name.startswith(journal.FOLDER)}
         try:
-            check(Moment(files, moment.answered), tmp_path / f"bare-{number}")
+            check(DiskSnapshot(files, snapshot.answered), tmp_path / f"bare-{number}")
         except Exception as error:
             without_journal.append(error)
     assert len(without_journal) > 20

@@ -27,7 +27,7 @@ from log_failure_helpers import (
     offsets_after_crash,
     problem_events,
 )
-from log_helpers import SALT, name_of, offsets_in
+from log_helpers import SALT, journal_file_name, offsets_in
 from structlog.testing import capture_logs
 
 from callboard.runtime.common.errors import StartError
@@ -108,7 +108,7 @@ def test_short_write_on_full_disk_is_undone() -> None:
     """Half of a frame must not follow the next frame, which may be shorter."""
     disk, harness = harness_on_full_disk()
     fill_journal(harness)
-    path = ROOT / "journal" / name_of(0)
+    path = ROOT / "journal" / journal_file_name(0)
     fd = disk.open(path, 0)
     scan = journal.scan_journal(disk.read(fd, disk.size(fd), 0), SALT)
     assert scan.torn_bytes == 0
@@ -169,7 +169,7 @@ def test_checkpoint_without_room_keeps_the_old_journal() -> None:
             harness.advance(0.5)
     assert harness.errors == [STORED] * 10
     assert problem_events(lines) == [NO_ROOM]
-    assert disk.names(ROOT / "journal") == [name_of(0)]
+    assert disk.names(ROOT / "journal") == [journal_file_name(0)]
     assert harness.offsets() == harness.stored == offsets_after_crash(disk.kill())
 
 
@@ -182,7 +182,7 @@ def test_checkpoints_resume_when_the_disk_has_room() -> None:
             harness.commit(0)
             harness.advance()
     assert problem_events(lines) == [NO_ROOM, ROOM_AGAIN]
-    assert disk.names(ROOT / "journal") != [name_of(0)]
+    assert disk.names(ROOT / "journal") != [journal_file_name(0)]
     assert offsets_after_crash(disk) == harness.stored
 
 
@@ -197,7 +197,7 @@ def test_checkpoint_removes_a_journal_that_fills_the_disk() -> None:
             harness.advance(2.0)
             harness.commit(0)
     assert harness.errors[-1] is STORED
-    assert disk.names(ROOT / "journal") == [name_of(1)]
+    assert disk.names(ROOT / "journal") == [journal_file_name(1)]
     disk.capacity_bytes += 10_000
     assert harness.offsets() == harness.stored == offsets_after_crash(disk)
 
@@ -271,9 +271,9 @@ def test_failed_journal_refuses_all_further_commits(operation: str, error: int) 
     assert harness.log.stats().failure
     assert harness.offsets() == harness.stored  # reads go on
     harness.log.close()
-    assert disk.names(ROOT / "journal") == [name_of(0)]
-    found = offsets_after_crash(disk)
-    assert {number: found[number][: len(harness.stored[number])] for number in found} == harness.stored
+    assert disk.names(ROOT / "journal") == [journal_file_name(0)]
+    actual = offsets_after_crash(disk)
+    assert {number: actual[number][: len(harness.stored[number])] for number in actual} == harness.stored
 
 
 def test_start_after_failed_journal_replays_it() -> None:
@@ -384,6 +384,6 @@ def test_any_failing_operation_loses_no_acknowledged_round(seed: int) -> None:
             for _ in range(chance.randint(0, 4)):
                 harness.threads.step()
             harness.now_s += chance.choice((0.0, 0.1, 2.0))
-        found = offsets_after_crash(disk)
+        actual = offsets_after_crash(disk)
     for number, stored in harness.stored.items():
-        assert found[number][: len(stored)] == stored
+        assert actual[number][: len(stored)] == stored

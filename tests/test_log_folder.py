@@ -93,9 +93,9 @@ def test_folder_of_format_1_is_upgraded(tmp_path: Path) -> None:
 
 
 def test_cluster_id_has_kafkas_form() -> None:
-    made = {random_cluster_id() for _ in range(300)}
-    assert len(made) == 300
-    assert all(len(text) == 22 and text[0] != "-" for text in made)
+    cluster_ids = {random_cluster_id() for _ in range(300)}
+    assert len(cluster_ids) == 300
+    assert all(len(text) == 22 and text[0] != "-" for text in cluster_ids)
 
 
 @pytest.mark.parametrize("given", ["relative", "absolute"])

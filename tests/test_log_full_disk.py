@@ -48,9 +48,9 @@ def test_server_on_full_disk_refuses_commits_and_resumes(small_disk: Path) -> No
     program = Path(__file__).with_name("full_disk_program.py")
     done = in_namespace(small_disk, command, sys.executable, str(program), str(small_disk))
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    assert (said["before"], said["full"], said["heartbeat"]) == ("NONE", "COORDINATOR_NOT_AVAILABLE", "NONE")
-    assert said["read"] and said["after_kill"]
-    assert said["exit_code"] == 0
-    assert "the log has room again" in said["log"][-1]
-    assert said["start"] == {"read": True, "full": "COORDINATOR_NOT_AVAILABLE", "exit_code": 0}
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert (result["before"], result["full"], result["heartbeat"]) == ("NONE", "COORDINATOR_NOT_AVAILABLE", "NONE")
+    assert result["read"] and result["after_kill"]
+    assert result["exit_code"] == 0
+    assert "the log has room again" in result["log"][-1]
+    assert result["start"] == {"read": True, "full": "COORDINATOR_NOT_AVAILABLE", "exit_code": 0}

@@ -17,7 +17,7 @@ from log_failure_helpers import (
     offsets_after_crash,
     problem_events,
 )
-from log_helpers import name_of
+from log_helpers import journal_file_name
 from structlog.testing import capture_logs
 
 from callboard.runtime.disk.disk import file_size
@@ -33,7 +33,7 @@ def test_full_journal_is_trimmed_for_the_next_file() -> None:
     disk, harness = harness_on_full_disk()
     with capture_logs():
         fill_journal(harness)
-    size = file_size(disk, ROOT / "journal" / name_of(0))
+    size = file_size(disk, ROOT / "journal" / journal_file_name(0))
     assert size - harness.log.stats().journal_bytes >= len(journal.ZEROS) // 16
 
 

@@ -128,12 +128,12 @@ def test_start_without_room_for_the_replay_is_refused_with_the_missing_bytes() -
     disk, harness = big_journal()
     with capture_logs(), pytest.raises(StartError, match=r"No space left on device.*bytes are missing") as refused:
         LogHarness(disk)
-    found = MISSING.search(str(refused.value))
-    assert found is not None and int(found[1]) >= 60 * 70
+    actual = MISSING.search(str(refused.value))
+    assert actual is not None and int(actual[1]) >= 60 * 70
     with capture_logs():
         with pytest.raises(StartError, match="bytes are missing"):
             LogHarness(disk)
-        disk.capacity_bytes += int(found[1])
+        disk.capacity_bytes += int(actual[1])
         again = LogHarness(disk)
         assert again.offsets() == harness.stored
     assert offsets_after_crash(disk) == harness.stored

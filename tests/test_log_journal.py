@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from log_helpers import SALT, LazyDisk, TraceDisk, name_of, new_journal, scan_journal_file
+from log_helpers import SALT, LazyDisk, TraceDisk, journal_file_name, new_journal, scan_journal_file
 
 from callboard.runtime.disk.crc import crc32c
 from callboard.runtime.disk.disk import Disk
@@ -123,12 +123,12 @@ def test_flipped_bit_damages_only_its_frame(tmp_path: Path) -> None:
     for bit in range(ends[-1] * 8):
         bad = bytearray(data)
         bad[bit // 8] ^= 1 << bit % 8
-        hit = sum(start <= bit // 8 for start in start_offsets) - 1  # 0 is the first frame, which is not a round
+        frame = sum(start <= bit // 8 for start in start_offsets) - 1  # 0 is the first frame, which is not a round
         scan = scan_journal(bytes(bad), SALT)
-        assert (scan.start_offsets is None) == (hit == 0)
-        assert rounds_in(bytes(bad)) == [each for number, each in enumerate(rounds, 1) if number != hit]
-        assert [stretch.position for stretch in scan.damaged] == ([start_offsets[hit]] if hit < 3 else [])
-        assert (scan.torn_bytes > 0) == (hit == 3)
+        assert (scan.start_offsets is None) == (frame == 0)
+        assert rounds_in(bytes(bad)) == [each for number, each in enumerate(rounds, 1) if number != frame]
+        assert [gap.position for gap in scan.damaged] == ([start_offsets[frame]] if frame < 3 else [])
+        assert (scan.torn_bytes > 0) == (frame == 3)
 
 
 PAGE_BYTES = 64
@@ -176,9 +176,9 @@ def test_damaged_round_with_frames_of_a_client_loses_only_itself(tmp_path: Path)
     data = content(tmp_path, {}, rounds)
     start, end = scan_journal(data, SALT).rounds[1]
     for at in range(start - FRAME_HEAD_BYTES, end):
-        hit = bytearray(data)
-        hit[at] ^= 1
-        assert rounds_in(bytes(hit)) == [rounds[0], rounds[2]]
+        damaged = bytearray(data)
+        damaged[at] ^= 1
+        assert rounds_in(bytes(damaged)) == [rounds[0], rounds[2]]
 
 
 def test_damaged_round_of_format_2_with_frames_of_a_client_loses_only_itself() -> None:
@@ -190,9 +190,9 @@ def test_damaged_round_of_format_2_with_frames_of_a_client_loses_only_itself() -
         cut = data + torn[:size] + bytes(300)
         assert rounds_in(cut, None) == [[(7, real_batch(3))]]
         assert scan_journal(cut, None).damaged == []
-    hit = bytearray(data + torn + old_frame([(3, real_batch(1))]) + bytes(50))
-    hit[len(data) + len(torn) - 30] ^= 1
-    assert rounds_in(bytes(hit), None) == [[(7, real_batch(3))], [(3, real_batch(1))]]
+    damaged = bytearray(data + torn + old_frame([(3, real_batch(1))]) + bytes(50))
+    damaged[len(data) + len(torn) - 30] ^= 1
+    assert rounds_in(bytes(damaged), None) == [[(7, real_batch(3))], [(3, real_batch(1))]]
 
 
 def test_file_of_format_2_is_read_without_tags(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_scan_of_arbitrary_bytes_ends(data: bytes) -> None:
 def test_new_journal_is_durable(tmp_path: Path) -> None:
     disk = TraceDisk()
     file = new_journal(disk, tmp_path, 3, {})
-    name = name_of(3)
+    name = journal_file_name(3)
     assert disk.trace == [
         ("create", name), ("write", name), ("write", name), ("sync", name), ("sync_folder", tmp_path.name),
     ]  # fmt: skip
@@ -270,7 +270,7 @@ def test_each_round_is_one_write(tmp_path: Path) -> None:
     file.write(encode_frame(ROUNDS[0]))
     file.sync()
     file.close()
-    assert disk.trace == [("write", name_of(0)), ("sync", name_of(0))]
+    assert disk.trace == [("write", journal_file_name(0)), ("sync", journal_file_name(0))]
 
 
 def test_journal_is_filled_with_zeros_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

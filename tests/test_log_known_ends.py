@@ -38,7 +38,7 @@ class Said(NamedTuple):
 def log(capsys: pytest.CaptureFixture[str]) -> Any:
     def run(*arguments: object) -> Said:
         try:
-            code: Any = commands.main([str(one) for one in arguments])
+            code: Any = commands.main([str(argument) for argument in arguments])
         except SystemExit as exit:
             code = exit.code or 0
         return Said(code, *capsys.readouterr())
@@ -89,13 +89,13 @@ def test_missing_end_is_reported_by_each_tool(left: Path, log: Any, way: str) ->
     assert log("verify", left).out.endswith("all is well\n")
     GONE[way](left / folder_name(3))
     for command in ("verify", "repair"):
-        said = log(command, left)
-        assert (said.code, said.err) == (3, "")
-        assert f"{left / '.clean_shutdown'}: " in said.out and "went on to offset 4" in said.out
-        assert "callboard log repair takes them out" not in said.out
+        result = log(command, left)
+        assert (result.code, result.err) == (3, "")
+        assert f"{left / '.clean_shutdown'}: " in result.out and "went on to offset 4" in result.out
+        assert "callboard log repair takes them out" not in result.out
     dumped = log("dump", left)
     assert dumped.code == 3 and "went on to offset 4" in dumped.err
-    assert sum(one["damaged"] for one in json.loads(log("stats", left, "--json").out)["partitions"]) >= 1
+    assert sum(partition["damaged"] for partition in json.loads(log("stats", left, "--json").out)["partitions"]) >= 1
     complaints: list[object] = []
     rows = list(rows_of_folder(sources(left, Disk(), complaints.append), (), Disk(), complaints.append))
     assert [row.group for row in rows][-1] == "h" and "went on to offset 4" in str(complaints[0])
@@ -104,8 +104,8 @@ def test_missing_end_is_reported_by_each_tool(left: Path, log: Any, way: str) ->
 def test_missing_beginning_is_reported(left: Path, log: Any) -> None:
     min((left / folder_name(3)).glob("*.log")).unlink()
     for command in ("verify", "repair"):
-        said = log(command, left)
-        assert said.code == 3 and "everything before it was removed" in said.out
+        result = log(command, left)
+        assert result.code == 3 and "everything before it was removed" in result.out
     assert "everything before it was removed" in log("dump", left).err
 
 
@@ -116,8 +116,8 @@ def test_missing_end_is_reported_by_the_journal(left: Path, log: Any) -> None:
     offsets_log.halt()  # as a kill leaves it: a journal, no note
     assert log("verify", left).code == 0
     shutil.rmtree(left / folder_name(3))
-    said = log("verify", left)
-    assert said.code == 3 and f"/{0:020d}-" in said.out and ".journal: " in said.out
+    result = log("verify", left)
+    assert result.code == 3 and f"/{0:020d}-" in result.out and ".journal: " in result.out
     shutil.copytree(before / folder_name(3), left / folder_name(3))
     assert log("verify", left).code == 0
 

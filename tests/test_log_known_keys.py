@@ -21,8 +21,8 @@ def ask(known: KnownKeys, asked: Sequence[bytes]) -> list[int]:
     data = b"??" + b"".join(asked)
     sizes = np.array([len(key) for key in asked], dtype=np.int64)
     at = 2 + np.cumsum(sizes) - sizes
-    found: list[int] = known.unknown(data, at, sizes).tolist()
-    return found
+    actual: list[int] = known.unknown(data, at, sizes).tolist()
+    return actual
 
 
 @given(chunks=st.lists(st.lists(keys, min_size=1, max_size=30), max_size=6), bits=st.sampled_from((1, 4, 16)))
@@ -43,9 +43,9 @@ def test_known_key_is_never_reported_wrongly(chunks: list[list[bytes]], bits: in
 
 def test_added_keys_are_known() -> None:
     """Nearly all of them, and the table grows."""
-    made = [b"\0\1\0\x09group-%03d\0\x05topic\0\0\0%c" % (n // 20, n % 20) for n in range(20_000)]
+    keys = [b"\0\1\0\x09group-%03d\0\x05topic\0\0\0%c" % (n // 20, n % 20) for n in range(20_000)]
     known = KnownKeys()
-    assert len(ask(known, made)) == len(made)
-    known.learn(range(len(made)))
-    assert len(ask(known, made)) < len(made) / 10
-    assert len(ask(known, [b"\0\1\0\x09other-" + key[10:] for key in made])) == len(made)
+    assert len(ask(known, keys)) == len(keys)
+    known.learn(range(len(keys)))
+    assert len(ask(known, keys)) < len(keys) / 10
+    assert len(ask(known, [b"\0\1\0\x09other-" + key[10:] for key in keys])) == len(keys)

@@ -176,8 +176,8 @@ def test_journal_with_large_offsets_loses_that_batch_and_is_kept(base: int) -> N
     file.close()
     log, lines = reopened(disk)
     assert (offsets_in(log, 0), offsets_in(log, 1), log.end_offset(2)) == ([0, 7], [1, 6], 0)
-    [told] = [line for line in lines if line["event"] == "damage in the log"]
-    assert "a batch of partition 0" in told["reason"] and str(base) in told["reason"]
+    [reported] = [line for line in lines if line["event"] == "damage in the log"]
+    assert "a batch of partition 0" in reported["reason"] and str(base) in reported["reason"]
     assert any(name.endswith(".damaged") for name in disk.names(ROOT / "journal"))
     desk_answers: list[Appended] = []
     log.append([entry(0, 9), entry(1, 9), entry(2, 9)], 1, desk_answers.extend)
@@ -189,10 +189,10 @@ def test_journal_with_large_offsets_loses_that_batch_and_is_kept(base: int) -> N
 
 
 def encoded(ends: list[int], entries: list[Entry]) -> list[ErrorCode]:
-    made = RoundEncoder(ends, 10**6, "synced").encode(entries, 1, lambda outcomes: None)
-    with_batches = {partition for partition, _ in made.batches}
-    stored = [outcome.error for outcome in made.outcomes]
-    assert {one.partition for one, error in zip(entries, stored, strict=True) if error is STORED} == with_batches
+    round_ = RoundEncoder(ends, 10**6, "synced").encode(entries, 1, lambda outcomes: None)
+    with_batches = {partition for partition, _ in round_.batches}
+    stored = [outcome.error for outcome in round_.outcomes]
+    assert {item.partition for item, error in zip(entries, stored, strict=True) if error is STORED} == with_batches
     return stored
 
 
@@ -263,9 +263,9 @@ def test_import_of_a_file_with_large_offset_is_refused_with_its_name(
     path = into_kafka / "__consumer_offsets-0" / "00000000000000000000.log"
     path.write_bytes(plain(0, offset(GROUPS[0], 1)) + plain(base, offset(GROUPS[0], 2)))
     before = content(into_kafka)
-    said = into("--from-kafka-logs", into_kafka, "--data", tmp_path / "new")
-    assert said.code == 2
-    assert f"{path}: found offsets {base} to {base}" in said.err and str(LOG_OFFSET_MAX) in said.err
+    result = into("--from-kafka-logs", into_kafka, "--data", tmp_path / "new")
+    assert result.code == 2
+    assert f"{path}: found offsets {base} to {base}" in result.err and str(LOG_OFFSET_MAX) in result.err
     assert content(into_kafka) == before
     assert not (tmp_path / "new").exists()
 
@@ -273,5 +273,5 @@ def test_import_of_a_file_with_large_offset_is_refused_with_its_name(
 def test_import_of_a_file_named_by_a_large_offset_is_refused(into_kafka: Path, tmp_path: Path, into: Command) -> None:
     path = into_kafka / "__consumer_offsets-1" / f"{2**63 - 1:020d}.log"
     path.touch()
-    said = into("--from-kafka-logs", into_kafka, "--data", tmp_path / "new")
-    assert said.code == 2 and f"{path}: found base offset {2**63 - 1}" in said.err
+    result = into("--from-kafka-logs", into_kafka, "--data", tmp_path / "new")
+    assert result.code == 2 and f"{path}: found base offset {2**63 - 1}" in result.err

@@ -63,9 +63,9 @@ def test_journal_lost_after_kill_is_reported_as_damage(
     else:
         path.write_bytes(b"")
     assert verify(root) == 3
-    told = capsys.readouterr()
-    assert f"{root}/journal: it has no used file, there is no .clean_shutdown" in told.err
-    assert "all is well" not in told.out
+    reported = capsys.readouterr()
+    assert f"{root}/journal: it has no used file, there is no .clean_shutdown" in reported.err
+    assert "all is well" not in reported.out
     with capture_logs() as lines:
         log = opened(root)
     assert offsets_in(log, 0) == [0]

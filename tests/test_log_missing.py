@@ -137,7 +137,7 @@ def test_each_start_reports_missing_files(root: Path, loss: str) -> None:
             log = opened(root)
         named = [line for line in lines if line["event"] == "damage in the log"]
         assert [line["lost_offsets"] for line in named] == [f"{before} to {after - 1}"]
-        assert [(one.offset_before, one.offset_after) for one in log.damages()] == [(before, after)]
+        assert [(damage.offset_before, damage.offset_after) for damage in log.damages()] == [(before, after)]
         log.close()
 
 
@@ -155,8 +155,8 @@ def test_tools_report_missing_files(root: Path, loss: str, capsys: pytest.Captur
     was_stopped = (root / ".clean_shutdown").exists()
     for command in ("verify", "repair") if was_stopped else ("verify",):
         assert log_command(command, root) == 3
-        said = capsys.readouterr().out
-        assert lost in said and "all is well" not in said and "nothing to repair" not in said
+        result = capsys.readouterr().out
+        assert lost in result and "all is well" not in result and "nothing to repair" not in result
     assert log_command("dump", root) == 3
     assert lost in capsys.readouterr().err
     assert log_command("stats", root, "--json") == 0
@@ -170,7 +170,7 @@ def test_tools_report_missing_files(root: Path, loss: str, capsys: pytest.Captur
             list(reading.read_partition(folder_of(root), on_damage=damages.append))
     else:
         list(reading.read_partition(folder_of(root), on_damage=damages.append))
-    assert any((one.offset_before, one.offset_after) == (before, after) for one in damages)
+    assert any((damage.offset_before, damage.offset_after) == (before, after) for damage in damages)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -250,7 +250,7 @@ def test_empty_file_of_an_administrator_leaves_a_reported_gap(root: Path) -> Non
     (folder_of(root) / segment_name(ALL)).touch()
     for _ in range(2):
         log = opened(root)
-        assert [(one.offset_before, one.offset_after) for one in log.damages()] == [(clean_end, ALL)]
+        assert [(damage.offset_before, damage.offset_after) for damage in log.damages()] == [(clean_end, ALL)]
         log.close()
 
 
@@ -275,5 +275,5 @@ async def test_server_with_missing_segment_serves_the_rest_and_counts_the_damage
         (folder / segment_name(clean_end)).unlink()
         await door.start()
         assert door.node.offsets_log is not None
-        assert [one.offset_before for one in door.node.offsets_log.damages()] == [clean_end]
+        assert [damage.offset_before for damage in door.node.offsets_log.damages()] == [clean_end]
         assert await offsets(await door.connect(), "g0") == {("t", 0): 39}

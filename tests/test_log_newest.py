@@ -85,13 +85,13 @@ logs = st.lists(plain | plain | in_transactions | in_transactions | markers(), m
 
 
 def encoded(log: Iterable[Batch]) -> list[bytes]:
-    found, base = [], 0
+    actual, base = [], 0
     for producer, records in log:
         if records:
             framed = [frame_record(0, delta, *pair) for delta, pair in enumerate(records)]
-            found.append(encode_batch(base, 5, 5, framed, producer))
+            actual.append(encode_batch(base, 5, 5, framed, producer))
             base += len(records)
-    return found
+    return actual
 
 
 def lay_out(folder: Path, batches: Sequence[bytes], cuts: Iterable[int] = ()) -> Path:
@@ -263,8 +263,8 @@ def test_memory_of_loading_depends_on_keys_not_on_log_size(tmp_path: Path, fast:
         lay_out(tmp_path / "log", batches, range(0, rounds, 5))
         lay_out(tmp_path / "warm", batches[:1])
         command = [sys.executable, "-c", MEASURE, str(tmp_path), str(fast)]
-        told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600).stdout.split()
-        return int(told[0]), int(told[1])
+        reported = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600).stdout.split()
+        return int(reported[0]), int(reported[1])
 
     (few, small), (many, large) = peak(10), peak(100)
     assert many == 10 * few

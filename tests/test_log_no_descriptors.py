@@ -143,11 +143,11 @@ def test_process_without_descriptors_continues_and_recovers(tmp_path: Path) -> N
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    assert set(said["errors"]) <= {"NONE", "COORDINATOR_NOT_AVAILABLE"} and said["errors"][-1] == "NONE"
-    assert said["failure"] == ""
-    stored = [number for number, error in zip([*range(30), 99], said["errors"], strict=True) if error == "NONE"]
-    assert said["found"] == {
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert set(result["errors"]) <= {"NONE", "COORDINATOR_NOT_AVAILABLE"} and result["errors"][-1] == "NONE"
+    assert result["failure"] == ""
+    stored = [number for number, error in zip([*range(30), 99], result["errors"], strict=True) if error == "NONE"]
+    assert result["found"] == {
         str(partition): [number for number in stored if number % PARTITIONS == partition] for partition in range(3)
     }
     assert "no file descriptor is free" in done.stdout + done.stderr

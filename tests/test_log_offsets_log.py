@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_helpers import (
-    PATIENCE_S,
+    WAIT_TIMEOUT_S,
     LazyDisk,
     TraceDisk,
     append,
     entry,
     fixed_salt,
+    journal_file_name,
     kafka_python_batches,
-    name_of,
     offset,
     offsets_in,
 )
@@ -35,8 +35,8 @@ from callboard.runtime.log.format.records import decode
 from callboard.runtime.log.offsets_log import OffsetsLog
 
 FIRST_SEGMENT = "00000000000000000000.log"
-FIRST_JOURNAL = name_of(0)
-SECOND_JOURNAL = name_of(1)
+FIRST_JOURNAL = journal_file_name(0)
+SECOND_JOURNAL = journal_file_name(1)
 STORED = ErrorCode.NONE
 FAILED = Appended(ErrorCode.KAFKA_STORAGE_ERROR, -1)
 
@@ -110,13 +110,13 @@ def test_segment_files_are_read_by_kafka_python(tmp_path: Path) -> None:
         append(log, [Entry(0, (offset("gruppe-é", number, "m" * number), GroupRecord("x", None)))], 1000 + number)
     expected = list(log.read(0))
     log.close()
-    found = [
+    actual = [
         (record.offset, record.timestamp, decode(record.key, record.value))
         for batch in kafka_python_batches(segment(tmp_path, 0).read_bytes())
         for record in batch
     ]
-    assert found == expected
-    assert len(found) == 40
+    assert actual == expected
+    assert len(actual) == 40
 
 
 rounds = st.lists(
@@ -135,11 +135,11 @@ def test_appended_records_are_read(
     expected: dict[int, dict[int, OffsetRecord]] = {0: {}, 1: {}, 2: {}}
     for turn in plan:
         entries = [Entry(number, tuple(offset("g", size, "m" * size) for size in sizes)) for number, sizes in turn]
-        for one, outcome in zip(entries, append(log, entries), strict=True):
+        for appended, outcome in zip(entries, append(log, entries), strict=True):
             if outcome.error is STORED:
-                for at, record in enumerate(one.records):
+                for at, record in enumerate(appended.records):
                     assert isinstance(record, OffsetRecord)
-                    expected[one.partition][outcome.base_offset + at] = record
+                    expected[appended.partition][outcome.base_offset + at] = record
     for number in range(3):
         assert {at: record for at, _, record in log.read(number)} == expected[number]
     log.close()
@@ -153,8 +153,8 @@ def test_appended_records_are_read(
 
 def test_entry_is_not_split_between_batches(tmp_path: Path) -> None:
     """An entry that does not fit begins the next batch."""
-    one = len(segment_after(tmp_path / "measure", entry(0, 1))) - HEADER_BYTES
-    log = opened(tmp_path / "log", max_message_bytes=HEADER_BYTES + 3 * one)
+    entry_bytes = len(segment_after(tmp_path / "measure", entry(0, 1))) - HEADER_BYTES
+    log = opened(tmp_path / "log", max_message_bytes=HEADER_BYTES + 3 * entry_bytes)
     pair = Entry(0, (offset("g", 1), offset("g", 2)))
     outcomes = append(log, [entry(0, 0), pair, pair, pair, entry(0, 9), entry(0, 9)])
     log.close()
@@ -222,7 +222,7 @@ def test_round_is_synced_before_it_is_acknowledged_and_flushed(tmp_path: Path) -
         answered.set()
 
     log.append([entry(partition, 1) for partition in range(5)], 1, done)
-    assert answered.wait(PATIENCE_S)
+    assert answered.wait(WAIT_TIMEOUT_S)
     assert seen == [("write", FIRST_JOURNAL), ("sync", FIRST_JOURNAL)]
     assert offsets_in(log, 4) == [1]
     assert disk.trace.count(("write", FIRST_SEGMENT)) == 5
@@ -233,7 +233,7 @@ def test_round_is_synced_before_it_is_acknowledged_and_flushed(tmp_path: Path) -
 
 def test_consecutive_rounds_are_flushed_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many rounds are one write per file."""
-    monkeypatch.setattr("callboard.runtime.log.writer.FLUSH_INTERVAL_S", PATIENCE_S)
+    monkeypatch.setattr("callboard.runtime.log.writer.FLUSH_INTERVAL_S", WAIT_TIMEOUT_S)
     disk = TraceDisk()
     log = opened(tmp_path, disk=disk)
     for number in range(30):
@@ -244,7 +244,7 @@ def test_consecutive_rounds_are_flushed_together(tmp_path: Path, monkeypatch: py
 
 
 def test_waiting_bytes_trigger_a_flush(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("callboard.runtime.log.writer.FLUSH_INTERVAL_S", PATIENCE_S)
+    monkeypatch.setattr("callboard.runtime.log.writer.FLUSH_INTERVAL_S", WAIT_TIMEOUT_S)
     monkeypatch.setattr("callboard.runtime.log.writer.FLUSH_BYTES", 1000)
     disk = TraceDisk()
     log = opened(tmp_path, disk=disk)
@@ -303,7 +303,7 @@ def test_rounds_are_acknowledged_during_a_checkpoint(tmp_path: Path) -> None:
     disk = HangingDisk()
     log = opened(tmp_path, disk=disk, checkpoint_bytes=1)
     append(log, [entry(0, 0)])
-    assert disk.hangs.wait(PATIENCE_S)
+    assert disk.hangs.wait(WAIT_TIMEOUT_S)
     for number in range(1, 20):
         assert append(log, [entry(0, number)]) == [stored(number)]
     disk.go_on.set()
@@ -324,7 +324,7 @@ class HangingDisk(TraceDisk):
     def sync(self, fd: int) -> None:
         if self._names[fd] == FIRST_SEGMENT:
             self.hangs.set()
-            assert self.go_on.wait(PATIENCE_S)
+            assert self.go_on.wait(WAIT_TIMEOUT_S)
         super().sync(fd)
 
 

@@ -43,11 +43,11 @@ def written(root: Path, count: int, segment_bytes: int = 10**6) -> Path:
 
 
 def offsets(log: Partition) -> list[int]:
-    found = list(log.read())
-    for log_offset, timestamp_ms, record in found:
+    actual = list(log.read())
+    for log_offset, timestamp_ms, record in actual:
         assert isinstance(record, OffsetRecord) and record.value is not None
         assert (record.value.offset, timestamp_ms) == (log_offset, 1)
-    return [log_offset for log_offset, _, _ in found]
+    return [log_offset for log_offset, _, _ in actual]
 
 
 def test_partition_without_batches_has_no_folder(tmp_path: Path) -> None:
@@ -261,9 +261,9 @@ def test_scan_finds_batches_with_any_chunk_size(tmp_path: Path, chunk_bytes: int
     """Small chunks, a batch larger than a chunk, and a truncated end with each chunk size."""
     path = written(tmp_path, 3)
     path.write_bytes(path.read_bytes() + batch(3, "m" * 500) + batch(4))
-    found = [(each.position, each.base_offset) for each in scan(Disk(), path, None, chunk_bytes)]
+    actual = [(each.position, each.base_offset) for each in scan(Disk(), path, None, chunk_bytes)]
     last = 3 * BATCH_BYTES + len(batch(3, "m" * 500))
-    assert found == [(0, 0), (BATCH_BYTES, 1), (2 * BATCH_BYTES, 2), (3 * BATCH_BYTES, 3), (last, 4)]
+    assert actual == [(0, 0), (BATCH_BYTES, 1), (2 * BATCH_BYTES, 2), (3 * BATCH_BYTES, 3), (last, 4)]
     whole = path.read_bytes()
     for missing in (1, BATCH_BYTES - 5, BATCH_BYTES + 100):
         path.write_bytes(whole[:-missing])

@@ -45,9 +45,9 @@ def written(root: Path, count: int, a_segment: int = 10**6) -> Path:
 
 def offsets(folder: Path, disk: Disk | None = None) -> list[int]:
     """The records of a folder without damage."""
-    found, damages = offsets_and_damages(folder, disk)
+    actual, damages = offsets_and_damages(folder, disk)
     assert damages == []
-    return found
+    return actual
 
 
 def offsets_and_damages(folder: Path, disk: Disk | None = None) -> tuple[list[int], list[Damage]]:
@@ -103,14 +103,14 @@ def test_wrong_byte_loses_its_batch_and_is_reported(tmp_path_factory: pytest.Tem
     folder = written(tmp_path_factory.mktemp("flipped"), 3)
     flip(folder / FIRST_SEGMENT, position)
     number, at = divmod(position, BATCH_BYTES)
-    found, damages = offsets_and_damages(folder)
+    actual, damages = offsets_and_damages(folder)
     if at in range(12, 16):
-        assert (found, damages) == ([0, 1, 2], [])
+        assert (actual, damages) == ([0, 1, 2], [])
     elif number == 2:
-        assert found[:2] == [0, 1] and damages == []
-        assert at < 8 or len(found) == 2
+        assert actual[:2] == [0, 1] and damages == []
+        assert at < 8 or len(actual) == 2
     else:
-        assert found == [each for each in range(3) if each != number]
+        assert actual == [each for each in range(3) if each != number]
         (damage,) = damages
         assert damage[:3] == (folder / FIRST_SEGMENT, number * BATCH_BYTES, BATCH_BYTES)
         assert damage.lost == f"{number} to {number}"
@@ -119,8 +119,8 @@ def test_wrong_byte_loses_its_batch_and_is_reported(tmp_path_factory: pytest.Tem
 def test_torn_closed_segment_reports_offsets_up_to_the_next(tmp_path: Path) -> None:
     folder = written(tmp_path, 3, a_segment=2)
     (folder / FIRST_SEGMENT).write_bytes(batch(0) + batch(1)[:-1])
-    found, (damage,) = offsets_and_damages(folder)
-    assert (found, damage.path, damage.position) == ([0, 2], folder / FIRST_SEGMENT, BATCH_BYTES)
+    actual, (damage,) = offsets_and_damages(folder)
+    assert (actual, damage.path, damage.position) == ([0, 2], folder / FIRST_SEGMENT, BATCH_BYTES)
     assert damage.lost == "1 to 1"
 
 
@@ -132,16 +132,16 @@ def test_damaged_partition_reads_as_in_the_server(tmp_path: Path) -> None:
     partition.open(None)
     expected = [log_offset for log_offset, _, _ in partition.read()]
     partition.close()
-    found, damages = offsets_and_damages(folder)
-    assert found == expected == [1, 2, 3, 5, 7, 8]
+    actual, damages = offsets_and_damages(folder)
+    assert actual == expected == [1, 2, 3, 5, 7, 8]
     assert damages == partition.damage_registry.damages()
 
 
 def test_decreasing_offsets_are_damage(tmp_path: Path) -> None:
     folder = written(tmp_path, 3)
     (folder / FIRST_SEGMENT).write_bytes(batch(0) + batch(1) + batch(1) + batch(2))
-    found, (damage,) = offsets_and_damages(folder)
-    assert (found, damage.position, damage.lost) == ([0, 1, 2], 2 * BATCH_BYTES, "none")
+    actual, (damage,) = offsets_and_damages(folder)
+    assert (actual, damage.position, damage.lost) == ([0, 1, 2], 2 * BATCH_BYTES, "none")
     assert damage.reason == "offset 1, expected 2 or more"
 
 
@@ -149,8 +149,8 @@ def test_malformed_record_error_names_file_and_byte(tmp_path: Path) -> None:
     folder = written(tmp_path, 1)
     strange = encode_batch(1, 1, 1, [frame_record(0, 0, b"\0\1", b""), frame_record(0, 1, *encode(offset("g", 2)))])
     (folder / FIRST_SEGMENT).write_bytes(batch(0) + strange)
-    found, (damage,) = offsets_and_damages(folder)
-    assert (found, damage.position, damage.lost) == ([0, 2], BATCH_BYTES, "1 to 1")
+    actual, (damage,) = offsets_and_damages(folder)
+    assert (actual, damage.position, damage.lost) == ([0, 2], BATCH_BYTES, "1 to 1")
     assert damage.reason.startswith("record at offset 1: ")
 
 
@@ -159,8 +159,8 @@ def test_records_that_do_not_match_their_batch_are_damage(tmp_path: Path) -> Non
     folder = written(tmp_path, 1)
     strange = encode_batch(1, 1, 1, [frame_record(0, 0, *encode(offset("g", 1))), b"\x7f"])
     (folder / FIRST_SEGMENT).write_bytes(batch(0) + strange + batch(3))
-    found, (damage,) = offsets_and_damages(folder)
-    assert (found, damage.position, damage.lost) == ([0, 1, 3], BATCH_BYTES, "2 to 2")
+    actual, (damage,) = offsets_and_damages(folder)
+    assert (actual, damage.position, damage.lost) == ([0, 1, 3], BATCH_BYTES, "2 to 2")
 
 
 def test_read_without_damage_list_logs_damage(tmp_path: Path) -> None:
@@ -169,8 +169,8 @@ def test_read_without_damage_list_logs_damage(tmp_path: Path) -> None:
     with capture_logs() as lines:
         assert {key: log_offset for key, (log_offset, _) in live_offsets(folder).items()} == {("g", "t", 0): 2}
         assert live_groups(folder) == {}
-    told = [(line["event"], line["file"], line["byte"], line["lost_offsets"]) for line in lines]
-    assert told == [("damage in the log", str(folder / FIRST_SEGMENT), 0, "0 to 0")] * 2
+    reported = [(line["event"], line["file"], line["byte"], line["lost_offsets"]) for line in lines]
+    assert reported == [("damage in the log", str(folder / FIRST_SEGMENT), 0, "0 to 0")] * 2
 
 
 def test_batch_of_unknown_codec_is_refused_with_its_name(tmp_path: Path) -> None:
@@ -200,8 +200,8 @@ def test_transactional_offsets_count_after_the_commit(
     batches = [bytes(8) + TRANSACTIONAL[8:]]  # at offset 0
     batches += [ending(kind, number) for number, kind in enumerate(endings, 1)]
     (folder / FIRST_SEGMENT).write_bytes(b"".join(batches))
-    found = {key: (log_offset, value.offset) for key, (log_offset, value) in live_offsets(folder).items()}
-    assert found == expected
+    actual = {key: (log_offset, value.offset) for key, (log_offset, value) in live_offsets(folder).items()}
+    assert actual == expected
 
 
 def ending(kind: str, number: int) -> bytes:

@@ -10,7 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from log_helpers import SALT, LazyDisk, TraceDisk, append, entry, fixed_salt, name_of, new_journal, offset, offsets_in
+from log_helpers import (
+    SALT,
+    LazyDisk,
+    TraceDisk,
+    append,
+    entry,
+    fixed_salt,
+    journal_file_name,
+    new_journal,
+    offset,
+    offsets_in,
+)
 from structlog.testing import capture_logs
 
 from callboard.runtime.common.errors import StartError
@@ -27,8 +38,8 @@ from callboard.runtime.log.partition_counts import PartitionCounts
 from callboard.runtime.log.recovery import recovery
 
 FIRST_SEGMENT = "00000000000000000000.log"
-FIRST_JOURNAL = name_of(0)
-SECOND_JOURNAL = name_of(1)
+FIRST_JOURNAL = journal_file_name(0)
+SECOND_JOURNAL = journal_file_name(1)
 
 
 def opened(root: Path, partitions: int = 5, disk: Disk | None = None, **options: Any) -> OffsetsLog:
@@ -155,12 +166,12 @@ def test_start_with_other_partition_counts_than_the_journal_is_refused_and_chang
     log = OffsetsLog(root, offsets, transactions_partitions=transactions, disk=LazyDisk())
     with pytest.raises(StartError) as refused:
         log.open()
-    for told in (
+    for reported in (
         f"{root}/journal/{FIRST_JOURNAL}: found 5 and 0 partitions",
         f"expected {offsets} and {transactions} partitions by {root}/callboard.json",
         f"callboard log repair {root} --partitions 5 --transaction-partitions",
     ):
-        assert told in str(refused.value)
+        assert reported in str(refused.value)
     assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
 
 
@@ -213,8 +224,8 @@ def test_bad_end_of_older_journal_is_reported_if_offsets_are_missing(tmp_path: P
     with capture_logs():
         log = opened(root)
     assert offsets_in(log, 1) == ([0, 1, 2, 3] if has_partition else [0, 1, 2])
-    told = [(damage.path, damage.lost) for damage in log.damages()]
-    assert told == ([] if has_partition else [(later.path, "3 to 3")])
+    reported = [(damage.path, damage.lost) for damage in log.damages()]
+    assert reported == ([] if has_partition else [(later.path, "3 to 3")])
     start = scan.rounds[-1][0] - FRAME_HEAD_BYTES
     kept = path.with_name(f"{path.name}.torn-{start}")
     assert kept.read_bytes() == data[start : scan.valid_bytes].rstrip(b"\0")
@@ -244,8 +255,8 @@ def test_unsynced_rounds_are_lost_from_the_end_of_each_partition(tmp_path: Path,
         log = opened(root)
     assert log.damages() == []
     assert (offsets_in(log, 0), offsets_in(log, 1)) == ([0, 1, 2, 3, 4, 5], [0, 1]), "one file has everything"
-    (told,) = [line for line in lines if "not synced" in line["event"]]
-    assert (told["sync"], told["rounds"], told["batches"]) == (sync, 3, 3)
+    (reported,) = [line for line in lines if "not synced" in line["event"]]
+    assert (reported["sync"], reported["rounds"], reported["batches"]) == (sync, 3, 3)
     kept = path.with_name(f"{path.name}.torn-{start - FRAME_HEAD_BYTES}").read_bytes()
     assert kept == holed[start - FRAME_HEAD_BYTES : scan.valid_bytes]
     assert segment(root, 1).with_name(f"{FIRST_SEGMENT}.torn-2").read_bytes() == bytes(size) + file[3 * size :]

@@ -97,10 +97,10 @@ def test_read_during_compaction_raises_to_start_again(tmp_path: Path, monkeypatc
     monkeypatch.setattr(publishing, "_remove_covered", lambda *_: 0)
     assert compact(disk, folder, SETTINGS, lambda: NOW_MS, lambda: id_of(1)) is not None
     publish(disk, folder, NOW_MS, 0, lambda: id_of(2))
-    told: list[Damage] = []
+    reported: list[Damage] = []
     old = stale_at_first(reading, listed, monkeypatch)
-    assert reading.live_offsets(folder, told.append) == before
-    assert (old, told) == ([], [])
+    assert reading.live_offsets(folder, reported.append) == before
+    assert (old, reported) == ([], [])
 
 
 def test_replaced_file_is_not_read_at_positions_of_the_old_one(

@@ -6,14 +6,14 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from log_helpers import PATIENCE_S, LazyDisk, TraceDisk, append, entry, fixed_salt, name_of, offsets_in
+from log_helpers import WAIT_TIMEOUT_S, LazyDisk, TraceDisk, append, entry, fixed_salt, journal_file_name, offsets_in
 
 from callboard.actors.ports import Appended
 from callboard.runtime.disk.threads import Inline
 from callboard.runtime.log.offsets_log import OffsetsLog
 
 FOLDER = "__consumer_offsets-0"
-FIRST_JOURNAL = name_of(0)
+FIRST_JOURNAL = journal_file_name(0)
 
 
 def segments(root: Path) -> list[int]:
@@ -59,7 +59,7 @@ class HangingDisk(TraceDisk):
     def sync(self, fd: int) -> None:
         if self._names[fd].endswith(".log"):
             self.hangs.set()
-            assert self.go_on.wait(PATIENCE_S)
+            assert self.go_on.wait(WAIT_TIMEOUT_S)
         super().sync(fd)
 
 
@@ -71,7 +71,7 @@ def test_commits_are_acknowledged_during_a_roll(tmp_path: Path) -> None:
     answers: list[Sequence[Appended]] = []
     for number in range(5):
         log.append([entry(0, number)], 1, answers.append)
-    assert disk.hangs.wait(PATIENCE_S)
+    assert disk.hangs.wait(WAIT_TIMEOUT_S)
     for number in range(5, 20):
         assert append(log, [entry(0, number)])[0].base_offset == number
     assert not disk.go_on.is_set()

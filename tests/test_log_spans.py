@@ -60,32 +60,32 @@ def seen_by_records(data: bytes) -> list[Seen]:
 
 
 @pytest.mark.parametrize("fast", WAYS)
-@given(made=st.lists(batches(), max_size=6))
-def test_columns_equal_decoded_records(fast: bool, made: Sequence[bytes]) -> None:
-    data = b"".join(made)
+@given(encoded=st.lists(batches(), max_size=6))
+def test_columns_equal_decoded_records(fast: bool, encoded: Sequence[bytes]) -> None:
+    data = b"".join(encoded)
     starts, end = whole_batches(data)
     assert end == len(data)
     spans = read_spans(data, starts, fast=fast)
-    found = list(read_batches(data))
+    actual = list(read_batches(data))
     assert seen_by_spans(data, spans) == seen_by_records(data)
     assert [int(index) for index in spans.batch] == [
-        index for index, batch in enumerate(found) for _ in range(batch.record_count)
+        index for index, batch in enumerate(actual) for _ in range(batch.record_count)
     ]
     headers = [tuple(map(int, row)) for row in zip(*spans.headers, strict=True)]
     assert headers == [
         (
-            one.position, one.position + one.size, one.base_offset, one.last_offset, one.attributes,
-            one.base_timestamp_ms, one.max_timestamp_ms, one.producer_id, one.producer_epoch, one.record_count,
+            span.position, span.position + span.size, span.base_offset, span.last_offset, span.attributes,
+            span.base_timestamp_ms, span.max_timestamp_ms, span.producer_id, span.producer_epoch, span.record_count,
         )
-        for one in found
+        for span in actual
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("fast", WAYS)
-@given(made=st.lists(batches(), min_size=1, max_size=3))
-def test_record_spans_can_be_copied(fast: bool, made: Sequence[bytes]) -> None:
+@given(encoded=st.lists(batches(), min_size=1, max_size=3))
+def test_record_spans_can_be_copied(fast: bool, encoded: Sequence[bytes]) -> None:
     """The ranges from ``start`` to ``end`` cover the batch: a compaction copies complete records."""
-    data = b"".join(made)
+    data = b"".join(encoded)
     spans = read_spans(data, whole_batches(data)[0], fast=fast)
     for index, (at, end) in enumerate(zip(spans.headers.at, spans.headers.end, strict=True)):
         pieces = [data[a:b] for a, b, of in zip(spans.start, spans.end, spans.batch, strict=True) if of == index]
@@ -96,12 +96,12 @@ def test_record_spans_can_be_copied(fast: bool, made: Sequence[bytes]) -> None:
 @pytest.mark.parametrize("count", [1, 3, 700])
 def test_many_batches_are_decoded_together(fast: bool, count: int) -> None:
     """Long and short ones together; numpy decodes many batches on another path than few."""
-    made, base = [], 0
+    encoded, base = [], 0
     for number in range(400):
         size = 1 + number % count
-        made.append(encode_batch(base, 5, 5, [framed(0, n, b"k%d" % n, b"v" * (number % 90)) for n in range(size)]))
+        encoded.append(encode_batch(base, 5, 5, [framed(0, n, b"k%d" % n, b"v" * (number % 90)) for n in range(size)]))
         base += size
-    data = b"".join(made)
+    data = b"".join(encoded)
     assert seen_by_spans(data, read_spans(data, whole_batches(data)[0], fast=fast)) == seen_by_records(data)
 
 
@@ -116,10 +116,10 @@ def test_mismatched_records_are_refused_by_both_decoders(fast: bool, body: bytes
     except DamagedBatch as error:
         expected = str(error)
     try:
-        found: list[Seen] | str = seen_by_spans(batch, read_spans(batch, [0], fast=fast))
+        actual: list[Seen] | str = seen_by_spans(batch, read_spans(batch, [0], fast=fast))
     except DamagedBatch as error:
-        found = str(error)
-    assert found == expected
+        actual = str(error)
+    assert actual == expected
 
 
 @pytest.mark.parametrize("fast", WAYS)
@@ -129,10 +129,10 @@ def test_compressed_batch_is_refused_with_its_codec(fast: bool) -> None:
         read_spans(data, whole_batches(data)[0], fast=fast, source="segment", position=100)
 
 
-@given(made=st.lists(batches(), min_size=1, max_size=3), cut=st.data())
-def test_buffer_ends_at_a_truncated_or_damaged_batch(made: Sequence[bytes], cut: st.DataObject) -> None:
-    *good, last = made
-    data = bytearray(b"".join(made))
+@given(encoded=st.lists(batches(), min_size=1, max_size=3), cut=st.data())
+def test_buffer_ends_at_a_truncated_or_damaged_batch(encoded: Sequence[bytes], cut: st.DataObject) -> None:
+    *good, last = encoded
+    data = bytearray(b"".join(encoded))
     whole = len(data) - len(last)
     if cut.draw(st.booleans()):
         del data[cut.draw(st.integers(whole, len(data) - 1)) :]

@@ -102,15 +102,15 @@ def test_encoded_transactions_are_decoded_unchanged(name: str, value: Transactio
 def test_transaction_value_version_0_is_decoded() -> None:
     value = "0000000000000000002a00030000ea600100000001000174000000020000000000000005"
     value += "00000000000000ff00000000000000fe"
-    found = decode_transaction(bytes.fromhex("000000027478"), bytes.fromhex(value))
+    actual = decode_transaction(bytes.fromhex("000000027478"), bytes.fromhex(value))
     expected = TransactionValue(42, 3, 60000, 1, frozenset({("t", 0), ("t", 5)}), 255, 254)
-    assert found == TransactionRecord("tx", expected)
+    assert actual == TransactionRecord("tx", expected)
 
 
 @pytest.mark.parametrize(("key", "value"), [("0001000178", None), ("0000000178", "0009ff")])
 def test_unknown_versions_are_kept_unchanged(key: str, value: str | None) -> None:
-    found = decode_transaction(bytes.fromhex(key), None if value is None else bytes.fromhex(value))
-    assert isinstance(found, UnknownRecord)
+    actual = decode_transaction(bytes.fromhex(key), None if value is None else bytes.fromhex(value))
+    assert isinstance(actual, UnknownRecord)
 
 
 @pytest.mark.parametrize("cut", range(2, 45))
@@ -146,9 +146,9 @@ def opened(root: Path, transactions: int = 3, **options: int) -> OffsetsLog:
 
 
 def records(log: OffsetsLog, partition: int) -> list[Record]:
-    found = list(log.read(partition))
-    assert [log_offset for log_offset, _, _ in found] == list(range(len(found)))
-    return [record for _, _, record in found]
+    actual = list(log.read(partition))
+    assert [log_offset for log_offset, _, _ in actual] == list(range(len(actual)))
+    return [record for _, _, record in actual]
 
 
 def test_transaction_gets_its_own_batches(tmp_path: Path) -> None:

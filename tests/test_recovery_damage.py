@@ -100,10 +100,10 @@ def write(log: OffsetsLog, number: int, written: dict[int, list[int]]) -> None:
 
 
 def find_stretches(root: Path) -> dict[str, list[tuple[int, int, list[Place]]]]:
-    found: dict[str, list[tuple[int, int, list[Place]]]] = {}
+    actual: dict[str, list[tuple[int, int, list[Place]]]] = {}
     for path in sorted(root.glob("__consumer_offsets-*/*.log")):
         partition = int(path.parent.name[-1])
-        found[str(path.relative_to(root))] = [
+        actual[str(path.relative_to(root))] = [
             (batch.position, batch.position + batch.size, places(partition, bytes(batch.data)))
             for batch in read_batches(path.read_bytes())
         ]
@@ -111,21 +111,21 @@ def find_stretches(root: Path) -> dict[str, list[tuple[int, int, list[Place]]]]:
         data = path.read_bytes()
         extent = scan_journal(data, journal_salt(path.name))
         rounds = zip(extent.rounds, read_rounds(data, extent), strict=True)
-        found[str(path.relative_to(root))] = [
+        actual[str(path.relative_to(root))] = [
             (position - FRAME_HEAD_BYTES, end, [place for each in batches for place in places(each[0], bytes(each[1]))])
             for (position, end), batches in rounds
         ]
-    return found
+    return actual
 
 
 def places(partition: int, batch: bytes) -> list[Place]:
     """The records of a batch; the committed offset is 8 bytes after the value's version."""
-    found = []
+    actual = []
     for each in read_batches(batch):
         for *_, value in each.records():
             assert value is not None
-            found.append((partition, int.from_bytes(value[2:10], "big")))
-    return found
+            actual.append((partition, int.from_bytes(value[2:10], "big")))
+    return actual
 
 
 def start_and_check(made: Made, root: Path, name: str, hit: list[Place], is_told: bool = True) -> None:
@@ -133,19 +133,19 @@ def start_and_check(made: Made, root: Path, name: str, hit: list[Place], is_told
     try:
         with capture_logs() as lines:
             log = opened(root)
-            found = {partition: values(log, partition) for partition in made.written}
+            actual = {partition: values(log, partition) for partition in made.written}
             damages = log.damages()
             again = append(log, [entry(0, 99)])[0]
             assert again.error == 0
-            assert values(log, 0) == [*found[0], 99]
+            assert values(log, 0) == [*actual[0], 99]
             log.close()
     except StartError as error:
         assert str(root) in str(error) and "expected" in str(error) and ";" in str(error)
         return
     lost = {(partition, value) for partition, wanted in made.written.items() for value in wanted}
-    lost -= {(partition, value) for partition, all_of in found.items() for value in all_of}
+    lost -= {(partition, value) for partition, all_of in actual.items() for value in all_of}
     assert lost <= {place for place in hit if not made.elsewhere(place, name)}
-    for partition, all_of in found.items():
+    for partition, all_of in actual.items():
         assert all_of == sorted(set(all_of) & set(made.written[partition]))
     assert not (lost and is_told) or damages or any(line["log_level"] == "warning" for line in lines)
 
@@ -293,9 +293,9 @@ def test_damage_of_partition_and_journal_loses_only_common_records(made: Made, t
             }
             with capture_logs():
                 log = opened(root)
-                found = {(0, value) for value in values(log, 0)} | {(1, value) for value in values(log, 1)}
+                actual = {(0, value) for value in values(log, 0)} | {(1, value) for value in values(log, 1)}
                 everything = {(partition, value) for partition, all_of in made.written.items() for value in all_of}
-                assert everything - found == lost
+                assert everything - actual == lost
                 log.close()
 
 

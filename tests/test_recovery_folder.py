@@ -99,12 +99,12 @@ def test_many_quarantined_bytes_are_logged_at_start(tmp_path: Path, monkeypatch:
     root = used(tmp_path / "data")
     (root / "journal" / "00000000000000000000.journal.damaged").write_bytes(b"x" * 60)
     kept = root / "__consumer_offsets-0" / "00000000000000000000.log.torn-1"
-    told = []
+    reported = []
     for size in (39, 40):
         kept.write_bytes(b"x" * size)
         with capture_logs() as lines:
             log = OffsetsLog(root, 5, transactions_partitions=5, disk=LazyDisk())
             log.open()
             log.close()
-        told.append([(line["files"], line["bytes"]) for line in lines])
-    assert told == [[], [(2, 100)]]
+        reported.append([(line["files"], line["bytes"]) for line in lines])
+    assert reported == [[], [(2, 100)]]

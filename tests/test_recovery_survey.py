@@ -40,18 +40,18 @@ def pieces(
     """The result of a survey: the offsets of the valid batches, and the damage."""
     path = tmp_path / "s.log"
     path.write_bytes(data)
-    found = list(survey(Disk(), path, base, next_base))
-    assert [piece.position for piece in found] == sorted(piece.position for piece in found)
-    return [(piece.base_offset, piece.last_offset) if isinstance(piece, Batch) else piece for piece in found]
+    actual = list(survey(Disk(), path, base, next_base))
+    assert [piece.position for piece in actual] == sorted(piece.position for piece in actual)
+    return [(piece.base_offset, piece.last_offset) if isinstance(piece, Batch) else piece for piece in actual]
 
 
-def good(found: list[tuple[int, int] | Damage]) -> list[tuple[int, int]]:
-    return [piece for piece in found if not isinstance(piece, Damage)]
+def good(actual: list[tuple[int, int] | Damage]) -> list[tuple[int, int]]:
+    return [piece for piece in actual if not isinstance(piece, Damage)]
 
 
-def damages(found: list[tuple[int, int] | Damage]) -> list[tuple[int, int, int, int | None]]:
+def damages(actual: list[tuple[int, int] | Damage]) -> list[tuple[int, int, int, int | None]]:
     """Position, size, and the offsets before and after."""
-    return [(piece[1], piece[2], piece[4], piece[5]) for piece in found if isinstance(piece, Damage)]
+    return [(piece[1], piece[2], piece[4], piece[5]) for piece in actual if isinstance(piece, Damage)]
 
 
 ALL = [(0, 0), (1, 3), (4, 4), (5, 6), (7, 10), (11, 11)]
@@ -74,30 +74,30 @@ def test_changed_byte_damages_only_its_batch(tmp_path: Path, mask: int) -> None:
         bad[at] ^= mask
         hit = sum(end <= at for end in ends)
         start = ends[hit] - len(BATCHES[hit])
-        found = pieces(tmp_path, bytes(bad))
+        actual = pieces(tmp_path, bytes(bad))
         if 12 <= at - start < 16:
-            assert found == ALL
+            assert actual == ALL
             continue
-        assert good(found) == ALL[:hit] + ALL[hit + 1 :]
-        assert damages(found) == [(start, len(BATCHES[hit]), ALL[hit][0], ALL[hit][1] + 1)]
+        assert good(actual) == ALL[:hit] + ALL[hit + 1 :]
+        assert damages(actual) == [(start, len(BATCHES[hit]), ALL[hit][0], ALL[hit][1] + 1)]
 
 
 def test_missing_bytes_are_reported_at_their_position(tmp_path: Path) -> None:
     for number in range(1, len(BATCHES)):
-        found = pieces(tmp_path, b"".join(BATCHES[:number] + BATCHES[number + 1 :]))
-        assert good(found) == ALL[:number] + ALL[number + 1 :]
+        actual = pieces(tmp_path, b"".join(BATCHES[:number] + BATCHES[number + 1 :]))
+        assert good(actual) == ALL[:number] + ALL[number + 1 :]
     assert damages(pieces(tmp_path, b"".join(BATCHES[:-1]))) == [(len(b"".join(BATCHES[:-1])), 0, 11, 12)]
 
 
 def test_file_truncated_at_any_byte_keeps_complete_batches(tmp_path: Path) -> None:
     data = b"".join(BATCHES)
     for size in range(len(data)):
-        found = pieces(tmp_path, data[:size])
+        actual = pieces(tmp_path, data[:size])
         ends = [sum(map(len, BATCHES[: number + 1])) for number in range(len(BATCHES))]
         kept = sum(end <= size for end in ends)
-        assert good(found) == ALL[:kept]
+        assert good(actual) == ALL[:kept]
         start = sum(map(len, BATCHES[:kept]))
-        assert damages(found) == [(start, size - start, ([*ALL, (12, 12)])[kept][0], END_OFFSET)]
+        assert damages(actual) == [(start, size - start, ([*ALL, (12, 12)])[kept][0], END_OFFSET)]
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.binary(min_size=1, max_size=90)), max_size=4))
@@ -109,23 +109,23 @@ def test_several_damages_never_yield_a_wrong_record(
     for at, garbage in hits:
         at %= len(data)
         data[at : at + len(garbage)] = garbage[: len(data) - at]
-    found = pieces(tmp_path_factory.mktemp("s"), bytes(data))
+    actual = pieces(tmp_path_factory.mktemp("s"), bytes(data))
     starts = [sum(map(len, BATCHES[:number])) for number in range(len(BATCHES))]
     untouched = [
         offsets
         for offsets, start, each in zip(ALL, starts, BATCHES, strict=True)
         if data[start : start + len(each)] == each
     ]
-    assert [offsets for offsets in good(found) if offsets in untouched] == untouched
-    assert good(found) == sorted(good(found))
+    assert [offsets for offsets in good(actual) if offsets in untouched] == untouched
+    assert good(actual) == sorted(good(actual))
 
 
 def test_raised_base_offset_does_not_discard_later_batches(tmp_path: Path) -> None:
     """No checksum covers it. Kafka's cleaner also leaves gaps, but offsets never decrease."""
     raised = (10**9).to_bytes(8, "big") + BATCHES[1][8:]
-    found = pieces(tmp_path, b"".join([BATCHES[0], raised, *BATCHES[2:]]), None)
-    assert good(found) == [ALL[0], *ALL[2:]]
-    assert damages(found) == [(len(BATCHES[0]), len(raised), 1, 4)]
+    actual = pieces(tmp_path, b"".join([BATCHES[0], raised, *BATCHES[2:]]), None)
+    assert good(actual) == [ALL[0], *ALL[2:]]
+    assert damages(actual) == [(len(BATCHES[0]), len(raised), 1, 4)]
 
 
 def test_offset_gaps_of_a_compacted_log_are_not_damage(tmp_path: Path) -> None:
@@ -137,8 +137,8 @@ def test_offset_gaps_of_a_compacted_log_are_not_damage(tmp_path: Path) -> None:
 def test_damage_in_a_compacted_log_loses_only_its_batch(tmp_path: Path) -> None:
     data = bytearray(batch(5) + batch(9, 2) + batch(50) + batch(10**12) + batch(10**12 + 5))
     data[len(batch(5)) + 40] ^= 1
-    found = pieces(tmp_path, bytes(data), None)
-    assert good(found) == [(5, 5), (50, 50), (10**12, 10**12), (10**12 + 5, 10**12 + 5)]
+    actual = pieces(tmp_path, bytes(data), None)
+    assert good(actual) == [(5, 5), (50, 50), (10**12, 10**12), (10**12 + 5, 10**12 + 5)]
 
 
 def test_batch_in_bytes_of_a_client_is_not_read(tmp_path: Path) -> None:
@@ -146,9 +146,9 @@ def test_batch_in_bytes_of_a_client_is_not_read(tmp_path: Path) -> None:
     inner = batch(1)
     outer = bytearray(batch(0, 1, b"x" + inner + b"y"))
     outer[-3] ^= 1
-    found = pieces(tmp_path, bytes(outer) + batch(1) + batch(2), None)
-    assert good(found) == [(1, 1), (2, 2)]
-    assert damages(found) == [(0, len(outer), 0, 1)]
+    actual = pieces(tmp_path, bytes(outer) + batch(1) + batch(2), None)
+    assert good(actual) == [(1, 1), (2, 2)]
+    assert damages(actual) == [(0, len(outer), 0, 1)]
 
 
 @pytest.mark.parametrize("chunk_bytes", [61, 100, 150, 1000])
@@ -158,9 +158,9 @@ def test_survey_result_is_independent_of_chunk_size(tmp_path: Path, chunk_bytes:
     data[150] ^= 1
     path.write_bytes(data)
     expected = list(survey(Disk(), path))
-    found = list(survey_runs(Disk(), path, chunk_bytes=chunk_bytes))
+    actual = list(survey_runs(Disk(), path, chunk_bytes=chunk_bytes))
     flat: list[Batch | Damage] = []
-    for piece in found:
+    for piece in actual:
         if isinstance(piece, Run):
             assert piece.data == data[piece.position : piece.position + len(piece.data)]
             assert sum(each.size for each in piece.batches) == len(piece.data)
@@ -174,9 +174,9 @@ def test_survey_of_any_range_equals_that_part(tmp_path: Path) -> None:
     path = tmp_path / "s.log"
     path.write_bytes(b"".join(BATCHES))
     position, size = len(BATCHES[0]), sum(map(len, BATCHES[:3]))
-    found = list(survey(Disk(), path, 1, position=position, size=size))
-    assert [piece.base_offset for piece in found if isinstance(piece, Batch)] == [1, 4]
-    assert len(found) == 2
+    actual = list(survey(Disk(), path, 1, position=position, size=size))
+    assert [piece.base_offset for piece in actual if isinstance(piece, Batch)] == [1, 4]
+    assert len(actual) == 2
 
 
 def heads(count: int) -> bytes:
@@ -201,8 +201,8 @@ def test_search_in_garbage_with_many_magics_is_linear(tmp_path: Path, garbage: b
     for size in (6_000, 12_000):
         path.write_bytes((garbage * size)[:size] + batch(7))
         disk = _CountingDisk()
-        found = list(survey(disk, path))
-        assert [piece.base_offset for piece in found if isinstance(piece, Batch)] == [7]
+        actual = list(survey(disk, path))
+        assert [piece.base_offset for piece in actual if isinstance(piece, Batch)] == [7]
         read_bytes.append(disk.read_bytes)
     assert read_bytes[1] < 2.2 * read_bytes[0]
 
@@ -287,9 +287,9 @@ def test_batch_in_a_record_of_a_damaged_batch_with_intact_length_is_not_read(
     for at in {*range(len(outer))} - unchecked:
         hit = bytearray(before + outer + after)
         hit[len(before) + at] ^= 0x11
-        found = found_in(tmp_path, bytes(hit))
-        assert not any(map(is_forged, found))
-        offsets = [piece.base_offset for piece in found if isinstance(piece, Batch)]
+        actual = found_in(tmp_path, bytes(hit))
+        assert not any(map(is_forged, actual))
+        offsets = [piece.base_offset for piece in actual if isinstance(piece, Batch)]
         assert [offset for offset in offsets if offset != 4] == ([0, 1] if is_last else [0, 1, 4 + count, 5 + count])
 
 
@@ -300,9 +300,9 @@ def test_batch_in_a_record_of_a_batch_without_head_is_not_read(tmp_path: Path, i
     before, outer = b"".join(BATCHES[:2]), batch(4, count, inner)
     after = b"".join(batch(offset) for offset in range(4 + count, 20 + count))
     lost = outer.index(inner)
-    found = found_in(tmp_path, before + bytes(lost) + outer[lost:] + after)
-    assert not any(map(is_forged, found))
-    assert [piece.base_offset for piece in found if isinstance(piece, Batch)] == [0, 1, *range(4 + count, 20 + count)]
+    actual = found_in(tmp_path, before + bytes(lost) + outer[lost:] + after)
+    assert not any(map(is_forged, actual))
+    assert [piece.base_offset for piece in actual if isinstance(piece, Batch)] == [0, 1, *range(4 + count, 20 + count)]
 
 
 def test_valid_batches_between_two_damaged_ones_are_read(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from compaction_helpers import by_manifest
 from hypothesis import given
 from hypothesis import strategies as st
-from log_helpers import PATIENCE_S, LazyDisk, append, entry
+from log_helpers import WAIT_TIMEOUT_S, LazyDisk, append, entry
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -148,7 +148,7 @@ def test_a_log_is_written_to_and_compacted_by_two_meanwhile(spark: SparkSession,
     finally:
         enough.set()
         for thread in threads:
-            thread.join(PATIENCE_S)
+            thread.join(WAIT_TIMEOUT_S)
     log.close()
     assert set(statuses) <= {"compacted", "nothing"}
     again = OffsetsLog(tmp_path, PARTITIONS, disk=LazyDisk())

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from log_helpers import PATIENCE_S, LazyDisk, append, entry, offset
+from log_helpers import WAIT_TIMEOUT_S, LazyDisk, append, entry, offset
 from pyspark.sql import DataFrame, SparkSession
 
 from callboard.actors.ports import Entry
@@ -149,7 +149,7 @@ def test_a_folder_is_read_while_a_log_writes_to_it(spark: SparkSession, tmp_path
         seen = [{row["log_partition"]: row["offset"] for row in frame.collect()} for _ in range(4)]
     finally:
         enough.set()
-        writer.join(PATIENCE_S)
+        writer.join(WAIT_TIMEOUT_S)
     log.close()
     for earlier, later in zip([before, *seen], [*seen, dict.fromkeys(range(PARTITIONS), newest[0])], strict=True):
         assert all(earlier[number] <= later[number] for number in range(PARTITIONS))
