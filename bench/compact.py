@@ -30,8 +30,8 @@ from callboard.runtime.engine.clock import wall_clock_ms
 from callboard.runtime.log.compaction.job import Job, Report, run
 from callboard.runtime.log.compaction.swap import Settings
 from callboard.runtime.log.manifest import FOLDER
+from callboard.runtime.log.reading.columns import has_numpy
 from callboard.runtime.log.reading.segment import CHUNK_BYTES
-from callboard.runtime.log.reading.spans import has_numpy
 
 PURPOSE = __doc__.splitlines()[0]
 AIM_RECORDS_S = 2_200_000  # a core, with numpy

@@ -24,8 +24,8 @@ from callboard.actors.records import OffsetRecord, OffsetValue
 from callboard.bench.harness import BenchError, interleaved, machine, print_table, summarise, write_json
 from callboard.runtime.log.format.batch import encode_batch
 from callboard.runtime.log.format.encoder import RecordEncoder
+from callboard.runtime.log.reading.columns import has_numpy
 from callboard.runtime.log.reading.segment import segment_name
-from callboard.runtime.log.reading.spans import has_numpy
 
 PURPOSE = __doc__.splitlines()[0]
 PLAIN_READ, WITH_NUMPY, WITHOUT_NUMPY = WAYS = ("plain read", "with numpy", "without numpy")

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from ..runtime.log.format.batch import CONTROL_BIT, TRANSACTIONAL_BIT, Batch, read_batch
 from ..runtime.log.format.errors import DamagedBatch, DamagedRecord
 from ..runtime.log.format.transaction_records import decode_record
-from ..runtime.log.reading.spans import Spans
+from ..runtime.log.reading.columns import Spans
 from ..runtime.log.reading.spans_fast import gather
 from .columns import MAX_TIME_MS, arrow_schema
 from .options import Options

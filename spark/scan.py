@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..runtime.disk.disk import Disk
-from ..runtime.log.format.batch import CODEC_BITS, CONTROL_BIT, TRANSACTIONAL_BIT, offsets_of
-from ..runtime.log.format.codecs import inflate_buffer
+from ..runtime.log.format.batch import CODEC_BITS, CONTROL_BIT, TRANSACTIONAL_BIT, inflate_buffer, offsets_of
 from ..runtime.log.format.errors import Damage, DamagedBatch
 from ..runtime.log.format.records import OFFSET_KEY_TYPES, decode, encode_key
 from ..runtime.log.format.transaction_records import decode_record

@@ -24,8 +24,8 @@ from callboard.runtime.log.compaction.runs import HASH_BYTES, Run, Runs
 from callboard.runtime.log.compaction.swap import Settings, compact
 from callboard.runtime.log.format.errors import DamagedBatch
 from callboard.runtime.log.manifest import segments_folder, write_file
+from callboard.runtime.log.reading.columns import has_numpy
 from callboard.runtime.log.reading.segment import scan
-from callboard.runtime.log.reading.spans import has_numpy
 
 WAYS = [False, True] if has_numpy() else [False]
 NOTHING = 0  # no key fits

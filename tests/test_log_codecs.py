@@ -12,8 +12,15 @@ import pytest
 from log_helpers import with_attributes
 
 from callboard.runtime.log.format import codecs
-from callboard.runtime.log.format.batch import CODECS, encode_batch, frame_record, read_batches, with_records
-from callboard.runtime.log.format.codecs import inflate, inflate_buffer
+from callboard.runtime.log.format.batch import (
+    encode_batch,
+    frame_record,
+    inflate,
+    inflate_buffer,
+    read_batches,
+    with_records,
+)
+from callboard.runtime.log.format.codecs import CODECS
 from callboard.runtime.log.format.errors import DamagedBatch, UnsupportedCompression
 
 TIME_MS = 1700000000000

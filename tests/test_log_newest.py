@@ -28,9 +28,9 @@ from callboard.runtime.log.format.batch import Producer, encode_batch, frame_rec
 from callboard.runtime.log.format.records import encode
 from callboard.runtime.log.format.transaction_records import decode_batch, encode_marker
 from callboard.runtime.log.reading import newest
+from callboard.runtime.log.reading.columns import has_numpy
 from callboard.runtime.log.reading.newest import Loaded, load_partition
 from callboard.runtime.log.reading.segment import segment_name
-from callboard.runtime.log.reading.spans import has_numpy
 
 WAYS = [False, True] if has_numpy() else [False]
 MEMBER = MemberValue("m", None, "c", "h", 5, 6, b"sub", b"assigned")

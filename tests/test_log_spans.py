@@ -12,7 +12,8 @@ from log_helpers import TRANSACTIONAL, with_attributes
 from callboard.runtime.log.format.batch import HEADER_BYTES, LOG_APPEND_TIME_BIT, Producer, encode_batch, read_batches
 from callboard.runtime.log.format.errors import DamagedBatch, UnsupportedCompression
 from callboard.runtime.log.format.varint import encode_length, encode_signed
-from callboard.runtime.log.reading.spans import Spans, has_numpy, read_spans, whole_batches
+from callboard.runtime.log.reading.columns import Spans, has_numpy
+from callboard.runtime.log.reading.spans import read_spans, whole_batches
 
 WAYS = [False, True] if has_numpy() else [False]
 TIMES = st.integers(-(2**40), 2**40)

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from ...actors.errors import CoordinatorError, ErrorCode
 from ..disk.crc import crc32c
-from ..log.format.batch import CODECS, CRC_FROM, HEADER_BYTES, LEADER_EPOCH, MAGIC, PREFIX_BYTES
+from ..log.format.batch import CRC_FROM, HEADER_BYTES, LEADER_EPOCH, MAGIC, PREFIX_BYTES
+from ..log.format.codecs import CODECS
 
 RECORD_BYTES_MIN = 7  # length, attributes, two deltas, key length, value length, headers: a byte each
 LENGTH_MIN = 14  # Kafka's LegacyRecord.RECORD_OVERHEAD_V0: below it, it does not look further

@@ -20,8 +20,7 @@ from ...engine.clock import wall_clock_ms
 from ...log.compaction.rewrite import emptied, filler, filtered
 from ...log.compaction.swap import random_id
 from ...log.folder import INFO_NAME, lock_folder
-from ...log.format.batch import Batch, read_batches
-from ...log.format.codecs import inflate
+from ...log.format.batch import Batch, inflate, read_batches
 from ...log.format.errors import Damage, DamagedBatch, DamagedRecord, UnsupportedCompression
 from ...log.journal import FOLDER as JOURNAL
 from ...log.journal import journal_number

@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from ....actors.records import GroupRecord, OffsetRecord, TransactionRecord
 from ...disk.disk import Disk, file_size
-from ...log.format.batch import CODEC_BITS, CONTROL_BIT, Batch
-from ...log.format.codecs import inflate_buffer
+from ...log.format.batch import CODEC_BITS, CONTROL_BIT, Batch, inflate_buffer
 from ...log.format.errors import Damage, DamagedBatch, DamagedRecord, UnsupportedCompression
 from ...log.format.records import decode
 from ...log.format.transaction_records import decode_transaction
 from ...log.partition import TRANSACTIONS_TOPIC
-from ...log.reading.spans import as_list, read_spans
+from ...log.reading.columns import as_list
+from ...log.reading.spans import read_spans
 from ...log.reading.survey import Run, survey_runs
 from ...log.recovery.missing import missing_files
 from ..groups.show import Column, Table

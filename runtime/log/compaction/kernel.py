@@ -14,12 +14,12 @@ from struct import Struct
 from typing import NamedTuple
 
 from ...disk.disk import Disk, file_size, read_at, write_all
-from ..format.batch import CODEC_BITS, CONTROL_BIT, PREFIX_BYTES, offsets_of, read_batch
-from ..format.codecs import inflate_buffer
+from ..format.batch import CODEC_BITS, CONTROL_BIT, PREFIX_BYTES, inflate_buffer, offsets_of, read_batch
 from ..format.errors import DamagedBatch
 from ..manifest import LogFile
+from ..reading.columns import Spans
 from ..reading.segment import CHUNK_BYTES, scan
-from ..reading.spans import Spans, read_spans, whole_batches
+from ..reading.spans import read_spans, whole_batches
 from .rewrite import DELETE_HORIZON_BIT, emptied, filtered, with_horizon
 from .survivors import Memory, Survivors, as_lists, select
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..reading.spans import Column, Spans
+from ..reading.columns import Column, Spans
 from .runs import Runs
 
 if TYPE_CHECKING:

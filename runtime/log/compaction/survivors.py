@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ..format.batch import CONTROL_BIT, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT
 from ..format.transaction_records import ABORT, COMMIT
 from ..format.varint import decode_signed
-from ..reading.spans import Column, Headers, Spans, as_list
+from ..reading.columns import Column, Headers, Spans, as_list
 from .rewrite import DELETE_HORIZON_BIT, timestamp_delta
 from .seen import SeenKeys
 

@@ -26,6 +26,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from ...disk.crc import crc32c
+from .codecs import decompress
 from .errors import DamagedBatch, OffsetTooLarge
 from .varint import decode_signed, encode_length, encode_signed
 
@@ -39,7 +40,6 @@ LOG_OFFSET_MAX = 2**62
 
 A million records a second reach it in 146,000 years, and sums of offsets near 2^63 do not fit 64 bits.
 """
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "codec 5", "codec 6", "codec 7")
 
 CODEC_BITS = 0x07  # of the attributes
 LOG_APPEND_TIME_BIT = 0x08
@@ -152,8 +152,6 @@ class Batch(NamedTuple):
         UnsupportedCompression where its codec is not known here, DamagedBatch where the records do not fit the batch.
         """
         if self.attributes & CODEC_BITS:
-            from .codecs import inflate  # which needs this module, and is hardly ever needed
-
             yield from inflate(self).records()
             return
         at = HEADER_BYTES
@@ -223,6 +221,30 @@ def read_batch(data: memoryview, at: int = 0, position: int | None = None, sourc
     if last > LOG_OFFSET_MAX:
         raise OffsetTooLarge(where, f"offsets {base} to {last}, expected at most {LOG_OFFSET_MAX}", source)
     return Batch(where, size, base, last, attributes, base_ms, max_ms, count, body, source, producer, epoch)
+
+
+def inflate(batch: Batch) -> Batch:
+    """The same batch with uncompressed records; the argument itself if it is not compressed.
+
+    UnsupportedCompression and DamagedBatch as in ``codecs.decompress``.
+    """
+    codec = batch.attributes & CODEC_BITS
+    if not codec:
+        return batch
+    records = decompress(codec, bytes(batch.data[HEADER_BYTES:]), batch.position, batch.source)
+    data = with_records(batch, batch.attributes & ~CODEC_BITS, records)
+    return read_batch(memoryview(data), 0, batch.position, batch.source)
+
+
+def inflate_buffer(data: bytes, starts: Sequence[int], source: str, position: int = 0) -> tuple[bytes, list[int]]:
+    """A buffer of whole batches without compression, and where they begin there. Errors as in ``inflate``."""
+    view = memoryview(data)
+    batches = [inflate(read_batch(view, start, position + start, source)) for start in starts]
+    inflated_starts, size = [], 0
+    for batch in batches:
+        inflated_starts.append(size)
+        size += batch.size
+    return b"".join(batch.data for batch in batches), inflated_starts
 
 
 def read_batches(data: bytes | memoryview, source: str = "buffer") -> Iterator[Batch]:

@@ -1,18 +1,20 @@
 """Compressed batches, as Kafka writes them where ``offsets.topic.compression.codec`` says so: read, never written.
 
-Whoever reads records works on a batch that is not compressed: ``inflate`` makes the same batch without its codec. gzip
-comes with Python; snappy, lz4 and zstd with the ``cramjam`` package (``pip install 'callboard[compression]'``).
+``batch.inflate`` makes the same batch without its codec, so readers only see uncompressed records. gzip comes with
+Python; snappy, lz4 and zstd with the ``cramjam`` package (``pip install 'callboard[compression]'``).
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from struct import Struct
 from typing import Any
 
-from .batch import CODEC_BITS, CODECS, HEADER_BYTES, Batch, read_batch, with_records
 from .errors import DamagedBatch, UnsupportedCompression
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "codec 5", "codec 6", "codec 7")
+"""Names of the values of ``batch.CODEC_BITS``."""
 
 INFLATED_MAX = 256 * 1024 * 1024
 """Records of one batch. Kafka's largest is 1 MB unless somebody has raised it; nobody's is this large."""
@@ -24,41 +26,21 @@ _XERIAL_BLOCK = Struct(">i")
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 
-def inflate(batch: Batch) -> Batch:
-    """The same batch with its records as they were before compression; itself if it is not compressed.
+def decompress(codec: int, data: bytes, position: int, source: str) -> bytes:
+    """The records of the batch at ``position`` in ``source``, decompressed.
 
-    UnsupportedCompression for a codec that nobody knows or whose package is not installed, DamagedBatch where the
-    bytes are not what the codec makes.
+    UnsupportedCompression for an unknown codec, or one whose package is not installed; DamagedBatch where the bytes are
+    not valid for the codec.
     """
-    codec = batch.attributes & CODEC_BITS
-    if not codec:
-        return batch
-    records = _decompressed(codec, bytes(batch.data[HEADER_BYTES:]), batch)
-    data = with_records(batch, batch.attributes & ~CODEC_BITS, records)
-    return read_batch(memoryview(data), 0, batch.position, batch.source)
-
-
-def inflate_buffer(data: bytes, starts: Sequence[int], source: str, position: int = 0) -> tuple[bytes, list[int]]:
-    """A buffer of whole batches without compression, and where they begin there. Errors as in ``inflate``."""
-    view = memoryview(data)
-    batches = [inflate(read_batch(view, at, position + at, source)) for at in starts]
-    begin, at = [], 0
-    for batch in batches:
-        begin.append(at)
-        at += batch.size
-    return b"".join(batch.data for batch in batches), begin
-
-
-def _decompressed(codec: int, data: bytes, batch: Batch) -> bytes:
-    decompress = _DECOMPRESS.get(codec)
-    if decompress is None:
-        raise UnsupportedCompression(CODECS[codec], batch.position, batch.source)
+    decompressor = _DECOMPRESS.get(codec)
+    if decompressor is None:
+        raise UnsupportedCompression(CODECS[codec], position, source)
     try:
-        return decompress(data)
+        return decompressor(data)
     except ImportError:
-        raise UnsupportedCompression(CODECS[codec], batch.position, batch.source) from None
+        raise UnsupportedCompression(CODECS[codec], position, source) from None
     except Exception as error:  # cramjam and zlib have errors of their own
-        raise DamagedBatch(batch.position, f"its records are no {CODECS[codec]}: {error}", batch.source) from None
+        raise DamagedBatch(position, f"its records are no {CODECS[codec]}: {error}", source) from None
 
 
 def _gunzip(data: bytes) -> bytes:

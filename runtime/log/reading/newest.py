@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ....actors.group.offsets import GroupData, PackedOffset, pack
 from ....actors.records import GroupRecord, GroupValue, MarkerRecord, OffsetRecord, OffsetValue, UnknownRecord
 from ...disk.disk import Disk
-from ..format.batch import CONTROL_BIT, TRANSACTIONAL_BIT, offsets_of, read_batch, read_size
-from ..format.codecs import inflate_buffer
+from ..format.batch import CONTROL_BIT, TRANSACTIONAL_BIT, inflate_buffer, offsets_of, read_batch, read_size
 from ..format.errors import Damage, DamagedBatch, DamagedRecord, UnsupportedCompression
 from ..format.fields import I16, Reader
 from ..format.records import GROUP_KEY_TYPE, OFFSET_KEY_TYPES, decode, encode_key, encode_value
@@ -35,8 +34,9 @@ from ..format.transaction_records import decode_record
 from ..format.varint import decode_signed
 from ..manifest import log_files, refuse_replaced
 from .backwards import Chunk, chunks_newest_first
+from .columns import Column, Spans, as_list, has_numpy
 from .segment import CHUNK_BYTES
-from .spans import Column, Spans, as_list, has_numpy, read_spans
+from .spans import read_spans
 
 if TYPE_CHECKING:
     from .known_keys import KnownKeys

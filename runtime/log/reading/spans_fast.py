@@ -13,7 +13,7 @@ import numpy as np
 
 from ..format.batch import CODEC_BITS, HEADER_BYTES, LOG_APPEND_TIME_BIT, PREFIX_BYTES
 from ..format.varint import decode_signed
-from .spans import Headers, Rest, Spans
+from .columns import Headers, Rest, Spans
 
 Array = Any  # numpy's; its own type says nothing of what is in it
 

@@ -21,7 +21,7 @@ from ..format.transaction_records import decode_record, decode_transaction
 from ..journal import FOLDER as JOURNAL
 from ..journal import journal_names, journal_salt, measure, read_header, read_rounds
 from ..partition import PARTITION_FOLDER, TOPIC, TRANSACTIONS_TOPIC
-from ..reading.spans import has_numpy
+from ..reading.columns import has_numpy
 from .clean_stop import NAME as NOTE
 from .clean_stop import read_note
 

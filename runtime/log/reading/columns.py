@@ -1,0 +1,102 @@
+"""Columns over the batches of a buffer: a number for each record or batch, in a list or a numpy array of int64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, cached_property
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+Column = Any
+"""One number for each record or batch: a list of int, or numpy's array of int64."""
+
+
+class Headers(NamedTuple):
+    """What the batches say of themselves, a column each; ``at`` and ``end`` are places in the buffer."""
+
+    at: Column
+    end: Column
+    base_offset: Column
+    last_offset: Column
+    attributes: Column  # see the bits in ``batch``
+    base_timestamp_ms: Column
+    max_timestamp_ms: Column
+    producer_id: Column
+    producer_epoch: Column
+    record_count: Column
+
+
+class Rest(NamedTuple):
+    """The columns that are worked out later."""
+
+    offset: Column
+    timestamp_ms: Column
+    value_at: Column
+    value_size: Column
+
+
+class Spans:
+    """The columns of all records of a buffer, in its order.
+
+    ``start`` and ``end``: a record with its length before it. ``key_at`` and ``value_at``: where their bytes begin;
+    ``key_size`` and ``value_size``: how many there are, -1 for null. ``batch``: the index of its batch in ``headers``.
+    """
+
+    def __init__(
+        self,
+        headers: Headers,
+        start: Column,
+        end: Column,
+        key_at: Column,
+        key_size: Column,
+        batch: Column,
+        rest: Callable[[], Rest],
+    ) -> None:
+        self.headers = headers
+        self.start = start
+        self.end = end
+        self.key_at = key_at
+        self.key_size = key_size
+        self.batch = batch
+        self._work_out = rest
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @cached_property
+    def key_end(self) -> Column:
+        """Where the value's length stands."""
+        if isinstance(self.key_at, list):
+            return [at + size if size > 0 else at for at, size in zip(self.key_at, self.key_size, strict=True)]
+        return self.key_at + self.key_size.clip(0)
+
+    @property
+    def offset(self) -> Column:
+        return self.rest.offset
+
+    @property
+    def timestamp_ms(self) -> Column:
+        """As ``Batch.records`` has it: of the record, or of its batch when that says when it was appended."""
+        return self.rest.timestamp_ms
+
+    @property
+    def value_at(self) -> Column:
+        return self.rest.value_at
+
+    @property
+    def value_size(self) -> Column:
+        return self.rest.value_size
+
+    @cached_property
+    def rest(self) -> Rest:
+        return self._work_out()
+
+
+def as_list(column: Column) -> list[int]:
+    """A column for plain loops, which are slow with numpy's numbers."""
+    return column if isinstance(column, list) else list(column.tolist())
+
+
+@cache
+def has_numpy() -> bool:
+    return find_spec("numpy") is not None
