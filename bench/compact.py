@@ -27,8 +27,8 @@ from callboard.bench.loggen import Shape, write_log
 from callboard.bench.tree import Watch, descendants
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.engine.clock import wall_clock_ms
-from callboard.runtime.log.compaction.job import Job, Report, run
-from callboard.runtime.log.compaction.swap import Settings
+from callboard.runtime.log.compaction.job import CompactionJob, CompactionReport, run
+from callboard.runtime.log.compaction.swap import CompactionSettings
 from callboard.runtime.log.manifest import FOLDER
 from callboard.runtime.log.reading.columns import has_numpy
 from callboard.runtime.log.reading.segment import CHUNK_BYTES
@@ -39,7 +39,7 @@ MASTER = "local[2]"
 WARM_UP = Shape(5000, 4, groups=50, segment_bytes=50_000)
 QUICK = {"records": 200_000, "partitions": 4, "groups": 500, "segment_bytes": 1 << 20, "rounds": 1}
 
-Jobs = Callable[[Sequence[Job]], Sequence[Report]]
+Jobs = Callable[[Sequence[CompactionJob]], Sequence[CompactionReport]]
 
 
 class Way(NamedTuple):
@@ -169,10 +169,10 @@ def copy(root: Path) -> float:
 def compact(root: Path, way: Way, run_all: Jobs, others: Iterable[int] = ()) -> Round:
     """Compact the log from the start, and leave it as it was. ``others``: processes that have no part in it."""
     folders = _largest_first(root)
-    settings = Settings(wall_clock_ms(), "bench", fast=way.fast)
+    settings = CompactionSettings(wall_clock_ms(), "bench", fast=way.fast)
     with Watch(others) as watch:
         began = time.perf_counter()
-        reports = run_all([Job(folder, settings) for folder in folders])
+        reports = run_all([CompactionJob(folder, settings) for folder in folders])
         seconds = time.perf_counter() - began
     for folder in folders:
         shutil.rmtree(folder / FOLDER, ignore_errors=True)
@@ -237,14 +237,14 @@ def on_spark(small: Path, way: Way) -> Iterator[tuple[Jobs, Start]]:
         session_s = time.perf_counter() - began
         runner = compactor(MASTER)
 
-        def run_all(jobs: Sequence[Job]) -> list[Report]:
+        def run_all(jobs: Sequence[CompactionJob]) -> list[CompactionReport]:
             return _none_failed(runner(jobs, {job.folder: _size(job.folder) for job in jobs}, lambda _size: None))
 
         first_s = compact(small, way, run_all).seconds
         yield run_all, Start(session_s, first_s)
 
 
-def _none_failed(reports: Iterator[Report]) -> list[Report]:
+def _none_failed(reports: Iterator[CompactionReport]) -> list[CompactionReport]:
     found = list(reports)
     for report in found:
         if report.status not in ("compacted", "nothing", "waiting"):  # for a transaction that ends in the open file

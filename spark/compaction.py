@@ -22,7 +22,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
-from ..runtime.log.compaction.job import Job, Report, run
+from ..runtime.log.compaction.job import CompactionJob, CompactionReport, run
 from .session import check, in_short, session
 from .tasks import freeze_once
 
@@ -39,19 +39,22 @@ JAVA = ("-XX:TieredStopAtLevel=1",)
 
 _KINDS = {str: "string", int: "bigint", float: "double"}
 _SCHEMA = ", ".join(
-    f"{name} {_KINDS[type(value)]}" for name, value in zip(Report._fields, Report("", "nothing"), strict=True)
+    f"{name} {_KINDS[type(value)]}"
+    for name, value in zip(CompactionReport._fields, CompactionReport("", "nothing"), strict=True)
 )
 
 
-def compactor(master: str | None) -> Callable[[Sequence[Job], Mapping[Path, int], Advance], Iterator[Report]]:
+def compactor(
+    master: str | None,
+) -> Callable[[Sequence[CompactionJob], Mapping[Path, int], Advance], Iterator[CompactionReport]]:
     """What runs jobs. ``master`` as in ``session``; StartError without Java."""
     check(master)
     return partial(compact, master)
 
 
 def compact(
-    master: str | None, jobs: Sequence[Job], sizes: Mapping[Path, int], advance: Advance = lambda _size: None
-) -> Iterator[Report]:
+    master: str | None, jobs: Sequence[CompactionJob], sizes: Mapping[Path, int], advance: Advance = lambda _size: None
+) -> Iterator[CompactionReport]:
     """Run jobs, in their order. Where ``sizes`` says that nothing will be read, this process tidies up by itself.
 
     ``advance`` hears of the bytes of jobs that are done. A job that Spark lost is reported as failed; the log is then
@@ -67,7 +70,7 @@ def compact(
     except (PySparkException, Py4JError) as error:
         words = _in_a_line(error) if isinstance(error, PySparkException) else in_short(error)
         reason = f"Spark has ended the work: {words}"
-        yield from (Report(job.folder.name, "failed", reason=f"{job.folder}: {reason}") for job in due)
+        yield from (CompactionReport(job.folder.name, "failed", reason=f"{job.folder}: {reason}") for job in due)
 
 
 def start(master: str | None) -> AbstractContextManager[SparkSession]:
@@ -75,7 +78,9 @@ def start(master: str | None) -> AbstractContextManager[SparkSession]:
     return session("callboard compact", master, {"spark.ui.showConsoleProgress": "false"}, JAVA)
 
 
-def _on_spark(spark: SparkSession, jobs: Sequence[Job], sizes: Sequence[int], advance: Advance) -> Iterator[Report]:
+def _on_spark(
+    spark: SparkSession, jobs: Sequence[CompactionJob], sizes: Sequence[int], advance: Advance
+) -> Iterator[CompactionReport]:
     done, tasks = _counter(spark), share_out(sizes)
     frame = spark.range(0, len(tasks), numPartitions=len(tasks)).mapInArrow(_task(jobs, sizes, tasks, done), _SCHEMA)
     with ThreadPoolExecutor(1) as pool:
@@ -103,7 +108,7 @@ def share_out(sizes: Sequence[int]) -> list[list[int]]:
 
 
 def _task(
-    jobs: Sequence[Job], sizes: Sequence[int], tasks: Sequence[Sequence[int]], done: Any
+    jobs: Sequence[CompactionJob], sizes: Sequence[int], tasks: Sequence[Sequence[int]], done: Any
 ) -> Callable[[Iterator[Any]], Iterator[Any]]:
     def task(batches: Iterator[Any]) -> Iterator[Any]:
         freeze_once()
@@ -124,8 +129,8 @@ def _counter(spark: SparkSession) -> Any:
         return None
 
 
-def _report(row: Row) -> Report:
-    return Report(**row.asDict())
+def _report(row: Row) -> CompactionReport:
+    return CompactionReport(**row.asDict())
 
 
 def _in_a_line(error: Exception) -> str:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from ..runtime.log.format.batch import CONTROL_BIT, TRANSACTIONAL_BIT, Batch, read_batch
 from ..runtime.log.format.errors import DamagedBatch, DamagedRecord
 from ..runtime.log.format.transaction_records import decode_record
-from ..runtime.log.reading.columns import Spans
+from ..runtime.log.reading.columns import RecordSpans
 from ..runtime.log.reading.spans_fast import gather
 from .columns import MAX_TIME_MS, arrow_schema
 from .options import Options
@@ -34,7 +34,7 @@ _NEWEST_PLAIN_VERSION = 3
 class Chunk:
     """Whole, checked batches in one buffer, with numpy's columns; ``position`` is where they begin in ``source``."""
 
-    def __init__(self, data: bytes, spans: Spans, source: str, position: int) -> None:
+    def __init__(self, data: bytes, spans: RecordSpans, source: str, position: int) -> None:
         self.data = data
         self.source = source
         self.position = position

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ..runtime.disk.disk import Disk, read_file
 from ..runtime.log.folder import INFO_NAME, parse_info
 from ..runtime.log.partition import TOPIC
-from ..runtime.log.reading.transactions import partition_of
+from ..runtime.log.reading.partition_reader import partition_of
 
 _FOLDER = re.compile(rf"{re.escape(TOPIC)}-([0-9]{{1,9}})")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")

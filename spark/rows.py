@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..runtime.log.format.batch import Batch
-from ..runtime.log.reading.transactions import (
+from ..runtime.log.reading.partition_reader import (
     GroupRecord,
     GroupValue,
     MarkerRecord,

@@ -21,10 +21,10 @@ from ..runtime.log.format.records import OFFSET_KEY_TYPES, decode, encode_key
 from ..runtime.log.format.transaction_records import decode_record
 from ..runtime.log.manifest import LogFile, log_files
 from ..runtime.log.reading.backwards import chunks_newest_first
+from ..runtime.log.reading.damage_scan import BatchRun, scan_runs_past_damage
+from ..runtime.log.reading.partition_reader import MarkerRecord, is_unfinished_tail
 from ..runtime.log.reading.segment import CHUNK_BYTES
 from ..runtime.log.reading.spans import read_spans
-from ..runtime.log.reading.survey import Run, survey_runs
-from ..runtime.log.reading.transactions import MarkerRecord, is_end
 from ..runtime.log.recovery.missing import missing_files
 from .decode import Array, Chunk, Decoder, plain_offsets
 from .options import Options
@@ -126,7 +126,9 @@ class Scan:
                 if attempt == TRIES - 1:
                     raise
 
-    def _runs(self, first: int, end: int | None, mark: Mark | None, counted: _Counted) -> Iterator[tuple[Run, Any]]:
+    def _runs(
+        self, first: int, end: int | None, mark: Mark | None, counted: _Counted
+    ) -> Iterator[tuple[BatchRun, Any]]:
         files = log_files(self._disk, self._folder).files
         for file, follower in zip(files, [*files[1:], None], strict=False):
             is_over = follower is not None and follower.base <= first
@@ -135,7 +137,7 @@ class Scan:
             is_marked = mark is not None and mark.name == file.path.name and not file.is_closed
             base, position = (mark.offset, mark.position) if is_marked and mark else (file.base, 0)
             next_base = None if follower is None or file.is_clean else follower.base
-            pieces = survey_runs(
+            pieces = scan_runs_past_damage(
                 self._disk, file.path, base, next_base, position=position, chunk_bytes=self._chunk_bytes
             )
             for piece in pieces:
@@ -187,7 +189,7 @@ class Scan:
 
     def _hear(self, damage: Damage, file: LogFile) -> int:
         """How many harms this is. A torn end of the last file is none; nor are offsets that compaction has taken."""
-        if not damage.size or (not file.is_closed and is_end(self._disk, damage)):
+        if not damage.size or (not file.is_closed and is_unfinished_tail(self._disk, damage)):
             return 0
         return self._harm(damage)
 

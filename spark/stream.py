@@ -27,7 +27,7 @@ from pyspark.sql.streaming.datasource import (
 from ..runtime.disk.disk import Disk
 from ..runtime.log.format.batch import Batch
 from ..runtime.log.manifest import log_files
-from ..runtime.log.reading.survey import survey
+from ..runtime.log.reading.damage_scan import scan_past_damage
 from .files import Log, find_log
 from .options import Options
 from .scan import TRIES, Mark, Scan
@@ -90,7 +90,7 @@ class Follower:
         if not self._marks or self._marks[-1].name != file.path.name:
             self._marks = [Mark(file.path.name, 0, file.base)]
         last = self._marks[-1]
-        for piece in survey(self._disk, file.path, last.offset, position=last.position):
+        for piece in scan_past_damage(self._disk, file.path, last.offset, position=last.position):
             if isinstance(piece, Batch):
                 last = Mark(last.name, piece.position + piece.size, piece.last_offset + 1)
         if last != self._marks[-1]:

@@ -15,7 +15,7 @@ from callboard import Coordinator, StartError
 from callboard.actors.errors import CoordinatorError
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.engine.clock import wall_clock_ms
-from callboard.runtime.log.compaction.swap import Settings, compact
+from callboard.runtime.log.compaction.swap import CompactionSettings, compact
 
 GROUPS = [f"group-{number}" for number in range(12)]
 SETTINGS: Mapping[str, Any] = {
@@ -104,7 +104,7 @@ async def make_compacted(path: Path) -> dict[str, int]:
         acknowledged = await commit_rounds(coordinator, range(1, 10))
         await coordinator.set(group_max_size=1000)
     for folder in sorted(path.glob("__consumer_offsets-*")):
-        compact(Disk(), folder, Settings(now_ms=wall_clock_ms(), owner="test", min_ratio=-1.0))
+        compact(Disk(), folder, CompactionSettings(now_ms=wall_clock_ms(), owner="test", min_ratio=-1.0))
     return acknowledged
 
 

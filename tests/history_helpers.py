@@ -30,7 +30,7 @@ from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.manifest import log_files
 from callboard.runtime.log.offsets_log import OffsetsLog
-from callboard.runtime.log.reading.transactions import partition_folders, read_partition
+from callboard.runtime.log.reading.partition_reader import partition_folders, read_partition
 from callboard.spark.session import missing_java, session
 
 START_MS = 1_763_700_000_000  # 2025-11-21T04:40:00Z

@@ -29,7 +29,7 @@ def test_what_is_made_is_a_log(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*.log"))) > 1
     loaded = load_partition(tmp_path)
     assert (loaded.records, loaded.log_bytes) == (made.records, made.log_bytes)
-    assert not loaded.damages and not loaded.troubles
+    assert not loaded.damages and not loaded.problems
 
 
 def test_a_load_that_finds_too_little_is_no_measurement(tmp_path: Path) -> None:

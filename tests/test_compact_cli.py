@@ -15,8 +15,8 @@ from callboard.runtime.cli import compact
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.checksum import with_checksum
 from callboard.runtime.disk.disk import Disk
-from callboard.runtime.log.compaction.job import Job, Report
-from callboard.runtime.log.compaction.swap import Settings
+from callboard.runtime.log.compaction.job import CompactionJob, CompactionReport
+from callboard.runtime.log.compaction.swap import CompactionSettings
 from callboard.runtime.log.folder import FORMAT, INFO_NAME
 from callboard.runtime.log.manifest import manifest_folder, manifest_name, newest_manifest
 from callboard.runtime.log.reading.segment import scan, segment_name
@@ -139,12 +139,14 @@ def test_sizes_of_memory_are_read_and_shared(program: Program, monkeypatch: pyte
     ]
     shares: list[int] = []
 
-    def note(jobs: Sequence[Job], *_: object) -> Iterator[Report]:
+    def note(jobs: Sequence[CompactionJob], *_: object) -> Iterator[CompactionReport]:
         shares.extend(job.settings.keys_bytes_max for job in jobs)
         return iter(())
 
     monkeypatch.setattr(compact, "_elsewhere", note)
-    jobs = [Job(program.data / name, Settings(0, "test", keys_bytes_max=9_000_000)) for name in NAMES]
+    jobs = [
+        CompactionJob(program.data / name, CompactionSettings(0, "test", keys_bytes_max=9_000_000)) for name in NAMES
+    ]
     compact._on_this_machine(8, jobs, dict.fromkeys((job.folder for job in jobs), 1), lambda size: None)
     assert shares == [3_000_000] * 3
 
@@ -242,9 +244,9 @@ def test_several_processes_do_the_same(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_the_summary_counts() -> None:
     reports = [
-        Report("p-0", "compacted", 1_000_000, 20_000, 5_000_000, 100_000, 1.0, 3),
-        Report("p-1", "nothing"),
-        Report("p-2", "damaged", reason="x"),
+        CompactionReport("p-0", "compacted", 1_000_000, 20_000, 5_000_000, 100_000, 1.0, 3),
+        CompactionReport("p-1", "nothing"),
+        CompactionReport("p-2", "damaged", reason="x"),
     ]
     assert compact.in_words(reports, 1.25).splitlines() == [
         "1 partition compacted, 1 had nothing to do, in 1.2 s",

@@ -24,11 +24,11 @@ from callboard.actors.ports import Entry
 from callboard.actors.records import OffsetRecord, Record
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.engine.clock import wall_clock_ms
-from callboard.runtime.log.compaction.garbage import tidy
-from callboard.runtime.log.compaction.swap import Settings, compact
+from callboard.runtime.log.compaction.garbage import publish_and_collect
+from callboard.runtime.log.compaction.swap import CompactionSettings, compact
 from callboard.runtime.log.manifest import newest_manifest
 from callboard.runtime.log.offsets_log import OffsetsLog
-from callboard.runtime.log.reading.transactions import OffsetKey, live_offsets
+from callboard.runtime.log.reading.partition_reader import OffsetKey, live_offsets
 
 SECONDS = float(os.environ.get("CALLBOARD_STRESS_SECONDS", "3"))
 GRACE_MS = 2000  # a reader of these small logs needs far less
@@ -99,9 +99,9 @@ def live(folder: Path) -> dict[OffsetKey, int]:
 
 
 def compact_once(folder: Path) -> bool:
-    how = Settings(wall_clock_ms(), "stress", 0.1, delete_retention_ms=100, segment_bytes=8000)
+    how = CompactionSettings(wall_clock_ms(), "stress", 0.1, delete_retention_ms=100, segment_bytes=8000)
     made = compact(Disk(), folder, how)
-    tidy(Disk(), folder, wall_clock_ms(), GRACE_MS)
+    publish_and_collect(Disk(), folder, wall_clock_ms(), GRACE_MS)
     return made is not None
 
 

@@ -30,17 +30,17 @@ from callboard.runtime.disk.disk import Disk
 from callboard.runtime.disk.faulty import FaultyDisk
 from callboard.runtime.log.compaction.plan import make_plan
 from callboard.runtime.log.compaction.rewrite import DELETE_HORIZON_BIT
-from callboard.runtime.log.compaction.swap import Settings, compact
+from callboard.runtime.log.compaction.swap import CompactionSettings, compact
 from callboard.runtime.log.format.batch import HEADER_BYTES, read_batches
 from callboard.runtime.log.format.errors import DamagedBatch, UnsupportedCompression
 from callboard.runtime.log.manifest import log_files, manifest_folder, segments_folder, write_file
 from callboard.runtime.log.reading.segment import scan
 
 NOW_MS = START_MS + 10_000_000
-ALWAYS = Settings(NOW_MS, "test", -1.0)
+ALWAYS = CompactionSettings(NOW_MS, "test", -1.0)
 
 
-def at(now_ms: int, **changed: Any) -> Settings:
+def at(now_ms: int, **changed: Any) -> CompactionSettings:
     return ALWAYS._replace(now_ms=now_ms, **changed)
 
 
@@ -51,7 +51,7 @@ def plain(*records: tuple[str, str | None]) -> Bat:
 OPEN = (plain(("open", "segment")),)
 
 
-def run(disk: FaultyDisk, how: Settings = ALWAYS) -> Any:
+def run(disk: FaultyDisk, how: CompactionSettings = ALWAYS) -> Any:
     numbers = iter(range(1000))
     return compact(disk, FOLDER, how, lambda: how.now_ms, lambda: f"{next(numbers):08x}")
 

@@ -19,9 +19,9 @@ from test_compaction_kernel import ALWAYS, NOW_MS, OPEN, at, logs, plain
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.disk.faulty import FaultyDisk
 from callboard.runtime.log.compaction import runs as runs_module
-from callboard.runtime.log.compaction.garbage import tidy
-from callboard.runtime.log.compaction.runs import HASH_BYTES, Run, Runs
-from callboard.runtime.log.compaction.swap import Settings, compact
+from callboard.runtime.log.compaction.garbage import publish_and_collect
+from callboard.runtime.log.compaction.runs import HASH_BYTES, HashRun, HashRuns
+from callboard.runtime.log.compaction.swap import CompactionSettings, compact
 from callboard.runtime.log.format.errors import DamagedBatch
 from callboard.runtime.log.manifest import segments_folder, write_file
 from callboard.runtime.log.reading.columns import has_numpy
@@ -32,7 +32,7 @@ NOTHING = 0  # no key fits
 FEW = 900  # some do, so that there are runs, and keys in memory besides
 
 
-def run(disk: FaultyDisk, how: Settings = ALWAYS) -> Any:
+def run(disk: FaultyDisk, how: CompactionSettings = ALWAYS) -> Any:
     numbers = iter(range(1000))
     return compact(disk, FOLDER, how, lambda: how.now_ms, lambda: f"{next(numbers):08x}")
 
@@ -98,7 +98,7 @@ def test_a_run_finds_what_it_holds(kept: set[bytes], asked: set[bytes]) -> None:
     """Of hashes that are so alike that one often lies across two others."""
     disk = FaultyDisk()
     disk.make_folder(Path("/spill"))
-    made = Run(disk, Path("/spill/run"))
+    made = HashRun(disk, Path("/spill/run"))
     made.write(sorted(kept))
     assert list(made) == sorted(kept)
     assert made.find(sorted(asked | {b"\0" * 16, b"\1" * 16})) == (asked | {b"\0" * 16, b"\1" * 16}) & kept
@@ -111,7 +111,7 @@ def test_a_run_finds_what_it_holds(kept: set[bytes], asked: set[bytes]) -> None:
 def test_runs_answer_as_a_set_and_stay_few(sizes: list[int], seed: int) -> None:
     disk, numbers, chance = FaultyDisk(), count(), random.Random(seed)
     disk.make_folder(Path("/spill"))
-    made = Runs(disk, lambda: Path(f"/spill/{next(numbers)}"))
+    made = HashRuns(disk, lambda: Path(f"/spill/{next(numbers)}"))
     model: set[bytes] = set()
     for size in sizes:
         keys = {b"%d" % chance.randrange(2000) for _ in range(size)}
@@ -191,7 +191,7 @@ def test_what_a_killed_run_leaves_is_collected(disk: FaultyDisk) -> None:
     for name in left:
         disk.close(disk.open(segments_folder(FOLDER) / name, 0o100))
     run(disk, how)
-    tidy(disk, FOLDER, NOW_MS, 0)
+    publish_and_collect(disk, FOLDER, NOW_MS, 0)
     assert not set(left) & set(disk.names(segments_folder(FOLDER)))
 
 
@@ -200,7 +200,7 @@ def disk() -> FaultyDisk:
     return FaultyDisk()
 
 
-def peak_bytes(folder: Path, how: Settings) -> int:
+def peak_bytes(folder: Path, how: CompactionSettings) -> int:
     tracemalloc.start()
     try:
         draft = compact(Disk(), folder, how)

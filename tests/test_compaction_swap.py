@@ -25,10 +25,10 @@ from compaction_helpers import (
 
 from callboard.runtime.disk.disk import Disk, read_file, replace_file
 from callboard.runtime.disk.faulty import Fault, FaultyDisk, PowerLoss
-from callboard.runtime.log.compaction.garbage import ORPHAN_MS, tidy
+from callboard.runtime.log.compaction.garbage import ORPHAN_MS, publish_and_collect
 from callboard.runtime.log.compaction.plan import make_plan
-from callboard.runtime.log.compaction.publish import locked, published
-from callboard.runtime.log.compaction.swap import Settings, commit, compact, write_draft
+from callboard.runtime.log.compaction.publish import published_generation, try_lock
+from callboard.runtime.log.compaction.swap import CompactionSettings, commit_draft, compact, write_draft
 from callboard.runtime.log.manifest import FOLDER as COMPACTION
 from callboard.runtime.log.manifest import (
     Compacted,
@@ -47,7 +47,7 @@ from callboard.runtime.log.manifest import (
 
 NOW_MS = START_MS + 1_000_000
 GRACE_MS = 3_600_000
-SETTINGS = Settings(NOW_MS, "test", -1.0, delete_retention_ms=0, segment_bytes=400)
+SETTINGS = CompactionSettings(NOW_MS, "test", -1.0, delete_retention_ms=0, segment_bytes=400)
 
 
 _numbers = count(1000)
@@ -82,7 +82,7 @@ def a_run(disk: Disk) -> None:
     for now_ms in (NOW_MS, NOW_MS + 10):
         new_id = ids()
         run(disk, now_ms, new_id)
-        tidy(disk, FOLDER, now_ms + 1, 0, new_id)
+        publish_and_collect(disk, FOLDER, now_ms + 1, 0, new_id)
 
 
 def a_late_run(disk: Disk) -> None:
@@ -90,7 +90,7 @@ def a_late_run(disk: Disk) -> None:
     new_id = ids()
     for now_ms in (NOW_MS, NOW_MS + 10):
         run(disk, now_ms, new_id)
-    tidy(disk, FOLDER, NOW_MS + 11, 0, new_id)
+    publish_and_collect(disk, FOLDER, NOW_MS + 11, 0, new_id)
 
 
 each_way = pytest.mark.parametrize("a_whole_run", [a_run, a_late_run])
@@ -133,7 +133,7 @@ def test_killed_anywhere_it_leaves_a_log_that_says_the_same(a_whole_run: Callabl
         assert by_plain_names(disk) == expected
         a_run(disk)
         assert by_manifest(disk) == by_plain_names(disk) == expected
-        tidy(disk, FOLDER, NOW_MS + 2 * ORPHAN_MS, 0)
+        publish_and_collect(disk, FOLDER, NOW_MS + 2 * ORPHAN_MS, 0)
         assert_tidy(disk)
 
 
@@ -179,8 +179,8 @@ def test_of_two_that_began_alike_one_wins_and_the_other_leaves_nothing(disk: Fau
     drafts = [write_draft(disk, FOLDER, make_plan(disk, FOLDER), SETTINGS, ids()) for _ in range(2)]
     first, second = drafts
     assert first is not None and second is not None
-    assert commit(disk, FOLDER, second, NOW_MS, "0000000a")
-    assert not commit(disk, FOLDER, first, NOW_MS, "0000000b")
+    assert commit_draft(disk, FOLDER, second, NOW_MS, "0000000a")
+    assert not commit_draft(disk, FOLDER, first, NOW_MS, "0000000b")
     assert newest_manifest(disk, FOLDER).segments == second.manifest.segments
     assert disk.names(segments_folder(FOLDER)) == sorted(one.file for one in second.manifest.segments)
     assert by_manifest(disk) == expected
@@ -219,9 +219,9 @@ def test_a_late_draft_of_a_generation_that_was_collected_counts_for_nothing(disk
     late = write_draft(disk, FOLDER, make_plan(disk, FOLDER), SETTINGS, lambda: "0000000f")
     assert late is not None
     a_run(disk)
-    tidy(disk, FOLDER, NOW_MS + 100, 0)
+    publish_and_collect(disk, FOLDER, NOW_MS + 100, 0)
     assert generations(disk, FOLDER) == [2]
-    assert not commit(disk, FOLDER, late, NOW_MS + 200, "0000000a")
+    assert not commit_draft(disk, FOLDER, late, NOW_MS + 200, "0000000a")
 
 
 def test_a_draft_whose_files_were_collected_counts_for_nothing(disk: FaultyDisk) -> None:
@@ -229,8 +229,8 @@ def test_a_draft_whose_files_were_collected_counts_for_nothing(disk: FaultyDisk)
     late = write_draft(disk, FOLDER, make_plan(disk, FOLDER), SETTINGS, lambda: "0000000f")
     assert late is not None
     before = by_manifest(disk)
-    tidy(disk, FOLDER, NOW_MS + 2 * ORPHAN_MS, 0)
-    assert not commit(disk, FOLDER, late, NOW_MS + 2 * ORPHAN_MS, "0000000a")
+    publish_and_collect(disk, FOLDER, NOW_MS + 2 * ORPHAN_MS, 0)
+    assert not commit_draft(disk, FOLDER, late, NOW_MS + 2 * ORPHAN_MS, "0000000a")
     assert generations(disk, FOLDER) == []
     assert by_manifest(disk) == before
 
@@ -239,23 +239,23 @@ def test_nothing_is_published_or_collected_before_its_time(disk: FaultyDisk) -> 
     """Who listed the files then may still open one."""
     names = disk.names(FOLDER)
     run(disk)
-    tidy(disk, FOLDER, NOW_MS + GRACE_MS - 1, GRACE_MS)
+    publish_and_collect(disk, FOLDER, NOW_MS + GRACE_MS - 1, GRACE_MS)
     assert disk.names(FOLDER) == [COMPACTION, *names]
     run(disk, NOW_MS + GRACE_MS - 1)
-    tidy(disk, FOLDER, NOW_MS + GRACE_MS, GRACE_MS)
-    assert published(disk, FOLDER) == 1, "the one that was the newest an hour ago"
+    publish_and_collect(disk, FOLDER, NOW_MS + GRACE_MS, GRACE_MS)
+    assert published_generation(disk, FOLDER) == 1, "the one that was the newest an hour ago"
     assert generations(disk, FOLDER) == [1, 2]
-    tidy(disk, FOLDER, NOW_MS + 2 * GRACE_MS, GRACE_MS)
-    assert (published(disk, FOLDER), generations(disk, FOLDER)) == (2, [2])
+    publish_and_collect(disk, FOLDER, NOW_MS + 2 * GRACE_MS, GRACE_MS)
+    assert (published_generation(disk, FOLDER), generations(disk, FOLDER)) == (2, [2])
     assert_tidy(disk)
 
 
 def test_only_one_publishes(disk: FaultyDisk) -> None:
     run(disk)
     names = disk.names(FOLDER)
-    with locked(disk, FOLDER) as alone:
+    with try_lock(disk, FOLDER) as alone:
         assert alone
-        assert tidy(disk, FOLDER, NOW_MS + GRACE_MS, 0) == (0, 0)
+        assert publish_and_collect(disk, FOLDER, NOW_MS + GRACE_MS, 0) == (0, 0)
     assert disk.names(FOLDER) == names
 
 
@@ -268,10 +268,10 @@ def test_what_a_killed_run_left_goes_when_it_can_never_count(disk: FaultyDisk) -
     for name in (young, lost, foreign):
         write_file(disk, segments_folder(FOLDER) / name, b"x")
     run(disk)
-    tidy(disk, FOLDER, NOW_MS, 0)
+    publish_and_collect(disk, FOLDER, NOW_MS, 0)
     left = disk.names(segments_folder(FOLDER))
     assert young in left and foreign in left and lost not in left
-    tidy(disk, FOLDER, NOW_MS + ORPHAN_MS + 1000, 0)
+    publish_and_collect(disk, FOLDER, NOW_MS + ORPHAN_MS + 1000, 0)
     left = disk.names(segments_folder(FOLDER))
     assert young not in left and foreign in left
 
@@ -354,7 +354,7 @@ def test_on_a_real_disk_too(tmp_path: Path) -> None:
         now_ms = NOW_MS + generation
         compact(disk, folder, SETTINGS._replace(now_ms=now_ms), partial(int, now_ms))
         assert by_manifest(disk, folder) == expected
-        tidy(disk, folder, now_ms + 1, 0)
+        publish_and_collect(disk, folder, now_ms + 1, 0)
         assert by_manifest(disk, folder) == by_plain_names(disk, folder) == expected
         assert newest_manifest(disk, folder).generation == generation
         end = write_files(disk, a_log(3), folder, end)

@@ -62,23 +62,23 @@ def test_an_offset_that_the_log_has_not_reached_is_refused(offset: int) -> None:
 def test_a_search_by_time_finds_nothing_that_was_deleted() -> None:
     log = log_of(sent(3, timestamps=[1000, 3000, 2000]), sent(1, timestamps=[2500]))
     log.delete_before(2)
-    assert log.first_since(500) == (2000, 2)
-    assert log.first_since(2100) == (2500, 3)
-    assert log.first_since(2600) is None
+    assert log.find_first_since(500) == (2000, 2)
+    assert log.find_first_since(2100) == (2500, 3)
+    assert log.find_first_since(2600) is None
 
 
 def test_a_search_in_a_compressed_batch_begins_at_the_start() -> None:
     log = log_of(sent(5, attributes=GZIP, timestamps=list(range(5000, 5005)), records=b"squeezed"))
     log.delete_before(2)
-    assert log.first_since(5000) == (5004, 2)
+    assert log.find_first_since(5000) == (5004, 2)
 
 
 def test_an_open_transaction_before_the_start_holds_nobody_back() -> None:
     """As in Kafka the last stable offset is never below the start; otherwise a consumer would reset for ever."""
     log = log_of(sent(2, producer=(7, 0, 0), attributes=TRANSACTIONAL), sent(2))
-    assert log.stable_end == 0
+    assert log.last_stable_offset == 0
     log.delete_before(3)
-    assert log.stable_end == 3
+    assert log.last_stable_offset == 3
 
 
 def delete(node: CardboardNode, name: str, version: int = newest("delete_records"), **offsets: int) -> Any:

@@ -19,9 +19,9 @@ from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk, folder_mode, open_anew, replace_file
 from callboard.runtime.disk.modes import copy_owner_and_mode, disk_like, file_mode_of
 from callboard.runtime.engine.clock import wall_clock_ms
-from callboard.runtime.log.compaction.history import Mark, write_mark
-from callboard.runtime.log.compaction.job import Job, run
-from callboard.runtime.log.compaction.swap import Settings
+from callboard.runtime.log.compaction.history import HistoryMark, write_history_mark
+from callboard.runtime.log.compaction.job import CompactionJob, run
+from callboard.runtime.log.compaction.swap import CompactionSettings
 from callboard.runtime.node.environment import Environment
 from callboard.runtime.settings.file_mode import parse_file_mode
 from callboard.runtime.settings.table import load
@@ -69,9 +69,9 @@ async def serve(data: Path, disk: Disk) -> None:
 
 
 def compact(data: Path, disk: Disk) -> None:
-    settings = Settings(wall_clock_ms(), "test", min_ratio=-1, delete_retention_ms=0, keys_bytes_max=1 << 20)
+    settings = CompactionSettings(wall_clock_ms(), "test", min_ratio=-1, delete_retention_ms=0, keys_bytes_max=1 << 20)
     for partition in find_partitions(data):
-        run(Job(partition.folder, settings, 0), disk, lambda: wall_clock_ms() + 10_000)
+        run(CompactionJob(partition.folder, settings, 0), disk, lambda: wall_clock_ms() + 10_000)
 
 
 def repair(data: Path, disk: Disk) -> None:
@@ -93,7 +93,7 @@ def whole_life(data: Path, disk: Disk) -> None:
     damage(data)
     repair(data, disk)
     compact(data, disk)
-    write_mark(disk, data, Mark("table", "id", {}))
+    write_history_mark(disk, data, HistoryMark("table", "id", {}))
     damage(data)
     asyncio.run(serve(data, disk))
     repair(data, disk)
@@ -282,10 +282,10 @@ def test_tools_follow_the_mode_of_the_last_server(tmp_path: Path) -> None:
 def test_compaction_without_a_disk_follows_the_folder(tmp_path: Path) -> None:
     data = tmp_path / "data"
     asyncio.run(serve(data, LazyDisk(0o640)))
-    settings = Settings(wall_clock_ms(), "test", min_ratio=-1, delete_retention_ms=0)
+    settings = CompactionSettings(wall_clock_ms(), "test", min_ratio=-1, delete_retention_ms=0)
     with umask(0o077):
         for partition in find_partitions(data):
-            run(Job(partition.folder, settings, 0))
+            run(CompactionJob(partition.folder, settings, 0))
     assert {mode_of(path) for path in data.rglob("*") if path.is_file()} == {0o640}
     assert {mode_of(path) for path in data.rglob("*") if path.is_dir()} == {0o750}
 

@@ -37,14 +37,13 @@ from callboard.bench.loggen import Shape, write_log
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.compaction import history
-from callboard.runtime.log.compaction.job import Job, run
+from callboard.runtime.log.compaction.job import CompactionJob, run
 from callboard.runtime.log.compaction.plan import make_plan
-from callboard.runtime.log.compaction.publish import locked
-from callboard.runtime.log.compaction.swap import Settings, compact, write_draft
-from callboard.runtime.log.compaction.swap import commit as commit_draft
+from callboard.runtime.log.compaction.publish import try_lock
+from callboard.runtime.log.compaction.swap import CompactionSettings, commit_draft, compact, write_draft
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.manifest import ManifestError, log_files
-from callboard.runtime.log.reading.transactions import partition_folders
+from callboard.runtime.log.reading.partition_reader import partition_folders
 from callboard.spark.history import HistoryTable, commands, keep
 from callboard.spark.history.keep import KINDS
 from callboard.spark.history.table import FROM_OFFSET, LAYOUT
@@ -52,7 +51,7 @@ from callboard.spark.options import Options
 from callboard.spark.scan import Scan
 
 LATE_MS = START_MS + 400 * DAY_MS
-ALWAYS = Settings(LATE_MS, "a test", min_ratio=-1.0, delete_retention_ms=0)
+ALWAYS = CompactionSettings(LATE_MS, "a test", min_ratio=-1.0, delete_retention_ms=0)
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +126,7 @@ def test_a_format_that_spark_cannot_write_is_refused_before_compaction_waits_for
     code, out, err = callboard(capsys, "keep", "--data", written.data, "--to", tmp_path / "table", "--format", format)
     assert (code, out) == (2, "") and err.startswith(f"bad --format '{format}': ") and err.count("\n") == 1
     assert format in err.lower().partition("with it: ")[2] and "at org." not in err
-    assert history.read_mark(Disk(), written.data) is None
+    assert history.read_history_mark(Disk(), written.data) is None
     assert [path.name for path in tmp_path.iterdir()] == [written.data.name]
 
 
@@ -238,7 +237,7 @@ def test_killed_between_any_two_steps_of_the_first_run(
             is_killed = False
         except Killed:
             step += 1
-        is_marked = history.read_mark(Disk(), here / "data") is not None
+        is_marked = history.read_history_mark(Disk(), here / "data") is not None
         compact_all(here / "data")
         expected = everything if is_marked else in_log(here / "data")
         local.keep(here / "data", here / "table")
@@ -296,7 +295,7 @@ def test_what_a_killed_run_left_goes_even_where_the_next_one_finds_less(
             keep(spark, written.data, table)
     left = {path.name for path in table.glob("day=*/*/from_offset=*")} - {"from_offset=0"}
     assert left
-    history.remove_mark(Disk(), written.data)
+    history.remove_history_mark(Disk(), written.data)
     compact_all(written.data)
     keep(spark, written.data, table)
     assert in_table(HistoryTable.open(table).rows(spark)) == before | in_log(written.data)
@@ -325,27 +324,29 @@ def test_kill_9_and_run_again(spark: SparkSession, tmp_path: Path) -> None:
 # Compaction ----------------------------------------------------------------------------------------------------------
 
 
-def mark(data: Path, **taken_to: int) -> history.Mark:
-    return history.Mark("table", "id", {int(name.removeprefix("p")): offset for name, offset in taken_to.items()})
+def mark(data: Path, **taken_to: int) -> history.HistoryMark:
+    return history.HistoryMark(
+        "table", "id", {int(name.removeprefix("p")): offset for name, offset in taken_to.items()}
+    )
 
 
 def test_compaction_goes_as_far_as_history_and_no_further(written: Written) -> None:
     folder, disk = written.folder(0), Disk()
     bases = [file.base for file in log_files(disk, folder).files]
     assert len(bases) > 4
-    history.write_mark(disk, written.data, mark(written.data, p0=bases[2] + 0))
+    history.write_history_mark(disk, written.data, mark(written.data, p0=bases[2] + 0))
     draft = compact(disk, folder, ALWAYS)
     assert draft is not None and draft.manifest.clean_end == bases[2]
-    assert run(Job(folder, ALWAYS)).status == "compacted"  # tombstones, whose time is over
-    report = run(Job(folder, ALWAYS))
+    assert run(CompactionJob(folder, ALWAYS)).status == "compacted"  # tombstones, whose time is over
+    report = run(CompactionJob(folder, ALWAYS))
     assert report.status == "waiting" and f"up to offset {bases[2]}; run callboard history keep" in report.reason
-    assert history.remove_mark(disk, written.data) and not history.remove_mark(disk, written.data)
+    assert history.remove_history_mark(disk, written.data) and not history.remove_history_mark(disk, written.data)
     draft = compact(disk, folder, ALWAYS)
     assert draft is not None and draft.manifest.clean_end == bases[-1]
 
 
 def test_a_partition_that_history_has_never_seen_is_not_compacted(written: Written) -> None:
-    history.write_mark(Disk(), written.data, mark(written.data, p0=100))
+    history.write_history_mark(Disk(), written.data, mark(written.data, p0=100))
     plan = make_plan(Disk(), written.folder(1))
     assert plan.files == () and not plan.is_due(LATE_MS, -1.0)
     assert compact(Disk(), written.folder(1), ALWAYS) is None
@@ -355,7 +356,7 @@ def test_history_that_begins_after_a_compaction_does_not_undo_it(written: Writte
     """It has not even taken what was compacted: then there is nothing to plan, tombstones that expire included."""
     folder = written.folder(0)
     assert compact(Disk(), folder, ALWAYS._replace(delete_retention_ms=DAY_MS)) is not None
-    history.write_mark(Disk(), written.data, mark(written.data, p0=1))
+    history.write_history_mark(Disk(), written.data, mark(written.data, p0=1))
     later = ALWAYS._replace(now_ms=LATE_MS + 2 * DAY_MS)
     assert make_plan(Disk(), folder).has_expired(later.now_ms)
     assert compact(Disk(), folder, later) is None
@@ -365,7 +366,7 @@ def test_a_compaction_that_planned_before_history_came_does_not_count(written: W
     disk, folder = Disk(), written.folder(0)
     draft = write_draft(disk, folder, make_plan(disk, folder), ALWAYS)
     assert draft is not None
-    history.write_mark(disk, written.data, mark(written.data))
+    history.write_history_mark(disk, written.data, mark(written.data))
     history.wait_for_compactions(disk, [folder])
     assert not commit_draft(disk, folder, draft, LATE_MS, "abcdef01")
     assert log_files(disk, folder).manifest.generation == 0
@@ -375,7 +376,7 @@ def test_history_waits_for_a_compaction_that_is_about_to_count(written: Written)
     disk, folder = Disk(), written.folder(0)
     waited: list[float] = []
     assert compact(disk, folder, ALWAYS) is not None
-    with locked(disk, folder), pytest.raises(TimeoutError, match="locked for"):
+    with try_lock(disk, folder), pytest.raises(TimeoutError, match="locked for"):
         history.wait_for_compactions(disk, [folder], waited.append)
     assert len(waited) > 10
     history.wait_for_compactions(disk, [folder], waited.append)
@@ -403,7 +404,7 @@ def test_a_mark_that_cannot_be_read_stops_compaction(written: Written) -> None:
     with pytest.raises(ManifestError, match="found version 3, expected 2"):
         make_plan(Disk(), written.folder(0))
     path.write_text("[]")
-    report = run(Job(written.folder(0), ALWAYS))
+    report = run(CompactionJob(written.folder(0), ALWAYS))
     assert report.status == "damaged" and "found no mark of a history" in report.reason
 
 
@@ -449,7 +450,7 @@ def test_on_off_and_status(
     assert all(one["taken_to"] == one["closed_to"] > 0 for one in status["partitions"])
     assert "without a history from now on" in callboard(capsys, "off", "--data", written.data)[1]
     assert "there was no history" in callboard(capsys, "off", "--data", written.data)[1]
-    assert history.read_mark(Disk(), written.data) is None
+    assert history.read_history_mark(Disk(), written.data) is None
 
 
 def test_what_makes_no_sense_is_refused(
@@ -464,7 +465,7 @@ def test_what_makes_no_sense_is_refused(
     assert "found no callboard.json" in refused("keep", "--data", tmp_path, "--to", table)
     assert f"found {data.name} and no _callboard/table.json" in refused("keep", "--data", data, "--to", tmp_path)
     assert "found no history" in refused("as-of", "--table", table, "--at", "1h")
-    assert not table.exists() and history.read_mark(Disk(), data) is None
+    assert not table.exists() and history.read_history_mark(Disk(), data) is None
     keep(spark, data, table)
     assert "bad --at 'noon'" in refused("as-of", "--table", table, "--at", "noon")
     assert "at most one of --json" in refused("as-of", "--table", table, "--at", "1h", "--json", "--csv")

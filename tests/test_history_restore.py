@@ -22,8 +22,8 @@ from callboard.runtime.client.cluster import Cluster, Offset
 from callboard.runtime.client.errors import ClientError
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
-from callboard.runtime.log.compaction.history import remove_mark
-from callboard.runtime.log.reading.transactions import live_offsets, partition_folders
+from callboard.runtime.log.compaction.history import remove_history_mark
+from callboard.runtime.log.reading.partition_reader import live_offsets, partition_folders
 from callboard.runtime.settings.table import parse_address
 from callboard.spark.history import HistoryTable, commands, keep
 from callboard.spark.history.changes import Change, Written, begin, finish, read
@@ -94,7 +94,7 @@ def history(
 ) -> Iterator[History]:
     with program_at(server, capsys) as groups:
         yield History(spark, server, groups, tmp_path / "table", capsys)
-    remove_mark(Disk(), server.data)
+    remove_history_mark(Disk(), server.data)
 
 
 def test_restore_and_undo(history: History) -> None:

@@ -21,7 +21,7 @@ from callboard.actors.records import GroupRecord, MarkerRecord, OffsetRecord, Pe
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.manifest import log_files
-from callboard.runtime.log.reading.transactions import partition_folders, partition_of, read_partition
+from callboard.runtime.log.reading.partition_reader import partition_folders, partition_of, read_partition
 from callboard.spark.history import HistoryTable, as_of, commands, diff, keep
 from callboard.spark.history.states import AS_OF, damaged_files
 

@@ -31,7 +31,7 @@ from callboard.runtime.loading.pieces import Job
 from callboard.runtime.log.format.batch import encode_batch, frame_record
 from callboard.runtime.log.format.records import encode
 from callboard.runtime.log.partition import folder_name
-from callboard.runtime.log.reading.newest import Loaded, load_partition
+from callboard.runtime.log.reading.newest import LoadedPartition, load_partition
 from callboard.runtime.log.reading.segment import segment_name
 from callboard.runtime.node import node as node_module
 
@@ -302,7 +302,7 @@ async def test_a_partition_that_cannot_be_read_costs_its_own_groups(
 ) -> None:
     write_log(tmp_path, [committed(group_id, 7) for group_id in GROUPS])
 
-    def broken(folder: Path, disk: Disk | None, *, fast: bool | None) -> Loaded:
+    def broken(folder: Path, disk: Disk | None, *, fast: bool | None) -> LoadedPartition:
         if folder.name == folder_name(SLOW):
             raise OSError(5, f"{folder}: the disk is gone")
         return load_partition(folder, disk, fast=fast)

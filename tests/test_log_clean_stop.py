@@ -13,7 +13,7 @@ from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.disk.faulty import Fault, FaultyDisk
 from callboard.runtime.disk.threads import Inline
-from callboard.runtime.log.compaction.swap import Settings, compact
+from callboard.runtime.log.compaction.swap import CompactionSettings, compact
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.recovery.clean_stop import NAME
 
@@ -139,7 +139,7 @@ def test_a_partition_of_which_only_what_was_compacted_is_left_is_refused(tmp_pat
     for number in range(20):
         append(log, [entry(0, number)])
     log.close()
-    assert compact(LazyDisk(), folder, Settings(0, "", -1.0)) is not None
+    assert compact(LazyDisk(), folder, CompactionSettings(0, "", -1.0)) is not None
     *_, open_segment = sorted(folder.glob("*.log"))
     kept = open_segment.rename(tmp_path / "kept")
     for _ in range(2):

@@ -21,7 +21,7 @@ def ask(known: KnownKeys, asked: Sequence[bytes]) -> list[int]:
     data = b"??" + b"".join(asked)
     sizes = np.array([len(key) for key in asked], dtype=np.int64)
     at = 2 + np.cumsum(sizes) - sizes
-    found: list[int] = known.unknown(data, at, sizes).tolist()
+    found: list[int] = known.find_unknown(data, at, sizes).tolist()
     return found
 
 
@@ -32,12 +32,12 @@ def test_a_yes_is_always_right(chunks: list[list[bytes]], bits: int) -> None:
         patch.setattr(known_keys, "FIRST_BITS", bits)
         known, seen = KnownKeys(), set[bytes]()
     for chunk in chunks:
-        unknown = ask(known, chunk)
-        assert unknown == sorted(set(unknown))
-        assert all(key in seen for index, key in enumerate(chunk) if index not in unknown)
+        find_unknown = ask(known, chunk)
+        assert find_unknown == sorted(set(find_unknown))
+        assert all(key in seen for index, key in enumerate(chunk) if index not in find_unknown)
         new = {key: index for index, key in enumerate(chunk) if key not in seen}
-        assert set(new.values()) <= set(unknown)
-        known.learn(sorted(new.values(), reverse=True))
+        assert set(new.values()) <= set(find_unknown)
+        known.add(sorted(new.values(), reverse=True))
         seen |= set(chunk)
 
 
@@ -46,6 +46,6 @@ def test_what_was_learned_is_known() -> None:
     made = [b"\0\1\0\x09group-%03d\0\x05topic\0\0\0%c" % (n // 20, n % 20) for n in range(20_000)]
     known = KnownKeys()
     assert len(ask(known, made)) == len(made)
-    known.learn(range(len(made)))
+    known.add(range(len(made)))
     assert len(ask(known, made)) < len(made) / 10
     assert len(ask(known, [b"\0\1\0\x09other-" + key[10:] for key in made])) == len(made)

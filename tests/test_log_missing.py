@@ -20,20 +20,20 @@ from callboard.runtime.cli.exchange.table import rows_of_folder, sources
 from callboard.runtime.cli.log import commands
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.disk.threads import Inline
-from callboard.runtime.log.compaction.job import Job, run
-from callboard.runtime.log.compaction.swap import Settings, compact
+from callboard.runtime.log.compaction.job import CompactionJob, run
+from callboard.runtime.log.compaction.swap import CompactionSettings, compact
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.format.errors import Damage, DamagedBatch
 from callboard.runtime.log.manifest import log_files, newest_manifest
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.partition import folder_name
-from callboard.runtime.log.reading import transactions as reading
+from callboard.runtime.log.reading import partition_reader as reading
 from callboard.runtime.log.reading.segment import scan, segment_base, segment_name
 from callboard.runtime.log.recovery.missing import MissingFiles, missing_files
 
 PARTITION = 3  # where 50 partitions put group "g"
 COMPACTED, ALL = 12, 30
-ALWAYS = Settings(5, "test", -1.0)
+ALWAYS = CompactionSettings(5, "test", -1.0)
 
 
 def opened(root: Path) -> OffsetsLog:
@@ -178,7 +178,7 @@ def test_compaction_of_a_log_with_missing_files_is_refused(root: Path, loss: str
     LOSSES[loss](root)
     with pytest.raises(MissingFiles, match=r"put back the file .* or accept the loss with callboard log repair"):
         compact(LazyDisk(), folder_of(root), ALWAYS)
-    report = run(Job(folder_of(root), ALWAYS), LazyDisk())
+    report = run(CompactionJob(folder_of(root), ALWAYS), LazyDisk())
     assert report.status == "damaged"
     assert newest_manifest(Disk(), folder_of(root)).generation == 1
 

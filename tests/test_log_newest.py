@@ -29,7 +29,7 @@ from callboard.runtime.log.format.records import encode
 from callboard.runtime.log.format.transaction_records import decode_batch, encode_marker
 from callboard.runtime.log.reading import newest
 from callboard.runtime.log.reading.columns import has_numpy
-from callboard.runtime.log.reading.newest import Loaded, load_partition
+from callboard.runtime.log.reading.newest import LoadedPartition, load_partition
 from callboard.runtime.log.reading.segment import segment_name
 
 WAYS = [False, True] if has_numpy() else [False]
@@ -126,10 +126,12 @@ def plainly(groups: dict[str, GroupData]) -> dict[str, Any]:
     }
 
 
-def unpacked(loaded: Loaded) -> dict[str, GroupData]:
-    assert not loaded.asleep.keys() & loaded.awake.keys()
-    assert not any(data.may_sleep() for data in loaded.awake.values())
-    return {group_id: GroupData.unpack(packed) for group_id, packed in loaded.asleep.items()} | loaded.awake
+def unpacked(loaded: LoadedPartition) -> dict[str, GroupData]:
+    assert not loaded.packed_groups.keys() & loaded.unpacked_groups.keys()
+    assert not any(data.may_sleep() for data in loaded.unpacked_groups.values())
+    return {
+        group_id: GroupData.unpack(packed) for group_id, packed in loaded.packed_groups.items()
+    } | loaded.unpacked_groups
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +157,7 @@ def test_newest_first_is_oldest_first(
         patch.setattr(newest, "MANY", many)
         loaded = load_partition(folder / "p", fast=fast, chunk_bytes=chunk_bytes)
     assert plainly(unpacked(loaded)) == plainly(replayed(batches))
-    assert not loaded.quarantined and not loaded.troubles and not loaded.damages
+    assert not loaded.quarantined and not loaded.problems and not loaded.damages
     assert loaded.records == sum(len(records) for _, records in log)
 
 
@@ -217,7 +219,7 @@ def test_a_key_that_makes_no_sense_costs_nobody(tmp_path: Path, fast: bool, key:
     log: list[Batch] = [(None, [committed("a", 1), (key, b"v")])]
     loaded = load_partition(lay_out(tmp_path / "p", encoded(log)), fast=fast)
     assert unpacked(loaded).keys() == {"a"} and not loaded.quarantined
-    [trouble] = loaded.troubles
+    [trouble] = loaded.problems
     assert "at offset 1" in trouble and repr(key) in trouble
 
 
@@ -228,13 +230,13 @@ def test_ends_are_the_largest_offsets_that_count(tmp_path: Path, fast: bool) -> 
         (None, [committed("a", 3)]),
     ]
     loaded = load_partition(lay_out(tmp_path / "p", encoded(log)), fast=fast)
-    assert loaded.ends == {("t", 0): 5, ("u", 0): 7}
+    assert loaded.committed_ends == {("t", 0): 5, ("u", 0): 7}
 
 
 @pytest.mark.parametrize("fast", WAYS)
 def test_nothing_is_loaded_from_nothing(tmp_path: Path, fast: bool) -> None:
     loaded = load_partition(tmp_path / "none", fast=fast)
-    assert loaded == Loaded({}, {}, {}, {}, 0, 0, 0, [], [])
+    assert loaded == LoadedPartition({}, {}, {}, {}, 0, 0, 0, [], [])
 
 
 MEASURE = """

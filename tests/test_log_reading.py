@@ -21,7 +21,12 @@ from callboard.runtime.log.format.records import encode
 from callboard.runtime.log.format.transaction_records import encode_marker
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.partition import Partition
-from callboard.runtime.log.reading.transactions import live_groups, live_offsets, partition_folders, read_partition
+from callboard.runtime.log.reading.partition_reader import (
+    live_groups,
+    live_offsets,
+    partition_folders,
+    read_partition,
+)
 
 FIRST_SEGMENT = "00000000000000000000.log"
 

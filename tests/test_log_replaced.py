@@ -18,17 +18,17 @@ from callboard.runtime.disk.disk import Disk
 from callboard.runtime.disk.faulty import FaultyDisk
 from callboard.runtime.log.compaction import publish as publishing
 from callboard.runtime.log.compaction.publish import publish
-from callboard.runtime.log.compaction.swap import Settings, compact
+from callboard.runtime.log.compaction.swap import CompactionSettings, compact
 from callboard.runtime.log.format.errors import Damage
 from callboard.runtime.log.format.records import encode
 from callboard.runtime.log.manifest import LogFiles, log_files
 from callboard.runtime.log.reading import newest, newest_transactions
-from callboard.runtime.log.reading import transactions as reading
+from callboard.runtime.log.reading import partition_reader as reading
 from callboard.runtime.log.reading.newest import load_partition
 from callboard.runtime.log.reading.newest_transactions import load_transactions_partition
 
 NOW_MS = START_MS + 1_000_000
-SETTINGS = Settings(NOW_MS, "test", -1.0, delete_retention_ms=0)
+SETTINGS = CompactionSettings(NOW_MS, "test", -1.0, delete_retention_ms=0)
 KEYS, FILES = 3, 6
 
 
@@ -76,7 +76,7 @@ def test_a_server_loads_what_is_there_and_names_no_damage(
     old = stale_at_first(newest, listed, monkeypatch)
     loaded = load_partition(FOLDER, disk)
     assert (old, loaded.damages) == ([], [])
-    assert loaded.asleep == before.asleep
+    assert loaded.packed_groups == before.packed_groups
     assert loaded.records < before.records
 
 
@@ -120,4 +120,4 @@ def test_a_file_that_is_another_one_by_now_is_not_read_by_the_places_of_the_othe
     odd = log_files(disk, FOLDER).files  # there seems to be a hole behind the first
     old = stale_at_first(newest, LogFiles(log_files(disk, FOLDER).manifest, (odd[0], odd[-1])), monkeypatch)
     loaded = load_partition(FOLDER, disk)
-    assert (old, loaded.damages, loaded.asleep) == ([], [], before.asleep)
+    assert (old, loaded.damages, loaded.packed_groups) == ([], [], before.packed_groups)

@@ -12,7 +12,7 @@ from log_helpers import TRANSACTIONAL, with_attributes
 from callboard.runtime.log.format.batch import HEADER_BYTES, LOG_APPEND_TIME_BIT, Producer, encode_batch, read_batches
 from callboard.runtime.log.format.errors import DamagedBatch, UnsupportedCompression
 from callboard.runtime.log.format.varint import encode_length, encode_signed
-from callboard.runtime.log.reading.columns import Spans, has_numpy
+from callboard.runtime.log.reading.columns import RecordSpans, has_numpy
 from callboard.runtime.log.reading.spans import read_spans, whole_batches
 
 WAYS = [False, True] if has_numpy() else [False]
@@ -44,7 +44,7 @@ def framed(timestamp_delta_ms: int, offset_delta: int, key: bytes | None, value:
     return encode_length(len(body)) + body
 
 
-def seen_by_spans(data: bytes, spans: Spans) -> list[Seen]:
+def seen_by_spans(data: bytes, spans: RecordSpans) -> list[Seen]:
     columns = (spans.offset, spans.timestamp_ms, spans.key_at, spans.key_size, spans.value_at, spans.value_size)
     return [
         (int(offset), int(time_ms), taken(data, int(key_at), int(key_size)), taken(data, int(value_at), int(size)))

@@ -28,9 +28,9 @@ from callboard.runtime.cli.log.repair import stopped_server
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.engine.clock import wall_clock_ms
-from callboard.runtime.log.compaction.garbage import tidy
+from callboard.runtime.log.compaction.garbage import publish_and_collect
 from callboard.runtime.log.compaction.publish import GRACE_MS
-from callboard.runtime.log.compaction.swap import Settings, compact
+from callboard.runtime.log.compaction.swap import CompactionSettings, compact
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.format.batch import Producer, encode_batch, frame_record
 from callboard.runtime.log.format.encoder import RecordEncoder
@@ -38,8 +38,8 @@ from callboard.runtime.log.format.transaction_records import encode_transaction
 from callboard.runtime.log.manifest import segments_folder
 from callboard.runtime.log.partition import TOPIC, TRANSACTIONS_TOPIC, folder_name
 from callboard.runtime.log.reading.newest import load_partition
+from callboard.runtime.log.reading.partition_reader import live_offsets, read_partition
 from callboard.runtime.log.reading.segment import segment_name
-from callboard.runtime.log.reading.transactions import live_offsets, read_partition
 from callboard.runtime.log.recovery.clean_stop import NO_NOTE, leave_note
 
 TIME_MS = 1_700_000_000_000
@@ -301,18 +301,18 @@ def test_repair_of_what_was_compacted_is_one_more_generation(data: Path, log: An
     batches = [plain(number, offset("g", number, topic=f"t{number}")) for number in range(4)]
     write(data, 3, *([batch] for batch in batches))
     folder, now_ms = data / folder_name(3), wall_clock_ms()
-    assert compact(Disk(), folder, Settings(now_ms, "", -1.0), lambda: now_ms - 10 * GRACE_MS) is not None
+    assert compact(Disk(), folder, CompactionSettings(now_ms, "", -1.0), lambda: now_ms - 10 * GRACE_MS) is not None
     [compacted] = segments_folder(folder).glob("*.log")
     spoil(compacted, len(batches[0]) + 70)
     assert log("repair", data, "--yes").code == 0
     assert log("dump", data).code == 0
     assert [offset for offset, _, _ in read_partition(folder)] == [0, 2, 3]
     assert (folder / f"{compacted.name}.damaged").exists()
-    tidy(Disk(), folder, wall_clock_ms())
+    publish_and_collect(Disk(), folder, wall_clock_ms())
     assert compacted.exists(), "somebody may have listed it a moment ago"
     (folder / segment_name(4)).write_bytes(plain(4, offset("g", 4)))
-    assert compact(Disk(), folder, Settings(now_ms, "", -1.0)) is not None
-    tidy(Disk(), folder, wall_clock_ms() + 10, 0)
+    assert compact(Disk(), folder, CompactionSettings(now_ms, "", -1.0)) is not None
+    publish_and_collect(Disk(), folder, wall_clock_ms() + 10, 0)
     assert len(list(segments_folder(folder).iterdir())) == 1
     assert [offset for offset, _, _ in read_partition(folder)] == [0, 2, 3, 4]
 
@@ -400,7 +400,7 @@ def test_verify_finds_ways_of_reading_that_disagree(
 
         def forgets(*args: Any) -> Any:
             loaded = really(*args)
-            return loaded._replace(asleep={}, awake={})
+            return loaded._replace(packed_groups={}, unpacked_groups={})
 
         monkeypatch.setattr(verify, "load_partition", forgets)
     else:

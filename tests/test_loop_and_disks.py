@@ -169,7 +169,7 @@ async def test_no_sync_or_rename_runs_on_the_loop_while_it_serves(
             await clients[1].ask("offset_commit", 9, **committing(f"g{number % 7}", offset=number))
         (tmp_path / "topics.ends").unlink()
         (tmp_path / "topics.json").unlink()
-        node.topics.keep_files()
+        node.topics.check_files()
         assert await create(clients[0], "after-the-harm") in (["NONE"], ["KAFKA_STORAGE_ERROR"])
         while not ((tmp_path / "topics.ends").exists() and (tmp_path / "topics.json").exists()):
             await asyncio.sleep(0.01)

@@ -12,7 +12,7 @@ from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.format.batch import Batch, encode_batch, frame_record
 from callboard.runtime.log.format.errors import Damage
 from callboard.runtime.log.reading import search
-from callboard.runtime.log.reading.survey import Run, survey, survey_runs
+from callboard.runtime.log.reading.damage_scan import BatchRun, scan_past_damage, scan_runs_past_damage
 
 COUNTS = (1, 3, 1, 2, 4, 1)
 """How many records the batches of the log have that these tests damage."""
@@ -40,7 +40,7 @@ def pieces(
     """What is found: the offsets of the good batches, and the damages."""
     path = tmp_path / "s.log"
     path.write_bytes(data)
-    found = list(survey(Disk(), path, base, next_base))
+    found = list(scan_past_damage(Disk(), path, base, next_base))
     assert [piece.position for piece in found] == sorted(piece.position for piece in found)
     return [(piece.base_offset, piece.last_offset) if isinstance(piece, Batch) else piece for piece in found]
 
@@ -157,11 +157,11 @@ def test_chunks_make_no_difference(tmp_path: Path, chunk_bytes: int) -> None:
     data = bytearray(b"".join([*BATCHES, batch(12, 1, b"large" * 100), batch(13)]))
     data[150] ^= 1
     path.write_bytes(data)
-    expected = list(survey(Disk(), path))
-    found = list(survey_runs(Disk(), path, chunk_bytes=chunk_bytes))
+    expected = list(scan_past_damage(Disk(), path))
+    found = list(scan_runs_past_damage(Disk(), path, chunk_bytes=chunk_bytes))
     flat: list[Batch | Damage] = []
     for piece in found:
-        if isinstance(piece, Run):
+        if isinstance(piece, BatchRun):
             assert piece.data == data[piece.position : piece.position + len(piece.data)]
             assert sum(each.size for each in piece.batches) == len(piece.data)
             flat += piece.batches
@@ -174,7 +174,7 @@ def test_reading_may_begin_and_end_anywhere(tmp_path: Path) -> None:
     path = tmp_path / "s.log"
     path.write_bytes(b"".join(BATCHES))
     position, size = len(BATCHES[0]), sum(map(len, BATCHES[:3]))
-    found = list(survey(Disk(), path, 1, position=position, size=size))
+    found = list(scan_past_damage(Disk(), path, 1, position=position, size=size))
     assert [piece.base_offset for piece in found if isinstance(piece, Batch)] == [1, 4]
     assert len(found) == 2
 
@@ -201,7 +201,7 @@ def test_garbage_full_of_magic_is_searched_in_linear_time(tmp_path: Path, garbag
     for size in (6_000, 12_000):
         path.write_bytes((garbage * size)[:size] + batch(7))
         disk = _CountingDisk()
-        found = list(survey(disk, path))
+        found = list(scan_past_damage(disk, path))
         assert [piece.base_offset for piece in found if isinstance(piece, Batch)] == [7]
         read_bytes.append(disk.read_bytes)
     assert read_bytes[1] < 2.2 * read_bytes[0]
@@ -209,11 +209,11 @@ def test_garbage_full_of_magic_is_searched_in_linear_time(tmp_path: Path, garbag
 
 def test_a_search_that_costs_too_much_is_given_up_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says "not known", and whoever asked cuts nothing then."""
-    monkeypatch.setattr(search, "EFFORT_MIN_BYTES", 10**6)
-    monkeypatch.setattr(search, "EFFORT", 1)
+    monkeypatch.setattr(search, "SEARCH_COST_MIN_BYTES", 10**6)
+    monkeypatch.setattr(search, "SEARCH_COST_FACTOR", 1)
     path = tmp_path / "s.log"
     path.write_bytes(heads(1000) + bytes(600_000))
-    [damage] = survey(Disk(), path)
+    [damage] = scan_past_damage(Disk(), path)
     assert isinstance(damage, Damage)
     assert not damage.is_certain
     assert "given up" in damage.reason
@@ -241,7 +241,7 @@ def test_what_cannot_be_read_is_named_and_is_not_damage(tmp_path: Path, short: b
     path = tmp_path / "s.log"
     path.write_bytes(b"".join(BATCHES))
     with pytest.raises(OSError, match=rf"{path}: .* at byte \d+"):
-        list(survey(_BadDisk(250, short), path, chunk_bytes=200))
+        list(scan_past_damage(_BadDisk(250, short), path, chunk_bytes=200))
 
 
 # Batches of a client --------------------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ def is_forged(piece: Batch | Damage) -> bool:
 def found_in(tmp_path: Path, data: bytes, next_base: int | None = None) -> list[Batch | Damage]:
     path = tmp_path / "s.log"
     path.write_bytes(data)
-    return list(survey(Disk(), path, 0, next_base))
+    return list(scan_past_damage(Disk(), path, 0, next_base))
 
 
 INNER = {

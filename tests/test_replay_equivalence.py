@@ -35,8 +35,8 @@ from callboard.runtime.cli.log.walk import Found, LogPartition, walk
 from callboard.runtime.disk.disk import read_file
 from callboard.runtime.disk.faulty import FaultyDisk, PowerLoss
 from callboard.runtime.disk.threads import Inline
-from callboard.runtime.log.compaction.garbage import tidy
-from callboard.runtime.log.compaction.swap import Settings, compact
+from callboard.runtime.log.compaction.garbage import publish_and_collect
+from callboard.runtime.log.compaction.swap import CompactionSettings, compact
 from callboard.runtime.log.manifest import log_files, manifest_folder, segments_folder, write_file
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.partition import TOPIC, TRANSACTIONS_TOPIC, folder_name
@@ -88,8 +88,10 @@ class DiskLog(HandLog):
         found: dict[str, GroupData] = {}
         for number in self.log.partitions_with_data():
             loaded = load_partition(partition(number).folder, self.disk)
-            assert not loaded.troubles and not loaded.quarantined
-            found |= loaded.awake | {name: GroupData.unpack(packed) for name, packed in loaded.asleep.items()}
+            assert not loaded.problems and not loaded.quarantined
+            found |= loaded.unpacked_groups | {
+                name: GroupData.unpack(packed) for name, packed in loaded.packed_groups.items()
+            }
         return found
 
 
@@ -250,10 +252,10 @@ class Machine(RuleBasedStateMachine):
         if numbers:
             folder = partition(numbers[number % len(numbers)]).folder
             now_ms = WALL_MS + self.world.clock.now_ms
-            settings = Settings(now_ms, "test", -1, retention_ms, 1500, chunk_bytes=500)
+            settings = CompactionSettings(now_ms, "test", -1, retention_ms, 1500, chunk_bytes=500)
             if compact(self.disk, folder, settings, clock=lambda: now_ms) is not None:
                 self.events.add("compacted")
-            tidy(self.disk, folder, now_ms, grace_ms)
+            publish_and_collect(self.disk, folder, now_ms, grace_ms)
 
     # What must hold --------------------------------------------------------------------------------------------------
 
@@ -301,7 +303,12 @@ class Machine(RuleBasedStateMachine):
         next_segment = where.folder / segment_name(max(end, files[-1].base + 1))
         disk.close(disk.open(next_segment, os.O_CREAT | os.O_RDWR))
         for now_ms in (WALL_MS, WALL_MS + CENTURY_MS):
-            compact(disk, where.folder, Settings(now_ms, "test", -1, 0, 1000, chunk_bytes=300), clock=lambda: WALL_MS)
+            compact(
+                disk,
+                where.folder,
+                CompactionSettings(now_ms, "test", -1, 0, 1000, chunk_bytes=300),
+                clock=lambda: WALL_MS,
+            )
         replay = Replay()
         for found in walk(where, disk):
             if isinstance(found, Found):

@@ -22,9 +22,9 @@ from callboard.bench.loggen import Shape, write_log
 from callboard.runtime.cli import compact as command
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
-from callboard.runtime.log.compaction.job import Job, Report, run
+from callboard.runtime.log.compaction.job import CompactionJob, CompactionReport, run
 from callboard.runtime.log.compaction.plan import make_plan
-from callboard.runtime.log.compaction.swap import Settings
+from callboard.runtime.log.compaction.swap import CompactionSettings
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.manifest import newest_manifest
 from callboard.runtime.log.offsets_log import OffsetsLog
@@ -33,7 +33,7 @@ from callboard.spark.compaction import TASK_BYTES, TASKS_MIN, compact, share_out
 
 START_MS = 1_700_000_000_000
 PARTITIONS = 4
-SETTINGS = Settings(START_MS + 86_400_000, "test", -1.0)
+SETTINGS = CompactionSettings(START_MS + 86_400_000, "test", -1.0)
 
 
 def generated(root: Path) -> Path:
@@ -47,11 +47,11 @@ def folders(root: Path) -> list[Path]:
     return sorted(root.glob("__consumer_offsets-*"))
 
 
-def jobs_in(root: Path) -> list[Job]:
-    return [Job(folder, SETTINGS, grace_ms=0) for folder in folders(root)]
+def jobs_in(root: Path) -> list[CompactionJob]:
+    return [CompactionJob(folder, SETTINGS, grace_ms=0) for folder in folders(root)]
 
 
-def sizes_of(jobs: Sequence[Job]) -> dict[Path, int]:
+def sizes_of(jobs: Sequence[CompactionJob]) -> dict[Path, int]:
     return {job.folder: make_plan(Disk(), job.folder).dirty_bytes for job in jobs}
 
 
@@ -265,4 +265,4 @@ def test_every_so_often_from_beginning_to_beginning() -> None:
 
 
 def test_a_report_travels_as_a_row() -> None:
-    assert Report(**Report("p", "nothing")._asdict()) == Report("p", "nothing")
+    assert CompactionReport(**CompactionReport("p", "nothing")._asdict()) == CompactionReport("p", "nothing")

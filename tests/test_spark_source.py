@@ -23,8 +23,8 @@ from callboard.actors.records import GroupRecord, GroupValue, MemberValue, Offse
 from callboard.bench.loggen import Shape, write_log
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.disk.threads import Inline
-from callboard.runtime.log.compaction.job import Job, run
-from callboard.runtime.log.compaction.swap import Settings, compact
+from callboard.runtime.log.compaction.job import CompactionJob, run
+from callboard.runtime.log.compaction.swap import CompactionSettings, compact
 from callboard.runtime.log.folder import INFO_NAME, DataFolder
 from callboard.runtime.log.format.errors import DamagedBatch
 from callboard.runtime.log.format.records import encode
@@ -177,7 +177,7 @@ def test_a_file_that_compaction_takes_meanwhile_is_read_from_what_replaced_it(tm
     going = reading(tmp_path, chunk_bytes=5000, mode=mode)
     first = next(going)
     for _ in range(2):  # the first run replaces, the next one removes
-        assert run(Job(folder, Settings(START_MS + DAY_MS, "test", -1.0), grace_ms=0)).reason == ""
+        assert run(CompactionJob(folder, CompactionSettings(START_MS + DAY_MS, "test", -1.0), grace_ms=0)).reason == ""
     assert len({path.name for path in folder.glob("*.log")} & files) < len(files) - 2
     offsets = [first["log_offset"], *(row["log_offset"] for row in going)]
     assert len(set(offsets)) == len(offsets)
@@ -234,7 +234,7 @@ def test_missing_segment_of_a_compacted_log_fails_or_is_a_row(tmp_path: Path) ->
     for number in range(30):
         log.append([Entry(0, (offset("g", number, partition=number),))], 5, lambda _: None)
         if number == 12:
-            assert compact(Disk(), root / folder_name(0), Settings(5, "test", -1.0)) is not None
+            assert compact(Disk(), root / folder_name(0), CompactionSettings(5, "test", -1.0)) is not None
     log.close()
     archive = shutil.make_archive(str(tmp_path / "packed"), "zip", tmp_path, "data")
     found = find_log(f"zip://data::{archive}")

@@ -14,8 +14,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from callboard.bench.loggen import Shape, write_log
 from callboard.runtime.disk.disk import Disk
-from callboard.runtime.log.compaction.job import Job, run
-from callboard.runtime.log.compaction.swap import Settings
+from callboard.runtime.log.compaction.job import CompactionJob, run
+from callboard.runtime.log.compaction.swap import CompactionSettings
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.format.records import encode
 from callboard.runtime.log.offsets_log import OffsetsLog
@@ -96,7 +96,7 @@ def test_where_compaction_was_faster_what_is_left_comes_and_it_says_so(
     for _ in range(2):
         for partition in range(PARTITIONS):
             folder = root / f"__consumer_offsets-{partition}"
-            assert run(Job(folder, Settings(START_MS, "test", -1.0), grace_ms=0)).reason == ""
+            assert run(CompactionJob(folder, CompactionSettings(START_MS, "test", -1.0), grace_ms=0)).reason == ""
     found = drain(spark, root, "slow")
     new = [row for row in found if row[1] >= 10 and row[2] == "offset"]
     assert {row for row in rows(range(200)) if row[1] == 199} <= set(new), "the newest of each key is there"

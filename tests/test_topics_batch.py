@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from callboard.actors.errors import CoordinatorError, ErrorCode
 from callboard.runtime.disk.crc import crc32c
 from callboard.runtime.log.format.batch import HEADER_BYTES, frame_record
-from callboard.runtime.topics.batch import check_batch, describe
+from callboard.runtime.topics.batch import check_batch, read_batch_info
 
 MESSAGE_MAX_BYTES = 1_048_588
 
@@ -115,10 +115,10 @@ def test_compressed_records_are_taken_unseen(codec: int) -> None:
 def test_a_placed_batch_differs_in_offset_and_leader_epoch_alone(base_offset: int, count: int) -> None:
     """The checksum does not cover them, so the consumer can still check what the producer sent."""
     records = sent(count)
-    placed = check_batch(records, MESSAGE_MAX_BYTES).placed_at(base_offset)
+    placed = check_batch(records, MESSAGE_MAX_BYTES).with_base_offset(base_offset)
     assert placed[:16] == pack(">qii", base_offset, len(records) - 12, 0)
     assert placed[16:] == records[16:]
-    assert describe(placed)[:2] == (base_offset, count)
+    assert read_batch_info(placed)[:2] == (base_offset, count)
 
 
 @given(position=st.integers(0, HEADER_BYTES + 10), change=st.integers(1, 255))

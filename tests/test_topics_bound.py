@@ -121,9 +121,9 @@ def test_a_partition_that_nobody_uses_costs_a_few_bytes(tmp_path: Path) -> None:
         tracemalloc.stop()
     topic = again.get("t3")
     assert topic is not None
-    before_use = len(list(topic.partitions.used()))
+    before_use = len(list(topic.partitions.active()))
     topic.raise_end(5000, 3)
-    assert [topic.partitions.look(5000).start_offset, len(list(topic.partitions.used()))] == [3, before_use]
+    assert [topic.partitions.peek(5000).start_offset, len(list(topic.partitions.active()))] == [3, before_use]
     assert topic.append(5000, sent(2)) == 3
-    assert len(list(topic.partitions.used())) == 1
+    assert len(list(topic.partitions.active())) == 1
     again.close()

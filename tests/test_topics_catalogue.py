@@ -31,7 +31,7 @@ from callboard.runtime.topics.catalogue import RAISED_END_MAX, TopicCatalogue
 from callboard.runtime.topics.ends import GROW_SLOTS, FreeSlots
 from callboard.runtime.topics.ids import transactions_topic_id
 from callboard.runtime.topics.producer_ids import PRODUCER_ID_BLOCK
-from callboard.runtime.topics.store import Table, TopicRow, id_text, save_table
+from callboard.runtime.topics.store import TopicRow, TopicsFile, id_text, save_table
 
 SETTINGS = Settings(offsets_topic_num_partitions=3)
 
@@ -188,7 +188,7 @@ def test_a_topic_of_that_name_from_before_is_still_there(tmp_path: Path) -> None
     """Once a client could make one."""
     row = TopicRow(TRANSACTIONS_TOPIC, UUID(int=5), 2, 1)
     opened(tmp_path).close()
-    save_table(tmp_path / "topics.json", Table(UUID(int=1), 0, (row,)), Disk())
+    save_table(tmp_path / "topics.json", TopicsFile(UUID(int=1), 0, (row,)), Disk())
     catalogue = opened(tmp_path)
     topic = catalogue.get(TRANSACTIONS_TOPIC)
     assert topic is not None
@@ -301,18 +301,18 @@ def test_the_file_of_ends_grows_and_keeps_what_it_has(tmp_path: Path, topics: To
 def test_free_slots_are_nobody_elses(sizes: list[int], gone: set[int], count: int) -> None:
     spans: list[tuple[int, int]] = []
     for size in sizes:
-        spans.append((FreeSlots(spans).take(size), size))
+        spans.append((FreeSlots(spans).allocate(size), size))
     kept = [span for place, span in enumerate(spans) if place not in gone]
     free = FreeSlots(kept)
-    kept += [(free.take(count), count), (free.take(1), 1)]
+    kept += [(free.allocate(count), count), (free.allocate(1), 1)]
     slots = [slot for first, size in kept for slot in range(first, first + size)]
     assert len(slots) == len(set(slots))
     assert min(slots) >= 1
 
 
 def test_a_gap_that_just_fits_is_used() -> None:
-    assert FreeSlots([(1, 2), (5, 1)]).take(2) == 3
-    assert FreeSlots([(1, 2), (5, 1)]).take(3) == 6
+    assert FreeSlots([(1, 2), (5, 1)]).allocate(2) == 3
+    assert FreeSlots([(1, 2), (5, 1)]).allocate(3) == 6
 
 
 # Commits and ends ----------------------------------------------------------------------------------------------------

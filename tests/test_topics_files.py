@@ -282,7 +282,7 @@ def test_a_file_cut_or_removed_while_serving_is_written_anew(
     plays = catalogue.get("plays")
     assert plays is not None
     assert plays.append(1, sent(3)) == 5  # nothing is killed
-    catalogue.keep_files()
+    catalogue.check_files()
     assert "is written anew" in caplog.text
     plays.append(0, sent(1))
     copy = tmp_path / "copy"
@@ -292,7 +292,7 @@ def test_a_file_cut_or_removed_while_serving_is_written_anew(
     assert known(again)["plays"].ends == [1, 8]
     again.close()
     caplog.clear()
-    catalogue.keep_files()
+    catalogue.check_files()
     assert not caplog.records
     catalogue.close()
 
@@ -305,7 +305,7 @@ def test_ends_cut_while_serving_and_grown_again_by_a_new_topic_are_written_anew(
     with pytest.raises(CoordinatorError) as caught:
         catalogue.create("wide", 1000)
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-    catalogue.keep_files()
+    catalogue.check_files()
     catalogue.create("wide", 1000)
     copy = tmp_path / "copy"
     copy.mkdir()
@@ -329,9 +329,9 @@ def test_ends_that_could_not_be_written_are_written_anew(operation: str) -> None
         assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     else:
         topic.append(0, sent(1))
-        catalogue.keep_files()
+        catalogue.check_files()
     disk.sync_folder(Path("/"))
-    catalogue.keep_files()
+    catalogue.check_files()
     again = TopicCatalogue(MEMORY, Settings(), SystemRandom(), disk=disk.crash())
     assert known(again)["plays"].ends == [2]
     again.close()
@@ -370,7 +370,7 @@ def test_a_power_cut_at_any_change_leaves_whole_files(seed: int) -> None:
             topic = catalogue.create(f"t{number % 5}-{number}", 1 + number * 20)
             durable[topic.name] = 0
             topic.append(number, sent(number + 1))
-            catalogue.keep_files()
+            catalogue.check_files()
             durable[topic.name] = number + 1
             if number % 3 == 2:
                 durable.pop(f"t{(number - 1) % 5}-{number - 1}")

@@ -56,7 +56,7 @@ def test_a_read_stops_before_the_limit_but_gives_one_batch_at_least() -> None:
     assert offsets(log.read(0, 2 * size)) == [0, 1]
     assert offsets(log.read(0, 2 * size - 1)) == [0]
     assert offsets(log.read(0, 0)) == [0]
-    assert log.read(0, size - 1, oversized=False) == b""
+    assert log.read(0, size - 1, allow_oversized=False) == b""
 
 
 def test_the_end_has_nothing_to_read_and_beyond_it_is_out_of_range() -> None:
@@ -132,30 +132,30 @@ TestPartition = Partition.TestCase
 
 def test_a_search_by_time_finds_the_first_record_since() -> None:
     log = log_of(sent(3, timestamps=[1000, 1001, 1002]), sent(2, timestamps=[3000, 2500]), sent(timestamps=[2000]))
-    assert log.first_since(0) == (1000, 0)
-    assert log.first_since(1001) == (1001, 1)
-    assert log.first_since(1500) == (3000, 3)
-    assert log.first_since(3000) == (3000, 3)
-    assert log.first_since(3001) is None
+    assert log.find_first_since(0) == (1000, 0)
+    assert log.find_first_since(1001) == (1001, 1)
+    assert log.find_first_since(1500) == (3000, 3)
+    assert log.find_first_since(3000) == (3000, 3)
+    assert log.find_first_since(3001) is None
 
 
 def test_the_newest_record_is_the_first_with_the_highest_time() -> None:
     log = log_of(sent(2, timestamps=[5, 9]), sent(2, timestamps=[9, 3]))
-    assert log.newest() == (9, 1)
-    assert PartitionLog(MESSAGE_MAX_BYTES).newest() is None
+    assert log.find_newest() == (9, 1)
+    assert PartitionLog(MESSAGE_MAX_BYTES).find_newest() is None
 
 
 def test_of_a_compressed_batch_the_edges_are_known() -> None:
     """Too early rather than too late: a consumer that seeks there misses nothing."""
     log = log_of(sent(2), sent(9, attributes=GZIP, timestamps=list(range(5000, 5009)), records=b"squeezed"))
-    assert log.first_since(5004) == (5008, 2)
-    assert log.newest() == (5008, 10)
+    assert log.find_first_since(5004) == (5008, 2)
+    assert log.find_newest() == (5008, 10)
 
 
 def test_records_that_cannot_be_read_are_searched_by_their_header() -> None:
     log = log_of(sent(timestamps=[40], records=b"\xff" * 20))
-    assert log.first_since(7) == (40, 0)
-    assert log.newest() == (40, 0)
+    assert log.find_first_since(7) == (40, 0)
+    assert log.find_newest() == (40, 0)
 
 
 # Producers that send again -------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from test_topics_batch import MESSAGE_MAX_BYTES, sent
 
 from callboard.actors.errors import CoordinatorError
-from callboard.runtime.topics.topic import GONE, Topic
+from callboard.runtime.topics.topic import TOPIC_DELETED, Topic
 
 BATCH_BYTES = len(sent())
 
@@ -134,4 +134,4 @@ def test_who_waits_hears_that_the_topic_is_gone() -> None:
     heard: list[int] = []
     topic.partitions[1].waiters.add(heard.append)
     topic.close()
-    assert heard == [GONE]
+    assert heard == [TOPIC_DELETED]

@@ -24,11 +24,11 @@ from ..common.errors import StartError
 from ..common.printing import print_error, print_json, print_lines
 from ..disk.disk import Disk, file_size, read_file
 from ..engine.clock import wall_clock_ms
-from ..log.compaction.job import Job, Report, end_with_parent, is_due, run
+from ..log.compaction.job import CompactionJob, CompactionReport, exit_with_parent, is_due, run
 from ..log.compaction.plan import MIN_CLEANABLE_DIRTY_RATIO, make_plan
 from ..log.compaction.publish import GRACE_MS
 from ..log.compaction.seen import KEYS_BYTES_MAX
-from ..log.compaction.swap import DELETE_RETENTION_MS, SEGMENT_BYTES, Settings
+from ..log.compaction.swap import DELETE_RETENTION_MS, SEGMENT_BYTES, CompactionSettings
 from ..log.folder import FORMAT, INFO_NAME, parse_info
 from ..log.manifest import log_files
 from ..log.partition import TOPIC, TRANSACTIONS_TOPIC
@@ -62,7 +62,7 @@ _PLANNED = (
 
 Advance = Callable[[int], None]
 
-Runner = Callable[[Sequence[Job], Mapping[Path, int], Advance], Iterator[Report]]
+Runner = Callable[[Sequence[CompactionJob], Mapping[Path, int], Advance], Iterator[CompactionReport]]
 """Runs jobs, the largest first, of which so many bytes will be read; reports come as they are done."""
 
 app = make_app()
@@ -116,12 +116,12 @@ def compact(
     ratio = -1.0 if force else min_cleanable_ratio
     grace_ms = round(grace_minutes * MS_PER_MINUTE)
 
-    def jobs() -> list[Job]:
+    def jobs() -> list[CompactionJob]:
         owner = f"callboard compact, process {os.getpid()}"
-        settings = Settings(
+        settings = CompactionSettings(
             wall_clock_ms(), owner, ratio, delete_retention_ms, segment_bytes, keys_bytes_max=memory_bytes
         )
-        return [Job(folder, settings, grace_ms) for folder in choose(data, partitions)]
+        return [CompactionJob(folder, settings, grace_ms) for folder in choose(data, partitions)]
 
     if dry_run:
         _show_plans(jobs(), as_json)
@@ -225,7 +225,7 @@ def _place(path: Path) -> tuple[str, int]:
     return name, int(number) if number.isdecimal() else -1
 
 
-def _show_plans(jobs: Sequence[Job], as_json: bool) -> None:
+def _show_plans(jobs: Sequence[CompactionJob], as_json: bool) -> None:
     disk = Disk()
     rows: list[tuple[str | int | None, ...]] = []
     for job in jobs:
@@ -242,12 +242,12 @@ def _show_plans(jobs: Sequence[Job], as_json: bool) -> None:
         print_table(table)
 
 
-def _open_bytes(disk: Disk, job: Job) -> int:
+def _open_bytes(disk: Disk, job: CompactionJob) -> int:
     """What is still written to and therefore stays as it is."""
     return sum(file_size(disk, file.path) for file in log_files(disk, job.folder).files if not file.is_closed)
 
 
-def _run(jobs: Sequence[Job], runner: Runner, as_json: bool) -> int:
+def _run(jobs: Sequence[CompactionJob], runner: Runner, as_json: bool) -> int:
     began = time.perf_counter()
     sizes = {job.folder: _size(job) for job in jobs}
     jobs = sorted(jobs, key=lambda job: -sizes[job.folder])  # the largest first, so that none is left for the end
@@ -266,7 +266,7 @@ def _run(jobs: Sequence[Job], runner: Runner, as_json: bool) -> int:
     return DAMAGED_EXIT_CODE if "damaged" in statuses else FAILED_EXIT_CODE if "failed" in statuses else 0
 
 
-def _size(job: Job) -> int:
+def _size(job: CompactionJob) -> int:
     """The bytes that will be read; 0 when that cannot be said, for then the run says why."""
     try:
         plan = make_plan(Disk(), job.folder)
@@ -276,25 +276,27 @@ def _size(job: Job) -> int:
 
 
 def _on_this_machine(
-    processes: int, jobs: Sequence[Job], sizes: Mapping[Path, int], advance: Advance
-) -> Iterator[Report]:
+    processes: int, jobs: Sequence[CompactionJob], sizes: Mapping[Path, int], advance: Advance
+) -> Iterator[CompactionReport]:
     processes = min(processes, sum(size > 0 for size in sizes.values()))
     if processes <= 1:
         return (run(job, progress=advance) for job in jobs)
     return _elsewhere([_with_a_share(job, processes) for job in jobs], processes, sizes, advance)
 
 
-def _with_a_share(job: Job, processes: int) -> Job:
+def _with_a_share(job: CompactionJob, processes: int) -> CompactionJob:
     """As Kafka's cleaner threads share one buffer."""
     settings = job.settings
     return job._replace(settings=settings._replace(keys_bytes_max=settings.keys_bytes_max // processes))
 
 
-def _elsewhere(jobs: Sequence[Job], processes: int, sizes: Mapping[Path, int], advance: Advance) -> Iterator[Report]:
+def _elsewhere(
+    jobs: Sequence[CompactionJob], processes: int, sizes: Mapping[Path, int], advance: Advance
+) -> Iterator[CompactionReport]:
     from concurrent.futures import ProcessPoolExecutor, as_completed
     from multiprocessing import get_context
 
-    with ProcessPoolExecutor(processes, get_context("spawn"), initializer=end_with_parent) as pool:
+    with ProcessPoolExecutor(processes, get_context("spawn"), initializer=exit_with_parent) as pool:
         futures = {pool.submit(run, job): job for job in jobs}
         for future in as_completed(futures):
             advance(sizes[futures[future].folder])
@@ -316,7 +318,7 @@ def _progress(total: int, as_json: bool) -> Iterator[Advance]:
         yield lambda size: progress.advance(task, size)
 
 
-def in_words(reports: Sequence[Report], seconds: float) -> str:
+def in_words(reports: Sequence[CompactionReport], seconds: float) -> str:
     """What was done, in a line or two."""
     done = [report for report in reports if report.status == "compacted"]
     idle = sum(report.status == "nothing" for report in reports)

@@ -369,7 +369,7 @@ def _with_changes(
 
 
 def _described(topic: Topic) -> TopicDescription:
-    logs = (topic.partitions.look(index) for index in range(len(topic.partitions)))
+    logs = (topic.partitions.peek(index) for index in range(len(topic.partitions)))
     partitions = tuple(PartitionRange(log.start_offset, log.end_offset) for log in logs)
     return TopicDescription(topic.name, topic.topic_id, partitions, topic.is_internal)
 
@@ -385,7 +385,7 @@ def _wanted(node: Node, targets: Targets) -> dict[TopicPartition, int]:
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} has partitions 0 to {len(logs) - 1}, not {index}"
             )
         for number in range(len(logs)) if index is None else (index,):
-            wanted[name, number] = _offset(targets[where], logs.look(number))
+            wanted[name, number] = _offset(targets[where], logs.peek(number))
     return wanted
 
 

@@ -46,14 +46,14 @@ def run(job: Job, disk: Disk | None = None) -> Iterator[Piece]:
 
 def _groups(job: Job, disk: Disk | None) -> Iterator[Piece]:
     loaded = load_partition(Path(job.folder), disk, fast=None if job.fast else False)
-    misplaced = _misplaced(job, [*loaded.asleep, *loaded.awake, *loaded.quarantined])
+    misplaced = _misplaced(job, [*loaded.packed_groups, *loaded.unpacked_groups, *loaded.quarantined])
     if misplaced:
         yield Report(misplaced=misplaced)
         return
-    yield from map(Ends, _pieces(loaded.ends))
-    yield from map(Asleep, _pieces(loaded.asleep))
-    yield from map(Awake, _pieces(loaded.awake))
-    told = tuple(loaded.damages), tuple(loaded.troubles)
+    yield from map(Ends, _pieces(loaded.committed_ends))
+    yield from map(Asleep, _pieces(loaded.packed_groups))
+    yield from map(Awake, _pieces(loaded.unpacked_groups))
+    told = tuple(loaded.damages), tuple(loaded.problems)
     yield Report(loaded.records, loaded.unknown_keys, loaded.quarantined, *told)
 
 
@@ -64,7 +64,7 @@ def _transactions(job: Job, disk: Disk | None) -> Iterator[Piece]:
         yield Report(misplaced=misplaced)
         return
     yield from map(Ids, _pieces(loaded.values))
-    yield Report(loaded.records, loaded.unknown_keys, {}, tuple(loaded.damages), tuple(loaded.troubles))
+    yield Report(loaded.records, loaded.unknown_keys, {}, tuple(loaded.damages), tuple(loaded.problems))
 
 
 def _misplaced(job: Job, names: Collection[str]) -> str:

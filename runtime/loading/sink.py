@@ -88,7 +88,7 @@ class Arrival:
 
     async def finish(self, transactions: ActorRef) -> None:
         """Everything was taken: what has waited for the last partition begins."""
-        self._topics.producer_ids.keep_above(newest_producer_id(self._transactions))
+        self._topics.producer_ids.mark_used_up_to(newest_producer_id(self._transactions))
         await self._directory.coordinator.ask(AllLoaded(), block=False)
         if self._lost_transactions:
             log.error("transactional ids are not served", reason="some could not be read; mend that and start again")

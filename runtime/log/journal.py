@@ -39,7 +39,7 @@ from typing import Literal, NamedTuple, NoReturn
 from ..disk.disk import Disk, NoRoom, is_full, read_at, write_all
 from .counts import Counts
 from .journal_frames import FRAME_HEAD_BYTES, SALT_BYTES, Frames, OldFrames, TaggedFrames, batches_in, frame_of
-from .reading.search import SearchGivenUp
+from .reading.search import SearchAborted
 
 FOLDER = "journal"
 SyncPolicy = Literal["always", "interval", "none"]
@@ -201,7 +201,7 @@ def _rounds(data: bytes, frames: Frames, position: int, used: int) -> tuple[list
             continue
         try:
             follows = frames.next(data, at, used)
-        except SearchGivenUp as error:
+        except SearchAborted as error:
             damaged.append(Stretch(at, used - at, str(error)))
             return rounds, damaged, used
         if follows is None:

@@ -26,7 +26,7 @@ from typing import Protocol
 
 from ..disk.crc import crc32c
 from .format.batch import HEADER_BYTES, PREFIX_BYTES, read_size
-from .reading.search import CANDIDATE_BYTES, EFFORT, EFFORT_MIN_BYTES, SearchGivenUp
+from .reading.search import CANDIDATE_COST_BYTES, SEARCH_COST_FACTOR, SEARCH_COST_MIN_BYTES, SearchAborted
 
 SALT_BYTES = 8
 _HEAD = Struct(">II8s")
@@ -71,7 +71,7 @@ class Frames(Protocol):
         """Where the good frame that begins at ``at`` ends; None when there is none."""
 
     def next(self, data: bytes, at: int, used: int) -> int | None:
-        """Where the first good frame behind the bad one at ``at`` begins; None when there is none. SearchGivenUp."""
+        """Where the first good frame behind the bad one at ``at`` begins; None when there is none. SearchAborted."""
 
 
 class TaggedFrames:
@@ -140,11 +140,11 @@ class OldFrames:
         start = at + 1 if claimed is None else claimed
         if claimed is not None and self.end(view, claimed) is not None:
             return claimed
-        effort = max(EFFORT_MIN_BYTES, EFFORT * (used - at))
+        effort = max(SEARCH_COST_MIN_BYTES, SEARCH_COST_FACTOR * (used - at))
         for found in _candidates(data, _OLD_FRAME_HEAD, _OLD_HEAD.size, start, used):
-            effort -= max(int.from_bytes(view[found : found + 4], "big"), CANDIDATE_BYTES)
+            effort -= max(int.from_bytes(view[found : found + 4], "big"), CANDIDATE_COST_BYTES)
             if effort < 0:
-                raise SearchGivenUp(found)
+                raise SearchAborted(found)
             if self.end(view, found) is not None:
                 return found
         return None

@@ -25,8 +25,8 @@ from .format.batch import HEADER_BYTES, Batch, offsets_of, timestamp_of
 from .format.errors import Damage
 from .format.transaction_records import decode_batch, decode_transactions
 from .manifest import LogFile, log_files
+from .reading.damage_scan import scan_past_damage
 from .reading.segment import segment_name
-from .reading.survey import survey
 from .recovery.clean_stop import CleanEnd
 from .recovery.missing import missing_files
 from .recovery.quarantine import Quarantine, put_aside
@@ -262,7 +262,7 @@ class Partition:
             is_open = file.base == open_base and not file.is_clean
             next_base = None if is_open or file.is_clean or next_file is None else next_file.base
             size = open_size if is_open else None
-            for piece in survey(self._disk, file.path, file.base, next_base, size=size):
+            for piece in scan_past_damage(self._disk, file.path, file.base, next_base, size=size):
                 if isinstance(piece, Damage):
                     self.quarantine.add(piece)
                 else:

@@ -401,7 +401,7 @@ class Node:
         while True:
             await asyncio.sleep(TOPICS_SYNC_INTERVAL_S)
             if self._may_write_folder():
-                self.topics.keep_files()
+                self.topics.check_files()
 
     def _may_write_folder(self) -> bool:
         """Not when the data folder was moved or deleted, or another server may be in it."""

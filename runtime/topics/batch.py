@@ -39,13 +39,13 @@ class SentBatch(NamedTuple):
     def is_transactional(self) -> bool:
         return bool(self.attributes & _TRANSACTIONAL_BIT)
 
-    def placed_at(self, base_offset: int) -> bytes:
+    def with_base_offset(self, base_offset: int) -> bytes:
         """The batch as the log keeps it: offset and leader epoch lie outside the checksum."""
         head = _PLACE.pack(base_offset, len(self.data) - PREFIX_BYTES, LEADER_EPOCH)
         return b"".join((head, memoryview(self.data)[_PLACE.size :]))
 
 
-class Stored(NamedTuple):
+class BatchInfo(NamedTuple):
     """What searches by time need of a batch that the log keeps. Times in ms."""
 
     base_offset: int
@@ -76,7 +76,7 @@ def check_batch(records: bytes | None, max_bytes: int) -> SentBatch:
     return SentBatch(records, attributes, count, producer_id, epoch, sequence)
 
 
-def transaction_of(records: bytes | None) -> tuple[int, int] | None:
+def transactional_producer(records: bytes | None) -> tuple[int, int] | None:
     """Producer id and epoch of a batch that was not checked yet; None when it is in no transaction."""
     if records is None or len(records) < HEADER_BYTES:
         return None
@@ -84,10 +84,10 @@ def transaction_of(records: bytes | None) -> tuple[int, int] | None:
     return (producer_id, epoch) if attributes & _TRANSACTIONAL_BIT else None
 
 
-def describe(batch: bytes) -> Stored:
+def read_batch_info(batch: bytes) -> BatchInfo:
     """Read the header of a batch that ``check_batch`` took."""
     base, _, _, _, _, attributes, _, base_ms, max_ms, _, _, _, count = _HEADER.unpack_from(batch)
-    return Stored(base, count, bool(attributes & _CODEC_BITS), base_ms, max_ms)
+    return BatchInfo(base, count, bool(attributes & _CODEC_BITS), base_ms, max_ms)
 
 
 def _invalid(message: str) -> CoordinatorError:

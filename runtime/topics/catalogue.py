@@ -26,13 +26,13 @@ from ..disk.disk import Disk, file_size, replace_file
 from ..disk.file_work import FileWork, OnCaller
 from ..disk.group_commit import GroupCommit, at_once
 from ..settings.table import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from .draft import Draft
+from .draft import TopicsDraft
 from .ends import NoEnds, TopicEnds
 from .failures import as_refusal, storage_error
 from .ids import new_topic_id, transactions_topic_id
 from .opening import UNKNOWN, open_files
 from .producer_ids import ProducerIds
-from .store import Table, TopicRow, encode_table
+from .store import TopicRow, TopicsFile, encode_table
 from .table import TopicTable
 from .topic import Ends, Topic
 
@@ -92,7 +92,7 @@ class TopicCatalogue:
             self._table.add(row)
             self._show(self._topic(row))
         self._is_looking = False
-        self._changes: GroupCommit[Draft] = GroupCommit(self, OnCaller())
+        self._changes: GroupCommit[TopicsDraft] = GroupCommit(self, OnCaller())
         self.producer_ids = ProducerIds(table.next_producer_id, self._changes)
 
     def run_on(self, files: FileWork) -> None:
@@ -123,7 +123,7 @@ class TopicCatalogue:
         """Create topics with one durable change, then say for each what became of it."""
         outcomes: list[Created] = []
 
-        def create(draft: Draft) -> bool:
+        def create(draft: TopicsDraft) -> bool:
             outcomes.extend(self._create(draft, name, partitions) for name, partitions in wanted)
             return any(isinstance(outcome, Topic) for outcome in outcomes)
 
@@ -133,10 +133,10 @@ class TopicCatalogue:
 
         self._changes.submit(create, finish)
 
-    def _create(self, draft: Draft, name: str, partitions: int) -> Created:
+    def _create(self, draft: TopicsDraft, name: str, partitions: int) -> Created:
         try:
             draft.table.check_new(name, partitions, self._settings.max_partitions)
-            row = TopicRow(name, new_topic_id(self._random), partitions, draft.take_slots(partitions))
+            row = TopicRow(name, new_topic_id(self._random), partitions, draft.allocate_slots(partitions))
             self._ends.reserve(row.first_slot, [0] * partitions)
         except OSError as error:
             return storage_error(error)
@@ -150,7 +150,7 @@ class TopicCatalogue:
         """Delete topics with one durable change, then say for each why it stays; None if it is gone."""
         outcomes: list[Deleted] = []
 
-        def delete(draft: Draft) -> bool:
+        def delete(draft: TopicsDraft) -> bool:
             outcomes.extend(self._delete(draft, topic) for topic in topics)
             return None in outcomes
 
@@ -160,7 +160,7 @@ class TopicCatalogue:
 
         self._changes.submit(delete, finish)
 
-    def _delete(self, draft: Draft, topic: Topic) -> Deleted:
+    def _delete(self, draft: TopicsDraft, topic: Topic) -> Deleted:
         try:
             draft.table.find(topic.name, topic.topic_id)
         except CoordinatorError as refusal:
@@ -187,11 +187,11 @@ class TopicCatalogue:
 
         self._changes.submit(partial(self._grow, topic, partitions), finish)
 
-    def _grow(self, topic: Topic, partitions: int, draft: Draft) -> bool:
+    def _grow(self, topic: Topic, partitions: int, draft: TopicsDraft) -> bool:
         _check_growable(draft.table, topic, partitions, self._settings.max_partitions)
         ends, row = topic.ends, draft.table.rows[topic.name]
         assert isinstance(ends, TopicEnds)
-        first = draft.take_slots(partitions)
+        first = draft.allocate_slots(partitions)
         self._ends.reserve(first, [ends[index] if index < len(ends) else 0 for index in range(partitions)])
         ends.move(first)
         draft.replace(
@@ -221,11 +221,11 @@ class TopicCatalogue:
 
     # Group commit ----------------------------------------------------------------------------------------------------
 
-    def draft(self) -> Draft:
-        """See ``group_commit.Table``, as for the following three."""
-        return Draft(self._table, self._offsets_topic_id)
+    def draft(self) -> TopicsDraft:
+        """See ``group_commit.TopicsFile``, as for the following three."""
+        return TopicsDraft(self._table, self._offsets_topic_id)
 
-    def write(self, draft: Draft) -> None:
+    def write(self, draft: TopicsDraft) -> None:
         """The ends first: the slots that a row names may hold the ends of a deleted topic."""
         problem = self._ends.sync()
         if problem:
@@ -235,12 +235,12 @@ class TopicCatalogue:
         replace_file(self._disk, self._path, content)
         self._saved_bytes = len(content)
 
-    def publish(self, draft: Draft) -> None:
+    def publish(self, draft: TopicsDraft) -> None:
         self._table = draft.table
         for show in draft.to_publish:
             show()
 
-    def discard(self, draft: Draft) -> None:
+    def discard(self, draft: TopicsDraft) -> None:
         for take_back in draft.to_discard:
             take_back()
 
@@ -271,11 +271,11 @@ class TopicCatalogue:
 
     def new_producer_id(self) -> int:
         """See ``actors.ports.TransactionTopics``."""
-        return self.producer_ids.take()
+        return self.producer_ids.allocate()
 
     # The files -------------------------------------------------------------------------------------------------------
 
-    def keep_files(self) -> None:
+    def check_files(self) -> None:
         """Sync the ends, and write anew what others have removed or cut. To be called now and then; does not block."""
         if self._is_looking:
             return  # the disk is slow
@@ -341,7 +341,7 @@ class TopicCatalogue:
         is_internal = is_internal or name == TRANSACTIONS_TOPIC
         return Topic(name, topic_id, ends, settings.message_max_bytes, settings.topic_retention_bytes, is_internal)
 
-    def _show_own(self, table: Table, offsets_partitions: int, transactions_partitions: int) -> None:
+    def _show_own(self, table: TopicsFile, offsets_partitions: int, transactions_partitions: int) -> None:
         self._show(self._made(OFFSETS_TOPIC, table.offsets_topic_id, NoEnds(offsets_partitions), is_internal=True))
         if not any(row.name == TRANSACTIONS_TOPIC for row in table.topics):  # once it was as free as any other name
             topic_id = transactions_topic_id(table.offsets_topic_id)

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from uuid import UUID
 
 from .ends import FreeSlots
-from .store import Table, TopicRow
+from .store import TopicRow, TopicsFile
 from .table import TopicTable
 
 Step = Callable[[], None]
 
 
-class Draft:
+class TopicsDraft:
     """Begun from the visible table, which stays as it is."""
 
     def __init__(self, visible: TopicTable, offsets_topic_id: UUID) -> None:
@@ -23,11 +23,11 @@ class Draft:
         self._offsets_topic_id = offsets_topic_id
         self._free_slots: FreeSlots | None = None
 
-    def take_slots(self, count: int) -> int:
+    def allocate_slots(self, count: int) -> int:
         """The first of ``count`` free slots. Those of a topic that this draft deletes are in use until it is gone."""
         if self._free_slots is None:
             self._free_slots = FreeSlots((row.first_slot, row.partitions) for row in self._visible.rows.values())
-        return self._free_slots.take(count)
+        return self._free_slots.allocate(count)
 
     def add(self, row: TopicRow, publish: Step) -> None:
         self.table.add(row)
@@ -42,6 +42,6 @@ class Draft:
         self.to_publish.append(publish)
         self.to_discard.append(discard)
 
-    def content(self) -> Table:
+    def content(self) -> TopicsFile:
         """What is written to ``topics.json``."""
-        return Table(self._offsets_topic_id, self.table.next_producer_id, tuple(self.table.rows.values()))
+        return TopicsFile(self._offsets_topic_id, self.table.next_producer_id, tuple(self.table.rows.values()))

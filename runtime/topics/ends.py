@@ -26,7 +26,7 @@ from .failures import storage_error
 GROW_SLOTS = 256  # 4096 bytes
 
 
-class EndOffsets:
+class EndOffsetsFile:
     """The open file. Everything but ``sync`` and ``put_in_place`` belongs to the thread of the loop.
 
     The file is always longer than its last slot in use, so a size below ``_size`` says that somebody has cut it, even
@@ -144,7 +144,7 @@ class TopicEnds:
 
     __slots__ = ("_count", "_ends", "_first_slot", "_moving_to")
 
-    def __init__(self, ends: EndOffsets, first_slot: int, count: int) -> None:
+    def __init__(self, ends: EndOffsetsFile, first_slot: int, count: int) -> None:
         self._ends = ends
         self._first_slot = first_slot
         self._count = count
@@ -207,7 +207,7 @@ class FreeSlots:
                 self._gaps.append((self._end, first - self._end))
             self._end = max(self._end, first + count)
 
-    def take(self, count: int) -> int:
+    def allocate(self, count: int) -> int:
         """The first of ``count`` slots side by side, which are no longer free."""
         for place, (first, free) in enumerate(self._gaps):
             if free >= count:

@@ -19,8 +19,8 @@ from ..log.folder import TOPICS_NAME
 from ..log.journal import FOLDER as JOURNAL
 from ..log.recovery.clean_stop import NAME as CLEAN_STOP
 from .end_slots import FIRST_SLOT, HEADER, decode_file
-from .ends import EndOffsets, create_file
-from .store import START_WITHOUT, Table, TopicRow, encode_table, load_table, save_table
+from .ends import EndOffsetsFile, create_file
+from .store import START_WITHOUT, TopicRow, TopicsFile, encode_table, load_table, save_table
 
 log = get_logger("callboard.runtime")
 
@@ -36,8 +36,8 @@ Slots = list[int | None]
 class Opened(NamedTuple):
     """``table_bytes``: the size of ``topics.json``; UNKNOWN if it has an old format and could not be replaced."""
 
-    table: Table
-    ends: EndOffsets
+    table: TopicsFile
+    ends: EndOffsetsFile
     table_bytes: int
 
 
@@ -47,7 +47,7 @@ def open_files(folder: Path, disk: Disk, new_id: Callable[[], UUID]) -> Opened:
     loaded = load_table(path, disk)
     if loaded is None:
         _refuse_lost_table(folder, disk)
-    table = (loaded.table if loaded else None) or Table(new_id(), 0, ())
+    table = (loaded.table if loaded else None) or TopicsFile(new_id(), 0, ())
     size = len(encode_table(table))
     if loaded is None:
         _save_first(path, table, disk)
@@ -64,7 +64,7 @@ def open_files(folder: Path, disk: Disk, new_id: Callable[[], UUID]) -> Opened:
     return Opened(table, ends, size)
 
 
-def _save_first(path: Path, table: Table, disk: Disk) -> None:
+def _save_first(path: Path, table: TopicsFile, disk: Disk) -> None:
     try:
         save_table(path, table, disk)
     except OSError as error:
@@ -94,12 +94,12 @@ def _read_slots(path: Path, disk: Disk) -> Slots | None:
         raise StartError(f"cannot read the end offsets '{path}': {error.strerror}; check its owner and mode") from error
 
 
-def _open_ends(folder: Path, table: Table, disk: Disk) -> EndOffsets:
+def _open_ends(folder: Path, table: TopicsFile, disk: Disk) -> EndOffsetsFile:
     path = folder / ENDS_NAME
     slots = _read_slots(path, disk)
     if not table.topics and slots is None:
         create_file(path, [], disk)
-        return EndOffsets(path, disk)
+        return EndOffsetsFile(path, disk)
     if disk.kind(path) == "nothing" and disk.kind(folder / DAMAGED_NAME) == "file":
         slots = _salvage(folder, table, disk)
     else:
@@ -108,7 +108,7 @@ def _open_ends(folder: Path, table: Table, disk: Disk) -> EndOffsets:
     if read_head(path, disk) != HEADER:
         create_file(path, [offset or 0 for offset in slots], disk)
         log.info("the end offsets of topics were brought to the present format", file=str(path))
-    ends = EndOffsets(path, disk)
+    ends = EndOffsetsFile(path, disk)
     for row in table.topics:
         ends.loaded(row.first_slot, [offset or 0 for offset in _slots_of(row, slots)])
     return ends
@@ -118,7 +118,7 @@ def read_head(path: Path, disk: Disk) -> bytes:
     return read_file(disk, path)[: len(HEADER)]
 
 
-def _check(path: Path, table: Table, slots: Slots | None, disk: Disk) -> None:
+def _check(path: Path, table: TopicsFile, slots: Slots | None, disk: Disk) -> None:
     """Raise StartError unless the file has a good slot for each partition."""
     topics = f"{len(table.topics)} topics in '{TOPICS_NAME}'"
     if disk.kind(path) == "nothing":
@@ -138,7 +138,7 @@ def _check(path: Path, table: Table, slots: Slots | None, disk: Disk) -> None:
         )
 
 
-def _damaged(table: Table, slots: Slots) -> list[str]:
+def _damaged(table: TopicsFile, slots: Slots) -> list[str]:
     """The partitions whose slot is missing or damaged."""
     return [
         f"{row.name}-{index}"
@@ -153,7 +153,7 @@ def _slots_of(row: TopicRow, slots: Slots) -> Sequence[int | None]:
     return found + [None] * (row.partitions - len(found))
 
 
-def _salvage(folder: Path, table: Table, disk: Disk) -> Slots:
+def _salvage(folder: Path, table: TopicsFile, disk: Disk) -> Slots:
     """Somebody has asked for it: take the good slots of a damaged file. The log raises the others at start."""
     slots = _read_slots(folder / DAMAGED_NAME, disk) or []
     damaged = _damaged(table, slots)

@@ -15,7 +15,7 @@ from ...actors.records import MarkerRecord
 from ..log.format.batch import Producer, encode_batch, frame_record, read_batch
 from ..log.format.errors import DamagedBatch
 from ..log.format.transaction_records import encode_marker
-from .batch import check_batch, describe
+from .batch import check_batch, read_batch_info
 from .producers import Producers
 from .transactions import PartitionTransactions
 
@@ -23,7 +23,7 @@ Waiter = Callable[[int], None]
 """Called with the bytes of each batch that the partition takes. It may remove itself."""
 
 
-class Located(NamedTuple):
+class TimestampAndOffset(NamedTuple):
     """A record that was searched by time."""
 
     timestamp_ms: int
@@ -70,7 +70,7 @@ class PartitionLog:
         self._producers.stored(batch, base_offset)
         if batch.is_transactional:
             self.transactions.wrote(batch.producer_id, base_offset)
-        self._store(batch.placed_at(base_offset), batch.record_count)
+        self._store(batch.with_base_offset(base_offset), batch.record_count)
         return base_offset
 
     def end_transaction(self, marker: MarkerRecord, timestamp_ms: int) -> None:
@@ -87,29 +87,29 @@ class PartitionLog:
         self.end_offset += record_count
 
     @property
-    def stable_end(self) -> int:
+    def last_stable_offset(self) -> int:
         """Up to where all transactions are decided; the end if none is open. Never before the start."""
-        return max(self.transactions.stable_end(self.end_offset), self.start_offset)
+        return max(self.transactions.last_stable_offset(self.end_offset), self.start_offset)
 
-    def read(self, offset: int, max_bytes: int, oversized: bool = True, *, only_stable: bool = False) -> bytes:
+    def read(self, offset: int, max_bytes: int, allow_oversized: bool = True, *, committed_only: bool = False) -> bytes:
         """Whole batches of at most ``max_bytes``, the first being the one that contains ``offset``.
 
-        ``only_stable``: none from the first open transaction on. The first batch is given even if it is larger when
-        ``oversized`` (KIP-74: a consumer must get on). Empty at the end.
+        ``committed_only``: none from the first open transaction on. The first batch is given even if it is larger when
+        ``allow_oversized`` (KIP-74: a consumer must get on). Empty at the end.
         Raises CoordinatorError (OFFSET_OUT_OF_RANGE) outside of the log.
         """
         if not self.start_offset <= offset <= self.end_offset:
             raise CoordinatorError(
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset}: expected {self.start_offset} to {self.end_offset}"
             )
-        end_offset = self.stable_end if only_stable else self.end_offset
+        end_offset = self.last_stable_offset if committed_only else self.end_offset
         if offset >= end_offset:
             return b""
         first = last = bisect_right(self._bases, offset, lo=self._head) - 1
         left = max_bytes
         while last < len(self._bases) and self._bases[last] < end_offset:
             size = len(self._batches[last])
-            if size > left and not (oversized and last == first):
+            if size > left and not (allow_oversized and last == first):
                 break
             left -= size
             last += 1
@@ -153,39 +153,39 @@ class PartitionLog:
             raise ValueError(f"cannot raise the end to {offset}: the log holds records up to {self.end_offset}")
         self.end_offset = max(self.end_offset, offset)
 
-    def first_since(self, timestamp_ms: int) -> Located | None:
+    def find_first_since(self, timestamp_ms: int) -> TimestampAndOffset | None:
         """The first record with this timestamp or a later one; of a compressed batch, its first record."""
         start = self.start_offset
         for batch in self._kept():
-            found = describe(batch)
+            found = read_batch_info(batch)
             if found.max_timestamp_ms < timestamp_ms:
                 continue
-            inside = list(located(batch)) or [Located(found.max_timestamp_ms, max(found.base_offset, start))]
+            inside = list(located(batch)) or [TimestampAndOffset(found.max_timestamp_ms, max(found.base_offset, start))]
             late = (one for one in inside if one.timestamp_ms >= timestamp_ms and one.offset >= start)
             first = next(late, None)
             if first is not None:
                 return first
         return None
 
-    def newest(self) -> Located | None:
+    def find_newest(self) -> TimestampAndOffset | None:
         """The record with the highest timestamp, the first of them; of a compressed batch, its last record."""
-        batch = max(self._kept(), key=lambda kept: describe(kept).max_timestamp_ms, default=None)
+        batch = max(self._kept(), key=lambda kept: read_batch_info(kept).max_timestamp_ms, default=None)
         if batch is None:
             return None
-        found = describe(batch)
+        found = read_batch_info(batch)
         inside = (record for record in located(batch) if record.timestamp_ms == found.max_timestamp_ms)
-        return next(inside, Located(found.max_timestamp_ms, found.base_offset + found.record_count - 1))
+        return next(inside, TimestampAndOffset(found.max_timestamp_ms, found.base_offset + found.record_count - 1))
 
     def _kept(self) -> Iterator[bytes]:
         return (self._batches[index] for index in range(self._head, len(self._batches)))
 
 
-def located(batch: bytes) -> Iterator[Located]:
+def located(batch: bytes) -> Iterator[TimestampAndOffset]:
     """The records of a batch as far as they can be read: none if it is compressed."""
-    if describe(batch).is_compressed:
+    if read_batch_info(batch).is_compressed:
         return
     try:
         for offset, timestamp_ms, _, _ in read_batch(memoryview(batch)).records():
-            yield Located(timestamp_ms, offset)
+            yield TimestampAndOffset(timestamp_ms, offset)
     except DamagedBatch:  # the producer's checksum is right and its records are not: the header has to do
         return

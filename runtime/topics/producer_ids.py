@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ...actors.errors import CoordinatorError, ErrorCode
 from ..disk.group_commit import GroupCommit
-from .draft import Draft
+from .draft import TopicsDraft
 from .failures import as_refusal
 
 PRODUCER_ID_BLOCK = 1000  # Kafka's controller gives its brokers as many at a time
@@ -20,7 +20,7 @@ RESERVE_AT = 100  # Kafka's ProducerIdManager prefetches when 90 % of a block ar
 class ProducerIds:
     """Belongs to the thread of the loop."""
 
-    def __init__(self, next_id: int, changes: GroupCommit[Draft]) -> None:
+    def __init__(self, next_id: int, changes: GroupCommit[TopicsDraft]) -> None:
         """``next_id``: ids below it may have been given away."""
         self._next_id = self._reserved_to = self._asked_to = next_id
         self._changes = changes
@@ -28,7 +28,7 @@ class ProducerIds:
         self._failure: CoordinatorError | None = None
         self._waiting: list[Callable[[], None]] = []
 
-    def take(self) -> int:
+    def allocate(self) -> int:
         """An id that was never given before. Raises CoordinatorError when there is none now."""
         if self._next_id == self._reserved_to:
             self._reserve()
@@ -41,7 +41,7 @@ class ProducerIds:
             self._reserve()
         return producer_id
 
-    def when_reserved(self, call: Callable[[], None]) -> None:
+    def call_when_available(self, call: Callable[[], None]) -> None:
         """Call at once if there is an id to take, else when a block was written, or could not be."""
         if self._next_id < self._reserved_to:
             call()
@@ -49,7 +49,7 @@ class ProducerIds:
             self._waiting.append(call)
             self._reserve()
 
-    def keep_above(self, producer_id: int) -> None:
+    def mark_used_up_to(self, producer_id: int) -> None:
         """At start: ids up to this one are in use, whatever ``topics.json`` says (it may be new)."""
         self._next_id = max(self._next_id, producer_id + 1)
         self._reserved_to = max(self._reserved_to, self._next_id)
@@ -59,7 +59,7 @@ class ProducerIds:
             self._is_reserving = True
             self._changes.submit(self._add_block, self._added)
 
-    def _add_block(self, draft: Draft) -> bool:
+    def _add_block(self, draft: TopicsDraft) -> bool:
         table = draft.table
         self._asked_to = table.next_producer_id = max(table.next_producer_id, self._reserved_to) + PRODUCER_ID_BLOCK
         return True

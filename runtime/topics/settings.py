@@ -108,7 +108,7 @@ TOPIC_SETTINGS = (
 
 NAMES = frozenset(setting.name for setting in TOPIC_SETTINGS)
 
-OWN_SETTINGS: Mapping[str, Mapping[str, str]] = {
+INTERNAL_TOPIC_SETTINGS: Mapping[str, Mapping[str, str]] = {
     OFFSETS_TOPIC: {"cleanup.policy": "compact", "compression.type": "producer", "retention.bytes": "-1"},
     TRANSACTIONS_TOPIC: {
         "cleanup.policy": "compact",

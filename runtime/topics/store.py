@@ -38,7 +38,7 @@ class TopicRow(NamedTuple):
     first_slot: int
 
 
-class Table(NamedTuple):
+class TopicsFile(NamedTuple):
     """The whole file. Producer ids below ``next_producer_id`` may have been given away."""
 
     offsets_topic_id: UUID
@@ -46,21 +46,21 @@ class Table(NamedTuple):
     topics: tuple[TopicRow, ...]
 
 
-class LoadedTable(NamedTuple):
+class LoadedTopicsFile(NamedTuple):
     """A file that was read. ``table`` is None for ``{}``, with which somebody asks for a start without topics."""
 
-    table: Table | None
+    table: TopicsFile | None
     is_current: bool
     """Whether it has the present format."""
 
 
-def load_table(path: Path, disk: Disk) -> LoadedTable | None:
+def load_table(path: Path, disk: Disk) -> LoadedTopicsFile | None:
     """Read the file; None when there is none. Raises StartError when it is damaged or of a later version."""
     try:
         data = read_file(disk, path)
         found = parse_json(data)
         if found == {}:
-            return LoadedTable(None, False)
+            return LoadedTopicsFile(None, False)
         version = _whole(found["version"], 1)
         if version > VERSION:
             raise StartError(
@@ -68,7 +68,7 @@ def load_table(path: Path, disk: Disk) -> LoadedTable | None:
             )
         if version >= CHECKED_SINCE or "checksum" in found:
             _check(data)
-        return LoadedTable(_table(found), version == VERSION)
+        return LoadedTopicsFile(_table(found), version == VERSION)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -88,12 +88,12 @@ def _check(data: bytes) -> None:
         raise ValueError(f"checksum {match[1].decode()}, expected {checksum}")
 
 
-def save_table(path: Path, table: Table, disk: Disk) -> None:
+def save_table(path: Path, table: TopicsFile, disk: Disk) -> None:
     """Replace the file, durably. Raises OSError; then the old one is there, or the new one if its name is not safe."""
     replace_file(disk, path, encode_table(table))
 
 
-def encode_table(table: Table) -> bytes:
+def encode_table(table: TopicsFile) -> bytes:
     body = "".join(
         (
             f' "offsets_topic_id": "{id_text(table.offsets_topic_id)}",\n',
@@ -130,14 +130,14 @@ def _whole(value: object, low: int, high: int = 2**63 - 1) -> int:
     return value
 
 
-def _table(found: Mapping[str, Any]) -> Table:
+def _table(found: Mapping[str, Any]) -> TopicsFile:
     rows = tuple(_row(row) for row in found["topics"])
     if len({row.name for row in rows}) < len(rows):
         raise ValueError("a topic stands there twice")
     spans = sorted((row.first_slot, row.first_slot + row.partitions) for row in rows)
     if any(end > start for (_, end), (start, _) in pairwise(spans)):
         raise ValueError("two topics have the same slots")
-    return Table(_id(found["offsets_topic_id"]), _whole(found["next_producer_id"], 0), rows)
+    return TopicsFile(_id(found["offsets_topic_id"]), _whole(found["next_producer_id"], 0), rows)
 
 
 def _row(found: Mapping[str, Any]) -> TopicRow:

@@ -10,7 +10,7 @@ from uuid import UUID
 from ...actors.records import MarkerRecord
 from .partition_log import PartitionLog
 
-GONE = sys.maxsize
+TOPIC_DELETED = sys.maxsize
 """What waiters hear when the topic is deleted: more bytes than anybody waits for."""
 
 
@@ -51,10 +51,10 @@ class Partitions(Sequence[PartitionLog]):
             return [self[each] for each in range(*index.indices(self._count))]
         log = self._logs.get(index)
         if log is None:
-            log = self._logs[index] = self.look(index)
+            log = self._logs[index] = self.peek(index)
         return log
 
-    def look(self, index: int) -> PartitionLog:
+    def peek(self, index: int) -> PartitionLog:
         """A partition to be read only: one that nobody has used gets no state that stays. Raises IndexError."""
         log = self._logs.get(index)
         if log is None:
@@ -63,7 +63,7 @@ class Partitions(Sequence[PartitionLog]):
             log = PartitionLog(self._message_max_bytes, self._ends[index])
         return log
 
-    def used(self) -> Iterator[PartitionLog]:
+    def active(self) -> Iterator[PartitionLog]:
         return iter(self._logs.values())
 
     def recount(self) -> None:
@@ -105,9 +105,9 @@ class Topic:
         """A partition to be used: one that was not gets its state now."""
         return self.partitions[index] if self.has_partition(index) else None
 
-    def look(self, index: int) -> PartitionLog | None:
+    def peek(self, index: int) -> PartitionLog | None:
         """A partition to be read only."""
-        return self.partitions.look(index) if self.has_partition(index) else None
+        return self.partitions.peek(index) if self.has_partition(index) else None
 
     def append(self, index: int, records: bytes | None) -> int:
         """Store a producer's batch in an existing partition, wake those who wait for it, return its base offset.
@@ -142,7 +142,7 @@ class Topic:
         self.held_bytes += added
         while self.held_bytes > max(self.retention_bytes, added):
             # The new batch does not count for its partition, so the partition that is chosen has an older one.
-            biggest = max(self.partitions.used(), key=lambda log: log.size_bytes - (added if log is newest else 0))
+            biggest = max(self.partitions.active(), key=lambda log: log.size_bytes - (added if log is newest else 0))
             self.held_bytes -= biggest.drop_oldest()
 
     def delete_records(self, index: int, offset: int) -> None:
@@ -154,12 +154,12 @@ class Topic:
 
         Raises CoordinatorError if that cannot be stored; then it counts all the same.
         """
-        if offset > self.partitions.look(index).end_offset:
-            self.partitions.look(index).raise_end(offset)
+        if offset > self.partitions.peek(index).end_offset:
+            self.partitions.peek(index).raise_end(offset)
             self.ends.keep(index, offset)
 
     def close(self) -> None:
         """The topic is deleted: nobody need wait for it any longer."""
-        for log in self.partitions.used():
+        for log in self.partitions.active():
             for waiter in tuple(log.waiters):
-                waiter(GONE)
+                waiter(TOPIC_DELETED)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Aborted(NamedTuple):
+class AbortedTransaction(NamedTuple):
     """A producer's records from ``first_offset`` up to the marker at ``last_offset`` do not count."""
 
     producer_id: int
@@ -24,9 +24,9 @@ class PartitionTransactions:
 
     def __init__(self) -> None:
         self._open: dict[int, int] = {}  # the offset of a producer's first record; the oldest transaction first
-        self._aborted: list[Aborted] = []
+        self._aborted: list[AbortedTransaction] = []
 
-    def stable_end(self, end_offset: int) -> int:
+    def last_stable_offset(self, end_offset: int) -> int:
         """Up to where everything is decided: Kafka's last stable offset."""
         return next(iter(self._open.values()), end_offset)
 
@@ -37,9 +37,9 @@ class PartitionTransactions:
         """A marker without records before it ends nothing."""
         first_offset = self._open.pop(producer_id, None)
         if first_offset is not None and not committed:
-            self._aborted.append(Aborted(producer_id, first_offset, marker_offset))
+            self._aborted.append(AbortedTransaction(producer_id, first_offset, marker_offset))
 
-    def aborted(self, start_offset: int, end_offset: int) -> tuple[Aborted, ...]:
+    def find_aborted(self, start_offset: int, end_offset: int) -> tuple[AbortedTransaction, ...]:
         """Those that have records between two offsets."""
         return tuple(one for one in self._aborted if one.last_offset >= start_offset and one.first_offset < end_offset)
 

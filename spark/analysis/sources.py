@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from ...runtime.common.errors import StartError
 from ...runtime.disk.disk import Disk, file_size
 from ...runtime.log.manifest import log_files
-from ...runtime.log.reading.transactions import partition_folders
+from ...runtime.log.reading.partition_reader import partition_folders
 from ..history.states import fresh
 from ..history.states import records as records_of_history
 from ..history.table import HistoryTable

@@ -26,7 +26,7 @@ from ...runtime.client.cluster import Cluster, Offset
 from ...runtime.client.errors import ClientError
 from ...runtime.common.printing import print_error, print_json, print_line, tell_on_terminal
 from ...runtime.disk.disk import Disk
-from ...runtime.log.compaction.history import read_mark, remove_mark
+from ...runtime.log.compaction.history import read_history_mark, remove_history_mark
 from ...runtime.log.manifest import log_files
 from ...runtime.settings.table import parse_address
 from ..moments import parse_moment
@@ -96,7 +96,7 @@ def keep_history(
 def turn_off(data: Data) -> None:
     """Let compaction go on without a history. The table stays as it is, and may be gone on with later."""
     folders_of(data.absolute())
-    was_on = remove_mark(Disk(), data)
+    was_on = remove_history_mark(Disk(), data)
     print_line(f"{data}: compacted without a history from now on" if was_on else f"{data}: there was no history")
 
 
@@ -104,7 +104,7 @@ def turn_off(data: Data) -> None:
 def show_status(data: Data, as_json: AsJson = False) -> None:
     """Show how far history has taken each log partition, and what it could take now."""
     disk, folders = Disk(), folders_of(data.absolute())
-    mark = read_mark(disk, data)
+    mark = read_history_mark(disk, data)
     rows = []
     for number, folder in folders.items():
         files = log_files(disk, folder).files

@@ -24,13 +24,13 @@ from ...runtime.common.errors import StartError
 from ...runtime.disk.disk import Disk, file_size, read_file
 from ...runtime.disk.modes import disk_like
 from ...runtime.engine.clock import wall_clock_ms
-from ...runtime.log.compaction.history import Mark, read_mark, wait_for_compactions, write_mark
+from ...runtime.log.compaction.history import HistoryMark, read_history_mark, wait_for_compactions, write_history_mark
 from ...runtime.log.folder import INFO_NAME as DATA_INFO_NAME
 from ...runtime.log.folder import parse_info
 from ...runtime.log.format.errors import Damage
 from ...runtime.log.manifest import LogFile, log_files
-from ...runtime.log.reading.survey import survey
-from ...runtime.log.reading.transactions import partition_folders
+from ...runtime.log.reading.damage_scan import scan_past_damage
+from ...runtime.log.reading.partition_reader import partition_folders
 from ...runtime.log.recovery.missing import missing_files
 from ..columns import ALL, ddl
 from ..options import Options
@@ -127,7 +127,7 @@ def keep(
             _move(spark, made, good)
             progress = _after(disk, progress, good, clock_ms())
             made.commit(progress, [_took(one) for one in good])
-        write_mark(disk, data, Mark(str(made.path), made.info.table_id, progress.taken_to))
+        write_history_mark(disk, data, HistoryMark(str(made.path), made.info.table_id, progress.taken_to))
     troubles += [one.trouble for one in seen if one.trouble]
     records = sum(one.records for one in good)
     missing = sum(take.end - take.first for take, _ in good) - records
@@ -145,7 +145,7 @@ def folders_of(data: Path) -> dict[int, Path]:
 
 def refuse_table(data: Path, path: Path, disk: Disk) -> None:
     """Raise StartError for a table that the history of this data folder cannot go to."""
-    mark = read_mark(disk, data)
+    mark = read_history_mark(disk, data)
     if not (path / FOLDER / INFO_NAME).exists():
         if mark is not None and path.absolute() != Path(mark.table):
             raise StartError(_goes_to(data, mark))
@@ -174,7 +174,7 @@ def try_format(spark: SparkSession, path: Path, format: str) -> None:
 
 def _table(disk: Disk, data: Path, path: Path, format: str, now_ms: int) -> HistoryTable:
     """The table of this data folder's history, made if there is none."""
-    if read_mark(disk, data) is None and not (path / FOLDER / INFO_NAME).exists():
+    if read_history_mark(disk, data) is None and not (path / FOLDER / INFO_NAME).exists():
         return HistoryTable.create(path, TableInfo(str(uuid4()), _cluster_id(disk, data), format, now_ms), disk)
     return HistoryTable.open(path, disk)
 
@@ -183,14 +183,14 @@ def _cluster_id(disk: Disk, data: Path) -> str:
     return parse_info(data / DATA_INFO_NAME, read_file(disk, data / DATA_INFO_NAME)).cluster_id
 
 
-def _goes_to(data: Path, mark: Mark) -> str:
+def _goes_to(data: Path, mark: HistoryMark) -> str:
     return f"{data}: its history goes to {mark.table}; go on with that one, or run callboard history off first"
 
 
 def _begin(disk: Disk, data: Path, table: HistoryTable, progress: Progress, folders: dict[int, Path]) -> None:
     """From here on compaction waits for us. Also where the mark is there already: who put it may have been killed."""
-    if read_mark(disk, data) is None:
-        write_mark(disk, data, Mark(str(table.path), table.info.table_id, progress.taken_to))
+    if read_history_mark(disk, data) is None:
+        write_history_mark(disk, data, HistoryMark(str(table.path), table.info.table_id, progress.taken_to))
     wait_for_compactions(disk, folders.values())
 
 
@@ -244,7 +244,7 @@ def look_at(take: Take) -> Seen:
     files = [file for file in log_files(disk, take.folder).files if file.is_closed and file.base < take.end]
     for file in _reaching(files, take.end, take.first):
         count = 0
-        for piece in survey(disk, file.path, file.base):
+        for piece in scan_past_damage(disk, file.path, file.base):
             if isinstance(piece, Damage):
                 end = max(file.base, take.first)
                 return Seen(take.log_partition, end, records, f"{piece}; put back a copy of this file")

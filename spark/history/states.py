@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from ...runtime.common.errors import StartError
 from ...runtime.disk.disk import Disk, read_file
 from ...runtime.log.folder import INFO_NAME, FolderInfo, parse_info
-from ...runtime.log.reading.transactions import partition_of
+from ...runtime.log.reading.partition_reader import partition_of
 from ..columns import ALL, ddl
 from ..options import Options
 from ..scan import Scan

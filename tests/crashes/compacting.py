@@ -7,9 +7,9 @@ from pathlib import Path
 from random import Random
 
 from callboard.runtime.disk.faulty import FaultyDisk
-from callboard.runtime.log.compaction.garbage import tidy
+from callboard.runtime.log.compaction.garbage import publish_and_collect
 from callboard.runtime.log.compaction.plan import make_plan
-from callboard.runtime.log.compaction.swap import Draft, Settings, commit, write_draft
+from callboard.runtime.log.compaction.swap import CompactionDraft, CompactionSettings, commit_draft, write_draft
 from callboard.runtime.log.manifest import manifest_folder
 from callboard.runtime.log.partition import DECODERS
 from callboard.runtime.log.reading.segment import scan, segment_base
@@ -41,7 +41,7 @@ class Compaction:
         self._random = random
         self._disk = disk
         self._partitions = list(zip(models, folders, strict=True))
-        self._drafts: list[tuple[PartitionModel, Path, Draft]] = []
+        self._drafts: list[tuple[PartitionModel, Path, CompactionDraft]] = []
 
     def step(self, now_ms: int, may_fail: bool) -> str:
         """One step of one compactor; what it was, for the story. ``may_fail``: an OSError is expected."""
@@ -55,7 +55,7 @@ class Compaction:
 
     def _write(self, now_ms: int) -> str:
         model, folder = self._random.choice(self._partitions)
-        settings = Settings(
+        settings = CompactionSettings(
             now_ms,
             "test",
             self._random.choice((-1.0, 0.3)),
@@ -77,7 +77,7 @@ class Compaction:
         if not model.may_compact(draft.manifest.clean_end):
             return ""
         model.compacted(draft.manifest.clean_end)
-        won = commit(self._disk, folder, draft, now_ms, self._new_id())
+        won = commit_draft(self._disk, folder, draft, now_ms, self._new_id())
         return f"generation {draft.manifest.generation} in {folder} {'won' if won else 'lost'}"
 
     def _tidy(self, now_ms: int) -> str:
@@ -85,7 +85,7 @@ class Compaction:
         if not compacted:
             return self._commit(now_ms)
         folder = self._random.choice(compacted)
-        done = tidy(self._disk, folder, now_ms, self._random.choice(GRACES_MS), self._new_id)
+        done = publish_and_collect(self._disk, folder, now_ms, self._random.choice(GRACES_MS), self._new_id)
         return f"tidied {folder}: {done}" if any(done) else ""
 
     def _new_id(self) -> str:

@@ -27,7 +27,7 @@ from callboard.runtime.disk.faulty import FaultyDisk
 from callboard.runtime.loading import child as load_child
 from callboard.runtime.log.compaction.seen import SeenKeys
 from callboard.runtime.log.reading import backwards, newest
-from callboard.runtime.log.reading.newest import Loaded
+from callboard.runtime.log.reading.newest import LoadedPartition
 from callboard.runtime.log.recovery.recovery import Recovery
 from callboard.runtime.member.assignors import cooperative
 from callboard.runtime.member.lease import Lease
@@ -81,12 +81,14 @@ def changed_when_loaded(change: Callable[[GroupData], None]) -> Plant:
     def plant(patch: pytest.MonkeyPatch) -> None:
         load = newest.load_partition
 
-        def load_and_change(*arguments: Any, **options: Any) -> Loaded:
+        def load_and_change(*arguments: Any, **options: Any) -> LoadedPartition:
             loaded = load(*arguments, **options)
-            groups = loaded.awake | {name: GroupData.unpack(packed) for name, packed in loaded.asleep.items()}
+            groups = loaded.unpacked_groups | {
+                name: GroupData.unpack(packed) for name, packed in loaded.packed_groups.items()
+            }
             for data in groups.values():
                 change(data)
-            return loaded._replace(awake=groups, asleep={})
+            return loaded._replace(unpacked_groups=groups, packed_groups={})
 
         patch.setattr(load_child, "load_partition", load_and_change)
 

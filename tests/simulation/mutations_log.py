@@ -147,8 +147,8 @@ def compactors_do_not_lock(patch: pytest.MonkeyPatch) -> None:
     def unlocked(disk: Any, folder: Path) -> Iterator[bool]:
         yield True
 
-    patch.setattr(swap, "locked", unlocked)
-    patch.setattr(garbage, "locked", unlocked)
+    patch.setattr(swap, "try_lock", unlocked)
+    patch.setattr(garbage, "try_lock", unlocked)
 
 
 HOUSEKEEPING: dict[str, tuple[Plant, str]] = {

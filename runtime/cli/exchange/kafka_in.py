@@ -288,9 +288,9 @@ def _read_back(
     partition: LogPartition, number: int, side: Path, disk: Disk, complain: Complain, tally: _Tally
 ) -> list[str]:
     """Count what the copy of a partition holds; what of it is not as in Kafka's, in words."""
-    expected, troubles = _newest_first(partition, disk)
-    _refuse_large_offsets(troubles, disk)
-    for trouble in troubles:
+    expected, problems = _newest_first(partition, disk)
+    _refuse_large_offsets(problems, disk)
+    for trouble in problems:
         if isinstance(trouble, Damage) and is_torn_tail(trouble, partition, disk):
             tally.torn.append(f"{trouble.path}: {counted(trouble.size, 'byte')} from byte {trouble.position} on")
         else:
@@ -314,12 +314,14 @@ def _newest_first(partition: LogPartition, disk: Disk) -> tuple[dict[str, object
     """The groups or transactional ids of one of Kafka's partitions, and what of it cannot be read."""
     if partition.topic == TRANSACTIONS_TOPIC:
         transactions = load_transactions_partition(partition.folder, disk)
-        return dict(transactions.values), [*transactions.damages, *transactions.troubles]
+        return dict(transactions.values), [*transactions.damages, *transactions.problems]
     loaded = load_partition(partition.folder, disk)
-    asleep = {group_id: state_of(GroupData.unpack(packed)) for group_id, packed in loaded.asleep.items()}
-    awake = {group_id: state_of(data) for group_id, data in loaded.awake.items() if not data.is_gone()}
+    packed_groups = {group_id: state_of(GroupData.unpack(packed)) for group_id, packed in loaded.packed_groups.items()}
+    unpacked_groups = {
+        group_id: state_of(data) for group_id, data in loaded.unpacked_groups.items() if not data.is_gone()
+    }
     quarantined = [f"group '{group_id}' cannot be read: {why}" for group_id, why in loaded.quarantined.items()]
-    return asleep | awake, [*loaded.damages, *loaded.troubles, *quarantined]
+    return packed_groups | unpacked_groups, [*loaded.damages, *loaded.problems, *quarantined]
 
 
 def _refuse_misplaced(partition: LogPartition, number: int, state: Mapping[str, object]) -> None:

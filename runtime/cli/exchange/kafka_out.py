@@ -28,8 +28,8 @@ from ...log.format.batch import LEADER_EPOCH
 from ...log.format.errors import Damage
 from ...log.manifest import log_files, write_file
 from ...log.partition import TOPIC, TRANSACTIONS_TOPIC
+from ...log.reading.damage_scan import BatchRun, scan_runs_past_damage
 from ...log.reading.segment import segment_name
-from ...log.reading.survey import Run, survey_runs
 from ..groups.show import counted
 from ..log.repair import stopped_server
 from ..log.verify import Replay, differences
@@ -210,8 +210,8 @@ def _write_log(source: LogPartition, folder: Path, disk: Disk, complain: Complai
         fd = disk.open(folder / segment_name(file.base), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             size = 0
-            for piece in survey_runs(disk, file.path, file.base, None if file.is_clean else next_base):
-                if isinstance(piece, Run):
+            for piece in scan_runs_past_damage(disk, file.path, file.base, None if file.is_clean else next_base):
+                if isinstance(piece, BatchRun):
                     data = _with_our_epoch(piece)
                     write_all(disk, fd, data, size)
                     size += len(data)
@@ -224,7 +224,7 @@ def _write_log(source: LogPartition, folder: Path, disk: Disk, complain: Complai
     return sizes
 
 
-def _with_our_epoch(run: Run) -> bytes:
+def _with_our_epoch(run: BatchRun) -> bytes:
     """The same batches, all of the one leader epoch that we have: of another Kafka's this one knows nothing."""
     data = bytearray(run.data)
     for batch in run.batches:

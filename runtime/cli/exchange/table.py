@@ -27,9 +27,9 @@ from ...log.journal import FOLDER as JOURNAL
 from ...log.journal import journal_names, journal_salt, measure, read_rounds
 from ...log.manifest import LogFile, log_files, manifest_folder, manifest_name, segments_folder
 from ...log.partition import TOPIC, folder_name
-from ...log.reading.newest import Loaded, load_partition
+from ...log.reading.damage_scan import scan_past_damage
+from ...log.reading.newest import LoadedPartition, load_partition
 from ...log.reading.segment import segment_name
-from ...log.reading.survey import survey
 from ..log.dump import when
 from ..log.walk import LogPartition, find_partitions, gone, is_torn_tail
 from .rows import Row
@@ -93,11 +93,11 @@ def rows_of_server(cluster: Cluster, groups: Iterable[str]) -> Iterator[Row]:
 # A partition's groups ------------------------------------------------------------------------------------------------
 
 
-def _rows(loaded: Loaded, groups: Collection[str]) -> Iterator[Row]:
-    for group, packed in loaded.asleep.items():
+def _rows(loaded: LoadedPartition, groups: Collection[str]) -> Iterator[Row]:
+    for group, packed in loaded.packed_groups.items():
         if not groups or group in groups:
             yield from _rows_of_group(group, GroupData.unpack(packed))
-    for group, data in loaded.awake.items():
+    for group, data in loaded.unpacked_groups.items():
         if not groups or group in groups:
             yield from _rows_of_group(group, data)
 
@@ -108,14 +108,14 @@ def _rows_of_group(group: str, data: GroupData) -> Iterator[Row]:
         yield Row(group, topic, partition, value.offset, epoch, value.metadata, when(value.commit_timestamp_ms))
 
 
-def _tell(loaded: Loaded, partition: LogPartition, folder: Path, disk: Disk, complain: Complain) -> None:
+def _tell(loaded: LoadedPartition, partition: LogPartition, folder: Path, disk: Disk, complain: Complain) -> None:
     """``folder``: where the partition really lies."""
     for damage in loaded.damages:
         if not is_torn_tail(damage, partition, disk):
             complain(damage._replace(path=folder / damage.path.relative_to(partition.folder)))
     for group, reason in loaded.quarantined.items():
         complain(f"{folder}: group '{group}' cannot be read and is left out: {reason}")
-    for trouble in loaded.troubles:
+    for trouble in loaded.problems:
         complain(trouble)
 
 
@@ -197,7 +197,7 @@ def _in_order(journal: Sequence[bytes], base: int) -> list[bytes]:
 def _merge(last: LogFile, journal: list[bytes], copy: BinaryIO, disk: Disk) -> None:
     first, end = (offsets_of(journal[0])[0], offsets_of(journal[-1])[1]) if journal else (UNREACHED, UNREACHED)
     size, newer = 0, []
-    for piece in survey(disk, last.path, last.base, size=file_size(disk, last.path)):
+    for piece in scan_past_damage(disk, last.path, last.base, size=file_size(disk, last.path)):
         if isinstance(piece, Batch) and piece.last_offset < first:
             size = piece.position + piece.size
         elif isinstance(piece, Batch) and piece.base_offset > end:

@@ -17,7 +17,7 @@ from ...common.errors import StartError
 from ...disk.crc import crc32c
 from ...disk.disk import Disk
 from ...engine.clock import wall_clock_ms
-from ...log.compaction.rewrite import emptied, filler, filtered
+from ...log.compaction.rewrite import empty_batch, filler_batch, filter_batch
 from ...log.compaction.swap import random_id
 from ...log.folder import INFO_NAME, lock_folder
 from ...log.format.batch import Batch, inflate, read_batches
@@ -79,7 +79,9 @@ def mend(mend: Mend, disk: Disk) -> Path | None:
     """
     partition, file, troubles = mend
     if disk.kind(file.path) != "file":
-        data = b"".join(filler for one in troubles if isinstance(one, Damage) for filler in _fillers(one, 0))
+        data = b"".join(
+            filler_batch for one in troubles if isinstance(one, Damage) for filler_batch in _fillers(one, 0)
+        )
     else:
         pieces = [piece for one, piece in batches(partition, disk) if one == file]
         data = b"".join(_mended(partition, file, pieces))
@@ -150,7 +152,7 @@ def _fillers(damage: Damage, timestamp_ms: int) -> Iterator[bytes]:
     if damage.offset_after is None:
         return
     for base in range(damage.offset_before, damage.offset_after, DELTA_MAX):
-        yield filler(base, min(base + DELTA_MAX, damage.offset_after) - 1, timestamp_ms)
+        yield filler_batch(base, min(base + DELTA_MAX, damage.offset_after) - 1, timestamp_ms)
 
 
 def _readable(partition: LogPartition, file: LogFile, batch: Batch) -> bytes:
@@ -160,7 +162,7 @@ def _readable(partition: LogPartition, file: LogFile, batch: Batch) -> bytes:
         return bytes(batch.data)
     with suppress(DamagedBatch, UnsupportedCompression):
         return _without_unreadable(inflate(batch), decode)
-    return emptied(bytes(batch.data), 0)
+    return empty_batch(bytes(batch.data), 0)
 
 
 def _without_unreadable(batch: Batch, decode: Decode) -> bytes:
@@ -171,9 +173,9 @@ def _without_unreadable(batch: Batch, decode: Decode) -> bytes:
         if not _trouble(batch, decode, key, value)
     ]
     if not good:
-        return emptied(data, 0)
+        return empty_batch(data, 0)
     records = b"".join(data[start:end] for start, end, _ in good)
-    return filtered(data, 0, records, len(good), max(timestamp_ms for _, _, timestamp_ms in good))
+    return filter_batch(data, 0, records, len(good), max(timestamp_ms for _, _, timestamp_ms in good))
 
 
 # Putting it in place -------------------------------------------------------------------------------------------------

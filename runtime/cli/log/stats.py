@@ -18,8 +18,8 @@ from ...log.format.records import decode
 from ...log.format.transaction_records import decode_transaction
 from ...log.partition import TRANSACTIONS_TOPIC
 from ...log.reading.columns import as_list
+from ...log.reading.damage_scan import BatchRun, scan_runs_past_damage
 from ...log.reading.spans import read_spans
-from ...log.reading.survey import Run, survey_runs
 from ...log.recovery.missing import missing_files
 from ..groups.show import Column, Table
 from .walk import LogPartition, lost_ends
@@ -74,7 +74,7 @@ class _Keys:
         self.records = 0
         self.others = 0  # without a key, or in control batches: nobody's newest
 
-    def take(self, run: Run, path: str) -> None:
+    def take(self, run: BatchRun, path: str) -> None:
         """DamagedBatch or UnsupportedCompression when the records of a batch cannot be told apart."""
         data, starts = bytes(run.data), [batch.position - run.position for batch in run.batches]
         if any(batch.attributes & CODEC_BITS for batch in run.batches):
@@ -101,7 +101,7 @@ def partition_stats(partition: LogPartition, disk: Disk, top: int) -> PartitionS
     sizes = {file.path: file_size(disk, file.path) for file in files}
     for index, file in enumerate(files):
         next_base = files[index + 1].base if index + 1 < len(files) else None
-        for piece in survey_runs(disk, file.path, file.base, next_base):
+        for piece in scan_runs_past_damage(disk, file.path, file.base, next_base):
             if isinstance(piece, Damage):
                 damaged += 1
             else:
@@ -124,7 +124,7 @@ def partition_stats(partition: LogPartition, disk: Disk, top: int) -> PartitionS
     )
 
 
-def _take(keys: _Keys, run: Run, path: str) -> int:
+def _take(keys: _Keys, run: BatchRun, path: str) -> int:
     """The number of batches that could not be read."""
     try:
         keys.take(run, path)
@@ -135,7 +135,7 @@ def _take(keys: _Keys, run: Run, path: str) -> int:
 
 def _take_alone(keys: _Keys, batch: Batch, path: str) -> int:
     try:
-        keys.take(Run(batch.position, memoryview(batch.data), [batch]), path)
+        keys.take(BatchRun(batch.position, memoryview(batch.data), [batch]), path)
         return 0
     except (DamagedBatch, UnsupportedCompression):
         return 1

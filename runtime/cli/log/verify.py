@@ -18,7 +18,7 @@ from ....actors.group.offsets import GroupData
 from ....actors.records import GroupRecord, MarkerRecord, OffsetRecord, PendingOffsetRecord, Record, TransactionRecord
 from ...disk.disk import Disk, file_size, read_at
 from ...engine.clock import wall_clock_ms
-from ...log.compaction.swap import Settings, compact
+from ...log.compaction.swap import CompactionSettings, compact
 from ...log.format.batch import Batch
 from ...log.format.errors import Damage, DamagedBatch, UnsupportedCompression
 from ...log.manifest import LogFile, log_files, manifest_folder, manifest_name, segments_folder
@@ -132,7 +132,11 @@ def _compare(picture: LogPartition, disk: Disk, state: State, torn: Damage | Non
     _close_last(disk, picture, torn)
     for round, now_ms in enumerate((wall_clock_ms(), wall_clock_ms() + CENTURY_MS), 1):
         try:
-            compact(disk, picture.folder, Settings(now_ms, "callboard log verify", min_ratio=-1, delete_retention_ms=0))
+            compact(
+                disk,
+                picture.folder,
+                CompactionSettings(now_ms, "callboard log verify", min_ratio=-1, delete_retention_ms=0),
+            )
         except (DamagedBatch, UnsupportedCompression) as error:
             yield f"compaction cannot read what loading can: {error}"
             return
@@ -148,9 +152,11 @@ def differences(one: State, one_way: str, other: State, other_way: str) -> Itera
 
 def _newest_first(picture: LogPartition, disk: Disk) -> dict[str, object]:
     loaded = load_partition(picture.folder, disk)
-    asleep = {group_id: state_of(GroupData.unpack(packed)) for group_id, packed in loaded.asleep.items()}
-    awake = {group_id: state_of(data) for group_id, data in loaded.awake.items() if not data.is_gone()}
-    return asleep | awake
+    packed_groups = {group_id: state_of(GroupData.unpack(packed)) for group_id, packed in loaded.packed_groups.items()}
+    unpacked_groups = {
+        group_id: state_of(data) for group_id, data in loaded.unpacked_groups.items() if not data.is_gone()
+    }
+    return packed_groups | unpacked_groups
 
 
 def _replayed(picture: LogPartition, disk: Disk) -> dict[str, object]:

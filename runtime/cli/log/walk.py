@@ -21,7 +21,7 @@ from ...log.format.transaction_records import decode_record, decode_transaction
 from ...log.journal import FOLDER as JOURNAL
 from ...log.manifest import LogFile, log_files
 from ...log.partition import PARTITION_FOLDER, TOPIC, TRANSACTIONS_TOPIC
-from ...log.reading.survey import survey
+from ...log.reading.damage_scan import scan_past_damage
 from ...log.recovery.known_ends import KnownEnd, known_ends, missing_ends
 from ...log.recovery.misplaced import inferred_counts
 from ...log.recovery.missing import missing_files
@@ -156,7 +156,7 @@ def batches(partition: LogPartition, disk: Disk) -> Iterator[tuple[LogFile, Batc
         end = next_base
         if file.is_clean:
             end = manifest.clean_end if next_base is None else min(next_base, manifest.clean_end)
-        for piece in survey(disk, file.path, file.base, end) if file.path not in skipped else ():
+        for piece in scan_past_damage(disk, file.path, file.base, end) if file.path not in skipped else ():
             yield file, piece
 
 

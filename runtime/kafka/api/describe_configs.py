@@ -14,7 +14,7 @@ from ....actors.errors import CoordinatorError, ErrorCode
 from ...settings.dynamic import Source, Synonym, Type, type_of
 from ...settings.table import BY_NAME, SETTINGS, Address, Setting
 from ...topics.names import check_name
-from ...topics.settings import OWN_SETTINGS, TOPIC_SETTINGS, TopicSetting
+from ...topics.settings import INTERNAL_TOPIC_SETTINGS, TOPIC_SETTINGS, TopicSetting
 from ..call import Call
 from ..codec.codes import NO_THROTTLE, kafka_error
 
@@ -130,7 +130,7 @@ def topic_config(call: Call, topic: str, setting: TopicSetting) -> Config:
 
 def own_synonyms(call: Call, topic: str, setting: TopicSetting) -> list[Synonym]:
     """What one of the coordinator's own topics has for itself."""
-    own = dict(OWN_SETTINGS.get(topic, {}))
+    own = dict(INTERNAL_TOPIC_SETTINGS.get(topic, {}))
     if own:
         own["segment.bytes"] = str(call.node.settings.offsets_topic_segment_bytes)
     return [Synonym(setting.name, own[setting.name], Source.TOPIC)] if setting.name in own else []

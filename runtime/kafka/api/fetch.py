@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ....actors.errors import CoordinatorError, ErrorCode
 from ...log.format.batch import offsets_of, read_size
 from ...topics.partition_log import PartitionLog
-from ...topics.topic import GONE
+from ...topics.topic import TOPIC_DELETED
 from ..call import Call
 from ..codec.codes import NO_THROTTLE, kafka_error
 from .list_offsets import NO_EPOCH, READ_COMMITTED, epoch_error
@@ -47,15 +47,15 @@ class Room:
 
     __slots__ = ("_is_empty", "_left_bytes", "_only_stable")
 
-    def __init__(self, max_bytes: int, only_stable: bool) -> None:
+    def __init__(self, max_bytes: int, committed_only: bool) -> None:
         self._left_bytes = min(max(max_bytes, 0), MAX_BYTES)
-        self._only_stable = only_stable
+        self._only_stable = committed_only
         self._is_empty = True
 
     def fill(self, log: PartitionLog, offset: int, max_bytes: int) -> bytes:
         """Read a partition. Raises CoordinatorError as ``PartitionLog.read`` does."""
         limit = min(max(max_bytes, 0), self._left_bytes)
-        records = log.read(offset, limit, oversized=self._is_empty, only_stable=self._only_stable)
+        records = log.read(offset, limit, allow_oversized=self._is_empty, committed_only=self._only_stable)
         self._is_empty = self._is_empty and not records
         self._left_bytes -= len(records)
         return records
@@ -99,7 +99,7 @@ class Fetch:
     def _is_undecided(self, size_bytes: int) -> bool:
         """Whether what came does not count yet, for who reads committed records only: a transaction is open."""
         request = self._call.request
-        if request.isolation_level != READ_COMMITTED or size_bytes == GONE:
+        if request.isolation_level != READ_COMMITTED or size_bytes == TOPIC_DELETED:
             return False
         found = sum(len(part.records) for _, parts in self.read() for part in parts)
         return found < int(request.min_bytes)
@@ -114,7 +114,7 @@ class Fetch:
     def read(self) -> list[tuple[Any, list[Part]]]:
         """Each topic of the request with its partitions, read up to the limits."""
         request = self._call.request
-        room = Room(request.max_bytes, only_stable=request.isolation_level == READ_COMMITTED)
+        room = Room(request.max_bytes, committed_only=request.isolation_level == READ_COMMITTED)
         return [(asked, self.read_topic(asked, room)) for asked in request.topics]
 
     def read_topic(self, asked: Any, room: Room) -> list[Part]:
@@ -161,7 +161,7 @@ def aborted_transactions(call: Call, part: Part) -> tuple[Any, ...] | None:
         return ()
     return tuple(
         call.make("AbortedTransaction", producer_id=one.producer_id, first_offset=one.first_offset)
-        for one in part.log.transactions.aborted(part.offset, end_of(part.records))
+        for one in part.log.transactions.find_aborted(part.offset, end_of(part.records))
     )
 
 
@@ -181,7 +181,7 @@ def partition_data(call: Call, part: Part) -> Any:
         partition_index=part.partition,
         error_code=kafka_error(part.error),
         high_watermark=end_offset,
-        last_stable_offset=part.log.stable_end if part.log else NO_OFFSET,
+        last_stable_offset=part.log.last_stable_offset if part.log else NO_OFFSET,
         log_start_offset=part.log.start_offset if part.log else NO_OFFSET,
         aborted_transactions=aborted_transactions(call, part),
         records=part.records,  # no bytes where there is nothing, never null: so does Kafka

@@ -20,12 +20,12 @@ def handle(call: Call) -> None:
     elif call.node.is_loading:  # then it is not known yet which ids are in use
         call.reply_bytes(encode(call, ProducerGiven(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)))
     elif request.transactional_id is None:
-        call.node.topics.producer_ids.when_reserved(lambda: call.finish(lambda: encode(call, new_producer(call))))
+        call.node.topics.producer_ids.call_when_available(lambda: call.finish(lambda: encode(call, new_producer(call))))
     else:
         timeout_ms = milliseconds(request.transaction_timeout)
         message = InitProducerId(request.transactional_id, timeout_ms, producer_id, epoch)
         # Even if no id could be reserved: most transactional ids have one already.
-        call.node.topics.producer_ids.when_reserved(lambda: call.ask_transactions(message, encode))
+        call.node.topics.producer_ids.call_when_available(lambda: call.ask_transactions(message, encode))
 
 
 def new_producer(call: Call) -> ProducerGiven:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ....actors.errors import ErrorCode
 from ...log.format.batch import LEADER_EPOCH
-from ...topics.partition_log import Located, PartitionLog
+from ...topics.partition_log import PartitionLog, TimestampAndOffset
 from ..call import Call
 from ..codec.codes import NO_THROTTLE, kafka_error
 
@@ -43,12 +43,12 @@ def answers(call: Call, asked: Any) -> list[Any]:
     topic = call.node.topics.get(asked.name)
     times = Counter(partition.partition_index for partition in asked.partitions)
     once = {partition.partition_index: partition for partition in asked.partitions}
-    only_stable = getattr(call.request, "isolation_level", 0) == READ_COMMITTED
+    committed_only = getattr(call.request, "isolation_level", 0) == READ_COMMITTED
     found = []
     for index, partition in once.items():
-        log = topic.look(index) if topic else None
+        log = topic.peek(index) if topic else None
         error = ErrorCode.INVALID_REQUEST if times[index] > 1 else refusal(log, partition, call.version)
-        place = None if error or log is None else locate(log, partition.timestamp, only_stable)
+        place = None if error or log is None else locate(log, partition.timestamp, committed_only)
         found.append(answer(call, index, error, place))
     return found
 
@@ -68,27 +68,27 @@ def epoch_error(epoch: int) -> ErrorCode:
     return ErrorCode.UNKNOWN_LEADER_EPOCH if epoch > LEADER_EPOCH else ErrorCode.FENCED_LEADER_EPOCH
 
 
-def locate(log: PartitionLog, timestamp: int, only_stable: bool = False) -> Located | None:
+def locate(log: PartitionLog, timestamp: int, committed_only: bool = False) -> TimestampAndOffset | None:
     """The place that is asked for. Beginning and end are places without a time; None when there is no such place.
 
-    ``only_stable``: for who reads committed records only the log ends before the first open transaction.
+    ``committed_only``: for who reads committed records only the log ends before the first open transaction.
     """
-    end_offset = log.stable_end if only_stable else log.end_offset
+    end_offset = log.last_stable_offset if committed_only else log.end_offset
     found = search(log, timestamp, end_offset)
     return found if found is None or found.offset <= end_offset else None
 
 
-def search(log: PartitionLog, timestamp: int, end_offset: int) -> Located | None:
+def search(log: PartitionLog, timestamp: int, end_offset: int) -> TimestampAndOffset | None:
     if timestamp == LATEST:
-        return Located(NO_TIMESTAMP, end_offset)
+        return TimestampAndOffset(NO_TIMESTAMP, end_offset)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return Located(NO_TIMESTAMP, log.start_offset)
+        return TimestampAndOffset(NO_TIMESTAMP, log.start_offset)
     if timestamp == NEWEST:
-        return log.newest()
-    return log.first_since(timestamp) if timestamp >= 0 else None
+        return log.find_newest()
+    return log.find_first_since(timestamp) if timestamp >= 0 else None
 
 
-def answer(call: Call, index: int, error: ErrorCode, place: Located | None) -> Any:
+def answer(call: Call, index: int, error: ErrorCode, place: TimestampAndOffset | None) -> Any:
     timestamp_ms, offset = place or (NO_TIMESTAMP, -1)
     return call.make(
         "ListOffsetsPartitionResponse",

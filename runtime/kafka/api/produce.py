@@ -11,7 +11,7 @@ from typing import Any
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.transactions.messages import AddPartitions
 from ....actors.transactions.rules import NEW_PROTOCOL
-from ...topics.batch import transaction_of
+from ...topics.batch import transactional_producer
 from ...topics.topic import Topic
 from ..call import Call
 from ..codec.codes import NO_THROTTLE, kafka_error
@@ -45,7 +45,7 @@ def join_of(call: Call) -> AddPartitions | None:
     for sent in call.request.topic_data:
         topic = find(call, sent)
         for one in sent.partition_data:
-            producer = transaction_of(one.records)
+            producer = transactional_producer(one.records)
             if producer is not None and topic is not None and topic.has_partition(one.index):
                 producers.setdefault(producer, set()).add((topic.name, one.index))
     if len(producers) != 1:
@@ -111,7 +111,7 @@ def check(call: Call, topic: Topic | None, index: int) -> Topic:
 
 def check_transaction(call: Call, topic: Topic, sent: Any) -> None:
     """Raise CoordinatorError, as Kafka's AddPartitionsToTxnManager does, unless a transaction takes this batch."""
-    producer = transaction_of(sent.records)
+    producer = transactional_producer(sent.records)
     if producer is None:
         return
     name = call.request.transactional_id

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ...disk.disk import Disk
 from ..manifest import FOLDER, Manifest, generations, manifest_folder, manifest_name, read_manifest, segments_folder
-from .publish import GRACE_MS, locked, publish
+from .publish import GRACE_MS, publish, try_lock
 from .swap import random_id
 
 ORPHAN_MS = 24 * 60 * 60 * 1000  # longer than a run takes
@@ -31,7 +31,7 @@ class Tidied(NamedTuple):
     collected: int
 
 
-def tidy(
+def publish_and_collect(
     disk: Disk, folder: Path, now_ms: int, grace_ms: int = GRACE_MS, new_id: Callable[[], str] = random_id
 ) -> Tidied:
     """Publish what is old enough and remove what nobody reads. Nothing while somebody else is at it. OSError.
@@ -40,7 +40,7 @@ def tidy(
     """
     if not disk.names(folder / FOLDER):
         return Tidied(0, 0)
-    with locked(disk, folder) as alone:
+    with try_lock(disk, folder) as alone:
         if not alone:
             return Tidied(0, 0)
         replaced = publish(disk, folder, now_ms, grace_ms, new_id)
@@ -50,7 +50,7 @@ def tidy(
 def collect(disk: Disk, folder: Path, now_ms: int, grace_ms: int) -> int:
     """Remove what has had its time in a partition's folder; how many files went. OSError.
 
-    The caller is alone (``publish.locked``).
+    The caller is alone (``publish.try_lock``).
     """
     manifests = [read_manifest(disk, folder, generation) for generation in generations(disk, folder)]
     kept = list(_kept(manifests, now_ms - grace_ms))

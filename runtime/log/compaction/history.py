@@ -19,7 +19,7 @@ from ...disk.checksum import refuse_wrong, with_checksum
 from ...disk.disk import Disk, read_file, replace_file
 from ..manifest import FOLDER, ManifestError
 from ..partition import TOPIC
-from .publish import locked
+from .publish import try_lock
 
 FILE_NAME = "history.json"
 VERSION = 2
@@ -29,7 +29,7 @@ PAUSE_S = 0.05
 PATIENCE_S = 120.0  # longer than a manifest is put, or old files are published and collected
 
 
-class Mark(NamedTuple):
+class HistoryMark(NamedTuple):
     """Where the history lies, whose id is ``table_id``, and the first offset of each partition that it has not."""
 
     table: str
@@ -37,7 +37,7 @@ class Mark(NamedTuple):
     taken_to: dict[int, int]
 
 
-def read_mark(disk: Disk, data: Path) -> Mark | None:
+def read_history_mark(disk: Disk, data: Path) -> HistoryMark | None:
     """What is said in a data folder; None when there is no history. ManifestError when that cannot be told. OSError."""
     path = data / FILE_NAME
     try:
@@ -50,7 +50,7 @@ def read_mark(disk: Disk, data: Path) -> Mark | None:
         if version in (1, VERSION):
             refuse_wrong(fields, VERSION)
             taken_to = {int(number): int(offset) for number, offset in fields["taken_to"].items()}
-            return Mark(str(fields["table"]), str(fields["table_id"]), taken_to)
+            return HistoryMark(str(fields["table"]), str(fields["table_id"]), taken_to)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ManifestError(
             f"{path}: found no mark of a history ({error!r}), expected version {VERSION} of one; remove the file to"
@@ -59,7 +59,7 @@ def read_mark(disk: Disk, data: Path) -> Mark | None:
     raise ManifestError(f"{path}: found version {version}, expected {VERSION}; use the newer version of Callboard")
 
 
-def write_mark(disk: Disk, data: Path, mark: Mark) -> None:
+def write_history_mark(disk: Disk, data: Path, mark: HistoryMark) -> None:
     """Say how far the log was taken, durably. OSError."""
     taken_to = {str(number): offset for number, offset in sorted(mark.taken_to.items())}
     fields = {"version": VERSION, **mark._asdict(), "taken_to": taken_to}
@@ -75,7 +75,7 @@ def wait_for_compactions(disk: Disk, folders: Iterable[Path], pause: Callable[[f
         _wait(disk, folder, pause)
 
 
-def remove_mark(disk: Disk, data: Path) -> bool:
+def remove_history_mark(disk: Disk, data: Path) -> bool:
     """From now on the log is compacted without a history; False when it was already. OSError."""
     with suppress(FileNotFoundError):
         disk.remove(data / FILE_NAME)
@@ -87,7 +87,7 @@ def remove_mark(disk: Disk, data: Path) -> bool:
 def taken_to(disk: Disk, folder: Path) -> int | None:
     """The first offset of a partition's folder that is not to be compacted yet; None without a history."""
     topic, _, number = folder.name.rpartition("-")
-    mark = read_mark(disk, folder.parent) if topic == TOPIC and number.isdecimal() else None
+    mark = read_history_mark(disk, folder.parent) if topic == TOPIC and number.isdecimal() else None
     return None if mark is None else mark.taken_to.get(int(number), 0)
 
 
@@ -95,7 +95,7 @@ def _wait(disk: Disk, folder: Path, pause: Callable[[float], None]) -> None:
     for _ in range(round(PATIENCE_S / PAUSE_S)):
         if FOLDER not in disk.names(folder):
             return
-        with locked(disk, folder) as alone:
+        with try_lock(disk, folder) as alone:
             if alone:
                 return
         pause(PAUSE_S)

@@ -18,25 +18,25 @@ from ...disk.modes import disk_like
 from ...engine.clock import wall_clock_ms
 from ..format.errors import DamagedBatch, UnsupportedCompression
 from ..manifest import ManifestError
-from .garbage import tidy
+from .garbage import publish_and_collect
 from .history import taken_to
 from .kernel import Progress
-from .plan import Plan, below_open_transactions, make_plan
+from .plan import CompactionPlan, below_open_transactions, make_plan
 from .publish import GRACE_MS, is_publishing_due
-from .swap import Draft, Settings, compact, ignore
+from .swap import CompactionDraft, CompactionSettings, compact, ignore
 
 Status = Literal["compacted", "nothing", "waiting", "damaged", "failed"]
 
 
-class Job(NamedTuple):
-    """A partition's folder, and how it is to be compacted; ``grace_ms`` as in ``tidy``."""
+class CompactionJob(NamedTuple):
+    """A partition's folder, and how it is to be compacted; ``grace_ms`` as in ``publish_and_collect``."""
 
     folder: Path
-    settings: Settings
+    settings: CompactionSettings
     grace_ms: int = GRACE_MS
 
 
-class Report(NamedTuple):
+class CompactionReport(NamedTuple):
     """What became of a job. ``waiting``: for a transaction, or a history; ``damaged``: the log, which is as it was;
     ``failed``: the disk. ``reason`` says what.
 
@@ -55,25 +55,25 @@ class Report(NamedTuple):
 
 
 def run(
-    job: Job, disk: Disk | None = None, clock: Callable[[], int] = wall_clock_ms, progress: Progress = ignore
-) -> Report:
+    job: CompactionJob, disk: Disk | None = None, clock: Callable[[], int] = wall_clock_ms, progress: Progress = ignore
+) -> CompactionReport:
     """Compact, publish, collect. Nothing is raised but bugs."""
     disk, name, began = disk or disk_like(job.folder.parent), job.folder.name, time.perf_counter()
     try:
         draft = compact(disk, job.folder, job.settings, clock, progress=progress)
         waits_for = _what_waits_for(disk, job) if draft is None else ""
-        tidied = tidy(disk, job.folder, clock(), job.grace_ms)
+        tidied = publish_and_collect(disk, job.folder, clock(), job.grace_ms)
     except (DamagedBatch, UnsupportedCompression, ManifestError) as error:
-        return Report(name, "damaged", reason=str(error))
+        return CompactionReport(name, "damaged", reason=str(error))
     except OSError as error:
-        return Report(name, "failed", reason=f"{job.folder}: {error}")
+        return CompactionReport(name, "failed", reason=f"{job.folder}: {error}")
     made = _report(name, draft, time.perf_counter() - began)
     if waits_for:
         made = made._replace(status="waiting", reason=waits_for)
     return made._replace(files_removed=tidied.replaced + tidied.collected)
 
 
-def _what_waits_for(disk: Disk, job: Job) -> str:
+def _what_waits_for(disk: Disk, job: CompactionJob) -> str:
     """Why nothing was compacted although it is due; empty when it is not."""
     plan = make_plan(disk, job.folder)
     if not plan.is_due(job.settings.now_ms, job.settings.min_ratio):
@@ -84,7 +84,7 @@ def _what_waits_for(disk: Disk, job: Job) -> str:
     return f"{job.folder}: a transaction is open since offset {shorter.first_open}; what follows waits for its end"
 
 
-def _whether_history(disk: Disk, job: Job) -> str:
+def _whether_history(disk: Disk, job: CompactionJob) -> str:
     limit = taken_to(disk, job.folder)
     whole = make_plan(disk, job.folder, with_history=False)
     if limit is None or not whole.is_due(job.settings.now_ms, job.settings.min_ratio):
@@ -92,7 +92,7 @@ def _whether_history(disk: Disk, job: Job) -> str:
     return f"{job.folder}: history has taken it up to offset {limit}; run callboard history keep, or history off"
 
 
-def is_due(disk: Disk, job: Job, plan: Plan) -> bool:
+def is_due(disk: Disk, job: CompactionJob, plan: CompactionPlan) -> bool:
     """Whether there is anything to do for a job, by names and sizes."""
     now_ms = job.settings.now_ms
     return plan.is_due(now_ms, job.settings.min_ratio) or (
@@ -100,14 +100,14 @@ def is_due(disk: Disk, job: Job, plan: Plan) -> bool:
     )
 
 
-def _report(name: str, draft: Draft | None, seconds: float) -> Report:
+def _report(name: str, draft: CompactionDraft | None, seconds: float) -> CompactionReport:
     if draft is None:
-        return Report(name, "nothing", seconds=seconds)
+        return CompactionReport(name, "nothing", seconds=seconds)
     before, after = draft.records_before, draft.records_after
-    return Report(name, "compacted", before, after, draft.bytes_before, draft.bytes_after, seconds)
+    return CompactionReport(name, "compacted", before, after, draft.bytes_before, draft.bytes_after, seconds)
 
 
-def end_with_parent() -> None:
+def exit_with_parent() -> None:
     """For a process of a pool: to end when the one that started it does, however that ends.
 
     Otherwise it waits for work for ever: each of a pool holds both ends of the pipe that the work comes through.

@@ -18,7 +18,7 @@ from ..format.batch import CONTROL_BIT, HEADER_BYTES, PREFIX_BYTES, TRANSACTIONA
 from ..manifest import Compacted
 from ..reading.spans import read_headers, read_spans
 from .kernel import Rules, Spilled
-from .rewrite import DELETE_HORIZON_BIT, emptied, with_horizon
+from .rewrite import DELETE_HORIZON_BIT, empty_batch, set_delete_horizon
 
 FARTHEST = 2**31 - 1
 """Between the first and the last offset of a file: Kafka's indexes count in 32 bits."""
@@ -108,7 +108,7 @@ class Markers:
                 if not headers.attributes[index] & DELETE_HORIZON_BIT:
                     batch, horizon = self._with_horizon(batch)
                 elif horizon <= self._rules.now_ms:
-                    parts.append(emptied(data, at) if ends_file and end == len(data) else b"")
+                    parts.append(empty_batch(data, at) if ends_file and end == len(data) else b"")
                     dropped += headers.record_count[index]
                     continue
                 horizons.append(horizon)
@@ -131,7 +131,7 @@ class Markers:
         horizon = self._rules.now_ms + self._rules.delete_retention_ms
         spans = read_spans(batch, [0], fast=False)
         places = list(zip(spans.start, spans.end, strict=True))
-        return with_horizon(batch, 0, places, spans.timestamp_ms, horizon), horizon
+        return set_delete_horizon(batch, 0, places, spans.timestamp_ms, horizon), horizon
 
 
 def _starts(data: bytes) -> list[int]:

@@ -17,10 +17,10 @@ from ...disk.disk import Disk, file_size, read_at, write_all
 from ..format.batch import CODEC_BITS, CONTROL_BIT, PREFIX_BYTES, inflate_buffer, offsets_of, read_batch
 from ..format.errors import DamagedBatch
 from ..manifest import LogFile
-from ..reading.columns import Spans
+from ..reading.columns import RecordSpans
 from ..reading.segment import CHUNK_BYTES, scan
 from ..reading.spans import read_spans, whole_batches
-from .rewrite import DELETE_HORIZON_BIT, emptied, filtered, with_horizon
+from .rewrite import DELETE_HORIZON_BIT, empty_batch, filter_batch, set_delete_horizon
 from .survivors import Memory, Survivors, as_lists, select
 
 Progress = Callable[[int], None]
@@ -85,7 +85,7 @@ def clean(memory: Memory, chunk: Chunk, rules: Rules) -> Kept:
 class _Rewriter:
     """Puts what stays together: batches of which all stays are not touched, neighbours among them copied as one."""
 
-    def __init__(self, chunk: Chunk, spans: Spans, survivors: Survivors, rules: Rules) -> None:
+    def __init__(self, chunk: Chunk, spans: RecordSpans, survivors: Survivors, rules: Rules) -> None:
         self.horizon_ms: int | None = None
         self._chunk = chunk
         self._data = chunk.data
@@ -128,10 +128,10 @@ class _Rewriter:
         at = self._headers.at[index]
         spans = list(zip(start[first:behind], end[first:behind], strict=True))
         if horizon is not None:
-            return with_horizon(self._data, at, spans, timestamp_ms[first:behind], horizon)
+            return set_delete_horizon(self._data, at, spans, timestamp_ms[first:behind], horizon)
         data = self._data
         records = b"".join([data[one:other] for one, other in spans])
-        return filtered(data, at, records, len(spans), max(timestamp_ms[first:behind]))
+        return filter_batch(data, at, records, len(spans), max(timestamp_ms[first:behind]))
 
     def _keep_the_end(self) -> None:
         """The last batch of a file says which offset comes next, even when nothing of it is left."""
@@ -139,7 +139,7 @@ class _Rewriter:
         if not self._chunk.is_last or last < 0 or self._survivors.batch[-1:] == [last]:
             return
         if self._headers.record_count[last]:
-            self._put(emptied(self._data, self._headers.at[last]))
+            self._put(empty_batch(self._data, self._headers.at[last]))
         else:
             self._copy(self._headers.at[last], self._headers.end[last])
 

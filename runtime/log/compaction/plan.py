@@ -22,7 +22,7 @@ MIN_CLEANABLE_DIRTY_RATIO = 0.5
 _KIND_BYTES = slice(2, 4)
 
 
-class Plan(NamedTuple):
+class CompactionPlan(NamedTuple):
     """What one run would read. ``end``: the first offset that it leaves alone.
 
     ``outcomes``: how the transactions ended whose markers lie at or behind ``end``: whether committed, by producer id.
@@ -53,7 +53,7 @@ class Plan(NamedTuple):
         return bool(self.files) and (is_dirty or self.has_expired(now_ms))
 
 
-def make_plan(disk: Disk, folder: Path, *, with_history: bool = True) -> Plan:
+def make_plan(disk: Disk, folder: Path, *, with_history: bool = True) -> CompactionPlan:
     """All that is closed now, and that a history has taken if there is one. OSError, ManifestError as in ``log_files``.
 
     No files when a history has not even taken what was compacted before it began.
@@ -69,7 +69,7 @@ def make_plan(disk: Disk, folder: Path, *, with_history: bool = True) -> Plan:
     return _planned(disk, manifest, closed, end)
 
 
-def below_open_transactions(disk: Disk, plan: Plan) -> Plan:
+def below_open_transactions(disk: Disk, plan: CompactionPlan) -> CompactionPlan:
     """The part of a plan that is below the first open transaction. Reads all that was never compacted.
 
     What was compacted before has no open transaction in it: that is how far it was taken then. DamagedBatch.
@@ -86,10 +86,10 @@ def below_open_transactions(disk: Disk, plan: Plan) -> Plan:
     return shorter._replace(outcomes=_outcomes(disk, surplus), first_open=None if limit == inf else int(limit))
 
 
-def _planned(disk: Disk, manifest: Manifest, files: tuple[LogFile, ...], end: int) -> Plan:
+def _planned(disk: Disk, manifest: Manifest, files: tuple[LogFile, ...], end: int) -> CompactionPlan:
     clean = sum(segment.size for segment in manifest.segments)
     dirty = sum(file_size(disk, file.path) for file in files if not file.is_clean)
-    return Plan(manifest, files, end, clean, dirty, {})
+    return CompactionPlan(manifest, files, end, clean, dirty, {})
 
 
 def _follow(disk: Disk, file: LogFile, began: dict[int, int]) -> None:

@@ -29,7 +29,7 @@ PUBLISHED_NAME = "published"
 
 
 @contextmanager
-def locked(disk: Disk, folder: Path) -> Iterator[bool]:
+def try_lock(disk: Disk, folder: Path) -> Iterator[bool]:
     """Whether we are the only one to change what is the log of a partition's folder, as long as the block lasts.
 
     Writing a draft needs no lock. This does: who goes on publishing an old generation after a pause would undo a newer
@@ -50,10 +50,10 @@ def locked(disk: Disk, folder: Path) -> Iterator[bool]:
 def publish(disk: Disk, folder: Path, now_ms: int, grace_ms: int, new_id: Callable[[], str]) -> int:
     """Bring the plain names up to the newest generation that is older than the time of grace; how many files went.
 
-    The caller is alone (``locked``). May be interrupted anywhere, and done again. OSError.
+    The caller is alone (``try_lock``). May be interrupted anywhere, and done again. OSError.
     """
     manifest = _oldest_in_use(disk, folder, now_ms - grace_ms)
-    if manifest is None or manifest.generation <= published(disk, folder):
+    if manifest is None or manifest.generation <= published_generation(disk, folder):
         return 0
     disk.sync_folder(manifest_folder(folder))  # what replaces the old files must not be lost after them
     for segment in manifest.segments:
@@ -69,7 +69,7 @@ def publish(disk: Disk, folder: Path, now_ms: int, grace_ms: int, new_id: Callab
     return removed
 
 
-def published(disk: Disk, folder: Path) -> int:
+def published_generation(disk: Disk, folder: Path) -> int:
     """The generation that the plain names show below its end; 0 when nothing was published."""
     try:
         return int(read_file(disk, folder / FOLDER / PUBLISHED_NAME))
@@ -82,7 +82,7 @@ def is_publishing_due(disk: Disk, folder: Path, manifest: Manifest, now_ms: int,
     return (
         manifest.generation > 0
         and manifest.created_ms <= now_ms - grace_ms
-        and (published(disk, folder) < manifest.generation)
+        and (published_generation(disk, folder) < manifest.generation)
     )
 
 

@@ -21,7 +21,7 @@ _CRC_AT = 17
 _CRC = Struct(">I")
 
 
-def filtered(data: bytes, at: int, records: bytes, count: int, max_timestamp_ms: int) -> bytes:
+def filter_batch(data: bytes, at: int, records: bytes, count: int, max_timestamp_ms: int) -> bytes:
     """The batch at ``at`` with these of its records, framed as they were, and the newest timestamp among them."""
     base, _, epoch, magic, _, attributes, last, base_ms, max_ms, *rest = _HEADER.unpack_from(data, at)
     if not attributes & LOG_APPEND_TIME_BIT:
@@ -29,14 +29,16 @@ def filtered(data: bytes, at: int, records: bytes, count: int, max_timestamp_ms:
     return _batch((base, epoch, magic, attributes, last, base_ms, max_ms, *rest[:-1]), count, records)
 
 
-def emptied(data: bytes, at: int) -> bytes:
+def empty_batch(data: bytes, at: int) -> bytes:
     """The batch at ``at`` without any record: it says where the log before it ends."""
     base, _, epoch, magic, _, attributes, last, _, max_ms, *rest = _HEADER.unpack_from(data, at)
     kept = attributes & ~(DELETE_HORIZON_BIT | CODEC_BITS)
     return _batch((base, epoch, magic, kept, last, max_ms, max_ms, *rest[:-1]), 0, b"")
 
 
-def with_horizon(data: bytes, at: int, spans: Iterable[tuple[int, int]], timestamps: list[int], horizon: int) -> bytes:
+def set_delete_horizon(
+    data: bytes, at: int, spans: Iterable[tuple[int, int]], timestamps: list[int], horizon: int
+) -> bytes:
     """The batch at ``at`` with the records of these spans and timestamps in ms, and with a delete horizon in ms."""
     base, _, epoch, magic, _, attributes, last, _, max_ms, *rest = _HEADER.unpack_from(data, at)
     if not attributes & LOG_APPEND_TIME_BIT:
@@ -72,7 +74,7 @@ def _batch(fields: tuple[int, ...], count: int, records: bytes) -> bytes:
     return bytes(batch)
 
 
-def filler(base_offset: int, last_offset: int, timestamp_ms: int) -> bytes:
+def filler_batch(base_offset: int, last_offset: int, timestamp_ms: int) -> bytes:
     """A batch without records over these offsets, for a place where nothing can be read any more."""
     inside = 0, last_offset - base_offset, timestamp_ms, timestamp_ms, -1, -1, -1
     return _batch((base_offset, LEADER_EPOCH, MAGIC, *inside), 0, b"")

@@ -33,13 +33,13 @@ def hash_of(key: bytes) -> bytes:
     return blake2b(key, digest_size=HASH_BYTES).digest()
 
 
-class Runs:
+class HashRuns:
     """All runs of one compaction, the oldest and longest first. ``new_path`` names a file that is not there yet."""
 
     def __init__(self, disk: Disk, new_path: Callable[[], Path]) -> None:
         self._disk = disk
         self._new_path = new_path
-        self._runs: list[Run] = []
+        self._runs: list[HashRun] = []
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -75,12 +75,12 @@ class Runs:
             self._runs.pop().remove()
 
     def _write(self, hashes: Iterable[bytes]) -> None:
-        run = Run(self._disk, self._new_path())
+        run = HashRun(self._disk, self._new_path())
         self._runs.append(run)
         run.write(hashes)
 
 
-class Run:
+class HashRun:
     """One file of sorted hashes, each of them once."""
 
     def __init__(self, disk: Disk, path: Path) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..reading.columns import Column, Spans
-from .runs import Runs
+from ..reading.columns import Column, RecordSpans
+from .runs import HashRuns
 
 if TYPE_CHECKING:
     from ..reading.known_keys import KnownKeys
@@ -32,7 +32,7 @@ KNOWN_SHARE = 0.25
 class SeenKeys:
     """Grows with the keys that it learns, up to ``bytes_max``; beyond that it writes ``runs``."""
 
-    def __init__(self, runs: Runs, bytes_max: int = KEYS_BYTES_MAX) -> None:
+    def __init__(self, runs: HashRuns, bytes_max: int = KEYS_BYTES_MAX) -> None:
         self._runs = runs
         self._bytes_max = bytes_max
         self._keys: set[bytes] = set()
@@ -40,7 +40,7 @@ class SeenKeys:
         self._known: KnownKeys | None = None
         self._has_asked = False
 
-    def perhaps_new(self, data: bytes, spans: Spans) -> Column:
+    def perhaps_new(self, data: bytes, spans: RecordSpans) -> Column:
         """The indexes of the records of a chunk whose keys may be new, in order: all, where ``spans`` are lists."""
         self._has_asked = not isinstance(spans.key_at, list)
         if not self._has_asked:
@@ -49,7 +49,7 @@ class SeenKeys:
             from ..reading.known_keys import KnownKeys  # which needs numpy
 
             self._known = KnownKeys()
-        return self._known.unknown(data, spans.key_at, spans.key_size)
+        return self._known.find_unknown(data, spans.key_at, spans.key_size)
 
     def add(self, newest: Mapping[bytes, int]) -> list[int]:
         """Learn the keys of the chunk that was asked about last; the indexes of those that are new, in order. OSError.
@@ -68,7 +68,7 @@ class SeenKeys:
         self._keys.update(fresh)
         self._keys_bytes += sum(map(len, fresh)) + KEY_BYTES * len(kept)
         if self._known is not None and self._has_asked and self._known_bytes < self._bytes_max * KNOWN_SHARE:
-            self._known.learn(kept)
+            self._known.add(kept)
             self._known_bytes += KNOWN_BYTES * len(kept)
         if self._keys_bytes + self._known_bytes > self._bytes_max:
             self._runs.add(self._keys)

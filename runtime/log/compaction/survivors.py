@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ..format.batch import CONTROL_BIT, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT
 from ..format.transaction_records import ABORT, COMMIT
 from ..format.varint import decode_signed
-from ..reading.columns import Column, Headers, Spans, as_list
+from ..reading.columns import BatchHeaders, Column, RecordSpans, as_list
 from .rewrite import DELETE_HORIZON_BIT, timestamp_delta
 from .seen import SeenKeys
 
@@ -53,7 +53,7 @@ class Memory:
         self.committed = dict(outcomes)
 
 
-def select(memory: Memory, data: bytes, spans: Spans, now_ms: int) -> Survivors:
+def select(memory: Memory, data: bytes, spans: RecordSpans, now_ms: int) -> Survivors:
     """What of a chunk stays; ``memory`` learns of it. OpenTransaction when a batch belongs to one."""
     passing, dropped = _transactions(memory, data, spans)
     perhaps = memory.seen.perhaps_new(data, spans)
@@ -71,7 +71,7 @@ def select(memory: Memory, data: bytes, spans: Spans, now_ms: int) -> Survivors:
     return _without_old_tombstones(survivors, spans, passing, now_ms)
 
 
-def _transactions(memory: Memory, data: bytes, spans: Spans) -> tuple[dict[int, range], set[int]]:
+def _transactions(memory: Memory, data: bytes, spans: RecordSpans) -> tuple[dict[int, range], set[int]]:
     """The batches that pass as they are, because they end a transaction, with their records; and those aborted."""
     passing: dict[int, range] = {}
     dropped: set[int] = set()
@@ -106,7 +106,7 @@ def _rows(column: Column, indexes: Column) -> list[int]:
     return column if isinstance(column, list) else list(column[indexes].tolist())
 
 
-def _fast(spans: Spans, kept: list[int]) -> Survivors:
+def _fast(spans: RecordSpans, kept: list[int]) -> Survivors:
     import numpy as np
 
     at = np.asarray(kept, dtype=np.int64)
@@ -114,7 +114,7 @@ def _fast(spans: Spans, kept: list[int]) -> Survivors:
     return Survivors(*(column[at].tolist() for column in columns))
 
 
-def _plain(data: bytes, spans: Spans, kept: list[int]) -> Survivors:
+def _plain(data: bytes, spans: RecordSpans, kept: list[int]) -> Survivors:
     headers = spans.headers
     batch = [spans.batch[index] for index in kept]
     start = [spans.start[index] for index in kept]
@@ -131,7 +131,9 @@ def _plain(data: bytes, spans: Spans, kept: list[int]) -> Survivors:
     return Survivors(batch, start, [spans.end[index] for index in kept], is_tombstone, times)
 
 
-def _without_old_tombstones(survivors: Survivors, spans: Spans, passing: Container[int], now_ms: int) -> Survivors:
+def _without_old_tombstones(
+    survivors: Survivors, spans: RecordSpans, passing: Container[int], now_ms: int
+) -> Survivors:
     """Tombstones go when the horizon of their batch has come; what they deleted went long before."""
     attributes, base_ms = spans.headers.attributes, spans.headers.base_timestamp_ms
     expired = {
@@ -148,6 +150,6 @@ def _without_old_tombstones(survivors: Survivors, spans: Spans, passing: Contain
     return Survivors(*(map(list, zip(*rows, strict=True)))) if len(expired) < len(survivors.batch) else _NONE
 
 
-def as_lists(headers: Headers) -> Headers:
+def as_lists(headers: BatchHeaders) -> BatchHeaders:
     """The same, and quick to look into one by one."""
-    return Headers(*map(as_list, headers))
+    return BatchHeaders(*map(as_list, headers))

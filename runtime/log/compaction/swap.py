@@ -23,9 +23,9 @@ from ..recovery.missing import refuse_missing
 from .history import taken_to
 from .join import Joiner, groups
 from .kernel import Progress, Rules, Spill, clean_files
-from .plan import MIN_CLEANABLE_DIRTY_RATIO, Plan, below_open_transactions, make_plan
-from .publish import locked
-from .runs import Runs
+from .plan import MIN_CLEANABLE_DIRTY_RATIO, CompactionPlan, below_open_transactions, make_plan
+from .publish import try_lock
+from .runs import HashRuns
 from .seen import KEYS_BYTES_MAX, SeenKeys
 from .survivors import Memory, OpenTransaction
 
@@ -34,7 +34,7 @@ SEGMENT_BYTES = 104857600  # Kafka's offsets.topic.segment.bytes
 TRIES = 5  # a run that always loses is one too many; whoever wins does its work
 
 
-class Settings(NamedTuple):
+class CompactionSettings(NamedTuple):
     """``now_ms``: ms since 1970, the same for a whole run. ``owner``: who it is, for people. Other times in ms.
 
     ``min_ratio``: compact only where more than this part was never compacted; below 0: wherever there is something.
@@ -55,7 +55,7 @@ class Settings(NamedTuple):
         return Rules(self.now_ms, self.delete_retention_ms, self.fast, self.chunk_bytes)
 
 
-class Draft(NamedTuple):
+class CompactionDraft(NamedTuple):
     """A manifest that does not count yet, whose files are written; and what was counted. Plain, so it can travel."""
 
     manifest: Manifest
@@ -83,11 +83,11 @@ def ignore(_bytes: int) -> None:
 def compact(
     disk: Disk,
     folder: Path,
-    settings: Settings,
+    settings: CompactionSettings,
     clock: Callable[[], int] = wall_clock_ms,
     new_id: Callable[[], str] = random_id,
     progress: Progress = ignore,
-) -> Draft | None:
+) -> CompactionDraft | None:
     """Compact a partition's folder if it is worth it; what was made the log, or None when nothing was.
 
     DamagedBatch and UnsupportedCompression name the file and the byte, ManifestError the manifest, MissingFiles a file
@@ -97,7 +97,7 @@ def compact(
     for _ in range(TRIES):
         try:
             draft = write_draft(disk, folder, make_plan(disk, folder), settings, new_id, progress)
-            if draft is None or commit(disk, folder, draft, clock(), new_id()):
+            if draft is None or commit_draft(disk, folder, draft, clock(), new_id()):
                 return draft
         except FileNotFoundError as error:  # a file that was planned with is gone: others were quicker
             lost = error
@@ -109,11 +109,11 @@ def compact(
 def write_draft(
     disk: Disk,
     folder: Path,
-    plan: Plan,
-    settings: Settings,
+    plan: CompactionPlan,
+    settings: CompactionSettings,
     new_id: Callable[[], str] = random_id,
     progress: Progress = ignore,
-) -> Draft | None:
+) -> CompactionDraft | None:
     """Write what a plan would make the log, durably, without making it so; None when it is not worth it."""
     if not plan.is_due(settings.now_ms, settings.min_ratio):
         return None
@@ -127,7 +127,7 @@ def write_draft(
     return _Run(disk, folder, shorter, settings, new_id(), progress).write()
 
 
-def commit(disk: Disk, folder: Path, draft: Draft, now_ms: int, unique: str) -> bool:
+def commit_draft(disk: Disk, folder: Path, draft: CompactionDraft, now_ms: int, unique: str) -> bool:
     """Make a draft the log. False when another run was first, or is tidying, or a history has not taken as much.
 
     Then the draft's files are gone.
@@ -139,7 +139,7 @@ def commit(disk: Disk, folder: Path, draft: Draft, now_ms: int, unique: str) -> 
     # The names that the manifest relies on: its folders, its files, and the next segment, which proves that it may.
     for path in (folder, segments_folder(folder).parent, segments_folder(folder)):
         disk.sync_folder(path)
-    with locked(disk, folder) as alone:
+    with try_lock(disk, folder) as alone:
         made = disk.names(segments_folder(folder)) if alone else ()
         is_whole = all(segment.file in made for segment in draft.manifest.segments)
         limit = taken_to(disk, folder)
@@ -155,7 +155,13 @@ class _Run:
     """Writes one draft."""
 
     def __init__(
-        self, disk: Disk, folder: Path, plan: Plan, settings: Settings, run_id: str, progress: Progress
+        self,
+        disk: Disk,
+        folder: Path,
+        plan: CompactionPlan,
+        settings: CompactionSettings,
+        run_id: str,
+        progress: Progress,
     ) -> None:
         self._disk = disk
         self._folder = folder
@@ -165,7 +171,7 @@ class _Run:
         self._progress = progress
         self._made: list[Path] = []
 
-    def write(self) -> Draft:
+    def write(self) -> CompactionDraft:
         try:
             return self._write()
         except FileExistsError:  # somebody else's, by a chance in four milliards
@@ -174,7 +180,7 @@ class _Run:
             _remove_all(self._disk, self._made)
             raise
 
-    def _write(self) -> Draft:
+    def _write(self) -> CompactionDraft:
         where = segments_folder(self._folder)
         self._disk.make_folder(where)
         spill_path = self._new(f"{self._suffix}.spill")
@@ -187,12 +193,12 @@ class _Run:
             self._disk.close(fd)
         with suppress(FileNotFoundError):  # collected, because this run has lost already
             self._disk.remove(spill_path)
-        return Draft(self._manifest(segments), spill.records_before, spill.bytes_before)
+        return CompactionDraft(self._manifest(segments), spill.records_before, spill.bytes_before)
 
     def _clean(self, spill_fd: int) -> tuple[Spill, bool]:
         """What stays, and whether there are transactions."""
         numbers = count()
-        runs = Runs(self._disk, lambda: self._new(f"{next(numbers):020d}-{self._suffix}.spill"))
+        runs = HashRuns(self._disk, lambda: self._new(f"{next(numbers):020d}-{self._suffix}.spill"))
         memory = Memory(SeenKeys(runs, self._settings.keys_bytes_max), self._plan.outcomes)
         try:
             rules, end = self._settings.rules, self._plan.end

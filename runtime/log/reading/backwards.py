@@ -17,17 +17,17 @@ from ...disk.disk import Disk
 from ..format.batch import HEADER_BYTES, read_size
 from ..format.errors import Damage
 from ..manifest import LogFile
+from .damage_scan import BatchRun, scan_runs_past_damage
 from .search import OpenFile
 from .segment import CHUNK_BYTES
 from .spans import whole_batches
-from .survey import Run, survey_runs
 
 OnDamage = Callable[[Damage], None]
 
 _OFFSETS = Struct(">q15xi")  # of a batch: its base offset, and how far behind it the last one is
 
 
-class Chunk(NamedTuple):
+class BatchChunk(NamedTuple):
     """Whole, checked batches that lie side by side in the file ``path``; ``starts``: where each begins in ``data``."""
 
     data: bytes
@@ -44,7 +44,7 @@ class _Cut(NamedTuple):
 
 def chunks_newest_first(
     disk: Disk, files: Sequence[LogFile], on_damage: OnDamage, chunk_bytes: int = CHUNK_BYTES
-) -> Iterator[Chunk]:
+) -> Iterator[BatchChunk]:
     """All good batches of a log's files, which are in its order. ``on_damage`` hears of what lies between them.
 
     OSError names the file and the place that cannot be read; FileNotFoundError: compaction took it, list them again.
@@ -68,12 +68,12 @@ class _File:
         self._chunk_bytes = chunk_bytes
         self._last: tuple[int, bytes] = (-1, b"")  # what was read last is what is needed first
 
-    def chunks(self, on_damage: OnDamage) -> Iterator[Chunk]:
+    def chunks(self, on_damage: OnDamage) -> Iterator[BatchChunk]:
         cuts = self._cuts()
         if cuts is None:
             cuts = self._survey(on_damage)
         for position, size, starts in reversed(cuts):
-            yield Chunk(self._read(position, size), starts, self._file.path, position)
+            yield BatchChunk(self._read(position, size), starts, self._file.path, position)
 
     def _cuts(self) -> list[_Cut] | None:
         """Where the chunks are; None when something is wrong with the file, however little."""
@@ -101,8 +101,8 @@ class _File:
     def _survey(self, on_damage: OnDamage) -> list[_Cut]:
         cuts: list[_Cut] = []
         disk, path = self._open_file.disk, self._file.path
-        for piece in survey_runs(disk, path, self._file.base, self._next_base, chunk_bytes=self._chunk_bytes):
-            if isinstance(piece, Run):
+        for piece in scan_runs_past_damage(disk, path, self._file.base, self._next_base, chunk_bytes=self._chunk_bytes):
+            if isinstance(piece, BatchRun):
                 starts = array("q", (batch.position - piece.position for batch in piece.batches))
                 cuts.append(_Cut(piece.position, len(piece.data), starts))
             else:

@@ -11,7 +11,7 @@ Column = Any
 """One number for each record or batch: a list of int, or numpy's array of int64."""
 
 
-class Headers(NamedTuple):
+class BatchHeaders(NamedTuple):
     """What the batches say of themselves, a column each; ``at`` and ``end`` are places in the buffer."""
 
     at: Column
@@ -26,7 +26,7 @@ class Headers(NamedTuple):
     record_count: Column
 
 
-class Rest(NamedTuple):
+class LazyColumns(NamedTuple):
     """The columns that are worked out later."""
 
     offset: Column
@@ -35,7 +35,7 @@ class Rest(NamedTuple):
     value_size: Column
 
 
-class Spans:
+class RecordSpans:
     """The columns of all records of a buffer, in its order.
 
     ``start`` and ``end``: a record with its length before it. ``key_at`` and ``value_at``: where their bytes begin;
@@ -44,13 +44,13 @@ class Spans:
 
     def __init__(
         self,
-        headers: Headers,
+        headers: BatchHeaders,
         start: Column,
         end: Column,
         key_at: Column,
         key_size: Column,
         batch: Column,
-        rest: Callable[[], Rest],
+        rest: Callable[[], LazyColumns],
     ) -> None:
         self.headers = headers
         self.start = start
@@ -88,7 +88,7 @@ class Spans:
         return self.rest.value_size
 
     @cached_property
-    def rest(self) -> Rest:
+    def rest(self) -> LazyColumns:
         return self._work_out()
 
 

@@ -38,7 +38,7 @@ class KnownKeys:
         self._new_count = 0
         self._asked: tuple[Array, list[Array], Array, Array] | None = None
 
-    def unknown(self, data: bytes, key_at: Array, key_size: Array) -> Array:
+    def find_unknown(self, data: bytes, key_at: Array, key_size: Array) -> Array:
         """The indexes of the keys that are not known, in order."""
         if not self._words:
             width = min(WORDS_MAX, -(-int(key_size.max(initial=WORD)) // WORD))
@@ -57,7 +57,7 @@ class KnownKeys:
         self._asked = fits, words, hashes, key_size
         return np.flatnonzero(~same)
 
-    def learn(self, indexes: Sequence[int]) -> None:
+    def add(self, indexes: Sequence[int]) -> None:
         """Remember these of the keys that were asked about last: all that are new, each once."""
         if self._asked is None:
             return

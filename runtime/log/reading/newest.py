@@ -33,8 +33,8 @@ from ..format.records import GROUP_KEY_TYPE, OFFSET_KEY_TYPES, decode, encode_ke
 from ..format.transaction_records import decode_record
 from ..format.varint import decode_signed
 from ..manifest import log_files, refuse_replaced
-from .backwards import Chunk, chunks_newest_first
-from .columns import Column, Spans, as_list, has_numpy
+from .backwards import BatchChunk, chunks_newest_first
+from .columns import Column, RecordSpans, as_list, has_numpy
 from .segment import CHUNK_BYTES
 from .spans import read_spans
 
@@ -57,28 +57,28 @@ _EMPTY_GROUP = Struct(">ihhqi")  # what follows the protocol type: generation, p
 assert _PLAIN_BYTES == 24
 
 
-class Loaded(NamedTuple):
-    """What a partition holds. ``asleep`` and ``awake`` as ``loading`` has them; nothing of a group is in two of them.
+class LoadedPartition(NamedTuple):
+    """The content of a partition. A group is in ``packed_groups`` (no members), ``unpacked_groups`` or ``quarantined``.
 
     ``quarantined``: the groups that cannot be made from their records, and why. ``ends``: for each topic and partition
     the largest offset that is committed, up to ``END_MAX``. ``records`` and ``log_bytes``: how much was read.
-    ``damages`` are batches that were passed over, ``troubles`` records of which nobody knows whose they are.
+    ``damages`` are batches that were passed over, ``problems`` records of which nobody knows whose they are.
     """
 
-    asleep: dict[str, bytes]
-    awake: dict[str, GroupData]
+    packed_groups: dict[str, bytes]
+    unpacked_groups: dict[str, GroupData]
     quarantined: dict[str, str]
-    ends: dict[tuple[str, int], int]
+    committed_ends: dict[tuple[str, int], int]
     records: int
     log_bytes: int
     unknown_keys: int
     damages: list[Damage]
-    troubles: list[str]
+    problems: list[str]
 
 
 def load_partition(
     folder: Path, disk: Disk | None = None, *, fast: bool | None = None, chunk_bytes: int = CHUNK_BYTES
-) -> Loaded:
+) -> LoadedPartition:
     """The groups of a partition's folder. ``fast`` as in ``read_spans``.
 
     OSError, ManifestError or UnsupportedCompression when the partition cannot be read as a whole.
@@ -89,7 +89,7 @@ def load_partition(
     return _load(disk or Disk(), folder, fast, chunk_bytes)
 
 
-def _load(disk: Disk, folder: Path, fast: bool | None, chunk_bytes: int) -> Loaded:
+def _load(disk: Disk, folder: Path, fast: bool | None, chunk_bytes: int) -> LoadedPartition:
     manifest, files = log_files(disk, folder)
     found = NewestFirst(fast)
     for chunk in chunks_newest_first(disk, files, found.damages.append, chunk_bytes):
@@ -142,8 +142,8 @@ class _Found:
 class _Columns(NamedTuple):
     """A chunk as this module needs it: where keys lie, as lists, and where records end."""
 
-    chunk: Chunk
-    spans: Spans
+    chunk: BatchChunk
+    spans: RecordSpans
     key_starts: list[int]
     key_ends: list[int]
     ends: Column
@@ -181,7 +181,7 @@ class NewestFirst:
         self._at: _Columns
         self._fresh: list[int] = []  # records of this run whose keys were not seen before, the newest first
 
-    def take(self, chunk: Chunk) -> None:
+    def take(self, chunk: BatchChunk) -> None:
         """One chunk; all those that are newer were taken before."""
         self._log_bytes += len(chunk.data)
         for part in self._read(chunk):
@@ -195,22 +195,22 @@ class NewestFirst:
 
     # Chunks ----------------------------------------------------------------------------------------------------------
 
-    def _read(self, chunk: Chunk) -> Iterable[_Columns]:
+    def _read(self, chunk: BatchChunk) -> Iterable[_Columns]:
         """The chunk's columns; batch by batch if not all of it can be read."""
         try:
             return [self._columns(chunk)]
         except DamagedBatch:
             return self._read_each(chunk)
 
-    def _read_each(self, chunk: Chunk) -> Iterator[_Columns]:
+    def _read_each(self, chunk: BatchChunk) -> Iterator[_Columns]:
         for start in reversed(chunk.starts):
             try:
-                yield self._columns(Chunk(chunk.data, [start], chunk.path, chunk.position))
+                yield self._columns(BatchChunk(chunk.data, [start], chunk.path, chunk.position))
             except DamagedBatch as bad:
                 base, last, size = _extent(chunk, start)
                 self.damages.append(Damage(chunk.path, bad.position, size, bad.reason, base, last + 1))
 
-    def _columns(self, chunk: Chunk) -> _Columns:
+    def _columns(self, chunk: BatchChunk) -> _Columns:
         data, starts, path, position = chunk
         try:
             spans = read_spans(data, starts, fast=self._fast, source=str(path), position=position)
@@ -220,9 +220,9 @@ class NewestFirst:
         if any(bits & _SPECIAL for bits in as_list(spans.headers.attributes)):
             _ = spans.rest  # whether values fit is asked here, where a batch can still be told apart
         places = as_list(spans.key_at), as_list(spans.key_end)
-        return _Columns(Chunk(data, starts, path, position), spans, *places, spans.end)
+        return _Columns(BatchChunk(data, starts, path, position), spans, *places, spans.end)
 
-    def _take(self, spans: Spans) -> None:
+    def _take(self, spans: RecordSpans) -> None:
         """Batches of transactions one by one, and what lies between them at once."""
         attributes, counts = as_list(spans.headers.attributes), as_list(spans.headers.record_count)
         special = [index for index, bits in enumerate(attributes) if bits & _SPECIAL]
@@ -248,9 +248,9 @@ class NewestFirst:
             self._fresh = self._not_seen(range(stop - 1, start - 1, -1))
         else:
             run, spans = slice(start, stop), self._at.spans
-            unknown = self._known.unknown(self._at.chunk.data, spans.key_at[run], spans.key_size[run])
+            unknown = self._known.find_unknown(self._at.chunk.data, spans.key_at[run], spans.key_size[run])
             self._fresh = self._not_seen((unknown[::-1] + start).tolist())
-            self._known.learn([index - start for index in self._fresh])
+            self._known.add([index - start for index in self._fresh])
         self._keep(self._fresh)
 
     def _not_seen(self, indexes: Sequence[int]) -> list[int]:
@@ -430,7 +430,7 @@ class NewestFirst:
 
     # The end ---------------------------------------------------------------------------------------------------------
 
-    def settle(self, chunk: Chunk) -> None:
+    def settle(self, chunk: BatchChunk) -> None:
         """Look through a chunk for tombstones of what is in doubt."""
         for part in self._read_each(chunk):
             spans = part.spans
@@ -446,10 +446,10 @@ class NewestFirst:
                 if offset > doubt.offset:
                     doubt.producers.pop(doubt.producer_id, None)
 
-    def finish(self) -> Loaded:
+    def finish(self) -> LoadedPartition:
         """What the partition holds. Uses up what was gathered."""
-        asleep: dict[str, bytes] = {}
-        awake: dict[str, GroupData] = {}
+        packed_groups: dict[str, bytes] = {}
+        unpacked_groups: dict[str, GroupData] = {}
         self._seen.clear()
         pending = {
             group_id: {place: producers for place, producers in reversed(places.items()) if producers}
@@ -457,34 +457,36 @@ class NewestFirst:
         }
         while self._groups:
             _, found = self._groups.popitem()
-            self._finish_group(found, pending.pop(found.name, {}), asleep, awake)
+            self._finish_group(found, pending.pop(found.name, {}), packed_groups, unpacked_groups)
         for group_id, places in pending.items():
-            self._finish_group(_Found(group_id), places, asleep, awake)
+            self._finish_group(_Found(group_id), places, packed_groups, unpacked_groups)
         ends = {(place.topic, place.partition): place.end for place in self._places.values() if place.end >= 0}
         counts = self._records, self._log_bytes, self._unknown_keys
-        return Loaded(asleep, awake, self._quarantined, ends, *counts, self.damages, self._troubles)
+        return LoadedPartition(
+            packed_groups, unpacked_groups, self._quarantined, ends, *counts, self.damages, self._troubles
+        )
 
     def _finish_group(
         self,
         found: _Found,
         pending: dict[tuple[str, int], dict[int, OffsetValue | None]],
-        asleep: dict[str, bytes],
-        awake: dict[str, GroupData],
+        packed_groups: dict[str, bytes],
+        unpacked_groups: dict[str, GroupData],
     ) -> None:
         if found.name in self._quarantined:
             return
         if not pending and (found.value is None or not found.value.members):
             if found.value is not None or found.rows:
-                asleep[found.name] = pack(found.value, found.topics())
+                packed_groups[found.name] = pack(found.value, found.topics())
             return
-        data = awake[found.name] = GroupData()
+        data = unpacked_groups[found.name] = GroupData()
         data.value = found.value
         for topic, rows in found.topics():
             data.offsets.restore(topic, {row[0]: OffsetValue(*row[1:]) for row in rows})
         data.pending.places = {place: dict(reversed(producers.items())) for place, producers in pending.items()}
 
 
-def _extent(chunk: Chunk, start: int) -> tuple[int, int, int]:
+def _extent(chunk: BatchChunk, start: int) -> tuple[int, int, int]:
     """The first and last offset of a batch, and its size in bytes."""
     base, last = offsets_of(memoryview(chunk.data)[start:])
     return base, last, read_size(chunk.data, start) or 0

@@ -12,19 +12,19 @@ from ..format.batch import read_batch
 from ..format.errors import Damage, DamagedBatch, DamagedRecord
 from ..format.transaction_records import decode_transaction
 from ..manifest import log_files, refuse_replaced
-from .backwards import Chunk, chunks_newest_first
+from .backwards import BatchChunk, chunks_newest_first
 from .newest import TRIES
 
 
 class LoadedTransactions(NamedTuple):
-    """The transactional ids of a partition; the other fields as those of ``newest.Loaded``."""
+    """The transactional ids of a partition; the other fields as those of ``newest.LoadedPartition``."""
 
     values: dict[str, TransactionValue]
     records: int
     log_bytes: int
     unknown_keys: int
     damages: list[Damage]
-    troubles: list[str]
+    problems: list[str]
 
 
 def load_transactions_partition(folder: Path, disk: Disk | None = None) -> LoadedTransactions:
@@ -43,7 +43,7 @@ def _load(disk: Disk, folder: Path) -> LoadedTransactions:
     if found.damages:
         refuse_replaced(disk, folder, manifest)
     return LoadedTransactions(
-        found.values, found.records, found.log_bytes, found.unknown_keys, found.damages, found.troubles
+        found.values, found.records, found.log_bytes, found.unknown_keys, found.damages, found.problems
     )
 
 
@@ -51,11 +51,11 @@ class _NewestTransactions:
     def __init__(self) -> None:
         self.values: dict[str, TransactionValue] = {}
         self.damages: list[Damage] = []
-        self.troubles: list[str] = []
+        self.problems: list[str] = []
         self.records = self.log_bytes = self.unknown_keys = 0
         self._seen: set[bytes | None] = set()
 
-    def take(self, chunk: Chunk) -> None:
+    def take(self, chunk: BatchChunk) -> None:
         data, starts, path, position = chunk
         self.log_bytes += len(data)
         for start in reversed(starts):
@@ -77,7 +77,7 @@ class _NewestTransactions:
         try:
             record = decode_transaction(key, value)
         except DamagedRecord as damage:
-            self.troubles.append(f"{path}: the record at offset {offset}, key {key!r}, cannot be read: {damage}")
+            self.problems.append(f"{path}: the record at offset {offset}, key {key!r}, cannot be read: {damage}")
             return
         if not isinstance(record, TransactionRecord):
             self.unknown_keys += 1

@@ -20,9 +20,9 @@ from ..format.errors import DamagedBatch
 WINDOW_BYTES = 4 * 1024 * 1024  # what is searched at once, in memory
 BATCH_BYTES_MAX = 64 * 1024 * 1024  # a larger one is not looked for: no server is set to take such
 RECORD_BYTES_MAX = 2 * 1024 * 1024  # no record is larger, unless message_max_bytes is set to more
-EFFORT = 64  # bytes that may be read and checked for each that is searched: a second or two for 100 MB
-EFFORT_MIN_BYTES = 1024 * 1024 * 1024  # for a short search, which takes no time anyway
-CANDIDATE_BYTES = 4096  # what a candidate costs at least: about as much time as the checksum of so many bytes
+SEARCH_COST_FACTOR = 64  # bytes that may be read and checked for each that is searched: a second or two for 100 MB
+SEARCH_COST_MIN_BYTES = 1024 * 1024 * 1024  # for a short search, which takes no time anyway
+CANDIDATE_COST_BYTES = 4096  # what a candidate costs at least: about as much time as the checksum of so many bytes
 
 _MAGIC_AT = 16
 _HEAD_FIELDS = Struct(">qiibIhi")
@@ -33,7 +33,7 @@ _HEAD = re.compile(
 )
 
 
-class SearchGivenUp(Exception):
+class SearchAborted(Exception):
     """Too much of what was looked through looks like a batch and is none."""
 
     def __init__(self, position: int) -> None:
@@ -90,7 +90,7 @@ def head_of(data: bytes, at: int) -> Head:
 
 
 def find_good_batch(file: OpenFile, start: int, expected: int, next_base: int | None) -> int | None:
-    """Where at or after ``start`` the first good batch begins; None when there is none, SearchGivenUp.
+    """Where at or after ``start`` the first good batch begins; None when there is none, SearchAborted.
 
     Its offsets are ``expected`` or more, and below ``next_base``. One that jumps further than the bytes before it could
     have held offsets counts only when a good batch or the end of the file follows: the bytes of a client may look like
@@ -118,7 +118,7 @@ class _Search:
         self._start = start
         self._expected = expected
         self._next_base = next_base
-        self._effort = max(EFFORT_MIN_BYTES, EFFORT * (file.end - start))
+        self._effort = max(SEARCH_COST_MIN_BYTES, SEARCH_COST_FACTOR * (file.end - start))
 
     def run(self) -> int | None:
         chains = self._chains()
@@ -139,7 +139,7 @@ class _Search:
             while position < self._file.end and (found := self._first(position)) is not None:
                 chains.append(self._chain(found))
                 position = chains[-1].end
-        except SearchGivenUp:
+        except SearchAborted:
             if not chains:
                 raise
         return chains
@@ -193,7 +193,7 @@ class _Search:
             return None
         if self._next_base is not None and head.last_offset >= self._next_base:
             return None
-        self._effort -= max(head.size, CANDIDATE_BYTES)
+        self._effort -= max(head.size, CANDIDATE_COST_BYTES)
         if self._effort < 0:
-            raise SearchGivenUp(position)
+            raise SearchAborted(position)
         return self._file.batch(position, head.size)

@@ -1,7 +1,7 @@
 """One segment file: batches back to back, named by the offset of its first record, as Kafka names it.
 
 Files are read in chunks, so that memory does not grow with them, and with plain reads, so that a bad disk is an error
-and not a signal. ``scan`` stops at damage; what reads on behind it is ``survey``, in a file of its own.
+and not a signal. ``scan`` stops at damage; what reads on behind it is ``scan_past_damage``, in a file of its own.
 """
 
 from __future__ import annotations

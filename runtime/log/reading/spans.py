@@ -27,7 +27,7 @@ from ..format.batch import (
 from ..format.codecs import CODECS
 from ..format.errors import UnsupportedCompression
 from ..format.varint import decode_signed
-from .columns import Headers, Rest, Spans, has_numpy
+from .columns import BatchHeaders, LazyColumns, RecordSpans, has_numpy
 
 Columns = tuple[list[int], list[int], list[int], list[int], list[int]]
 
@@ -36,7 +36,7 @@ _HEADER = Struct(">qiibIhiqqqhii")
 
 def read_spans(
     data: bytes, starts: Sequence[int], *, fast: bool | None = None, source: str = "buffer", position: int = 0
-) -> Spans:
+) -> RecordSpans:
     """The columns of the batches that begin at ``starts``, all of them whole, checked and in order.
 
     ``fast``: with numpy or without; None takes it where it is installed. ``source`` and ``position``, where the buffer
@@ -55,7 +55,7 @@ def read_spans(
         columns = _read_plain(data, headers)
     except (IndexError, ValueError):
         return _read_carefully(data, headers, source, position)
-    return Spans(headers, *columns, partial(_plain_rest, data, headers, columns, source, position))
+    return RecordSpans(headers, *columns, partial(_plain_rest, data, headers, columns, source, position))
 
 
 def whole_batches(data: bytes | memoryview) -> tuple[list[int], int]:
@@ -75,10 +75,12 @@ def whole_batches(data: bytes | memoryview) -> tuple[list[int], int]:
     return starts, at
 
 
-def read_headers(data: bytes | memoryview, starts: Sequence[int]) -> Headers:
+def read_headers(data: bytes | memoryview, starts: Sequence[int]) -> BatchHeaders:
     """The batches' own columns, as lists."""
     rows = [_header(at, *_HEADER.unpack_from(data, at)) for at in starts]
-    return Headers(*map(list, zip(*rows, strict=True))) if rows else Headers(*([] for _ in Headers._fields))
+    return (
+        BatchHeaders(*map(list, zip(*rows, strict=True))) if rows else BatchHeaders(*([] for _ in BatchHeaders._fields))
+    )
 
 
 def _header(at: int, base: int, length: int, *fields: int) -> tuple[int, ...]:
@@ -87,7 +89,7 @@ def _header(at: int, base: int, length: int, *fields: int) -> tuple[int, ...]:
     return at, end, base, base + last_delta, attributes, base_ms, max_ms, producer, epoch, count
 
 
-def _refuse_compressed(headers: Headers, source: str, position: int) -> None:
+def _refuse_compressed(headers: BatchHeaders, source: str, position: int) -> None:
     for at, attributes in zip(headers.at, headers.attributes, strict=True):
         if attributes & CODEC_BITS:
             raise UnsupportedCompression(CODECS[attributes & CODEC_BITS], position + at, source)
@@ -96,7 +98,7 @@ def _refuse_compressed(headers: Headers, source: str, position: int) -> None:
 # Without numpy -------------------------------------------------------------------------------------------------------
 
 
-def _read_plain(data: bytes, headers: Headers) -> Columns:
+def _read_plain(data: bytes, headers: BatchHeaders) -> Columns:
     """The hottest loop of loading without numpy. IndexError or ValueError where something is unusual."""
     start: list[int] = []
     end: list[int] = []
@@ -143,18 +145,18 @@ def _read_plain(data: bytes, headers: Headers) -> Columns:
     return start, end, key_at, key_size, batch
 
 
-def _plain_rest(data: bytes, headers: Headers, columns: Columns, source: str, position: int) -> Rest:
+def _plain_rest(data: bytes, headers: BatchHeaders, columns: Columns, source: str, position: int) -> LazyColumns:
     try:
         return _rest_of(data, headers, columns)
     except ValueError:
         return _read_carefully(data, headers, source, position).rest
 
 
-def _rest_of(data: bytes, headers: Headers, columns: Columns) -> Rest:
+def _rest_of(data: bytes, headers: BatchHeaders, columns: Columns) -> LazyColumns:
     """ValueError where a value does not fit its record."""
     base_offset, base_ms, max_ms = headers.base_offset, headers.base_timestamp_ms, headers.max_timestamp_ms
     appended = [attributes & LOG_APPEND_TIME_BIT for attributes in headers.attributes]
-    rest = Rest([], [], [], [])
+    rest = LazyColumns([], [], [], [])
     for start, end, key_at, key_size, batch in zip(*columns, strict=True):
         _length, at = decode_signed(data, start)
         timestamp_delta_ms, at = decode_signed(data, at + 1)
@@ -171,10 +173,10 @@ def _rest_of(data: bytes, headers: Headers, columns: Columns) -> Rest:
 # Carefully -----------------------------------------------------------------------------------------------------------
 
 
-def _read_carefully(data: bytes, headers: Headers, source: str, position: int) -> Spans:
+def _read_carefully(data: bytes, headers: BatchHeaders, source: str, position: int) -> RecordSpans:
     """Field by field, as ``Batch.records`` reads them; DamagedBatch where that finds one."""
     columns: Columns = [], [], [], [], []
-    rest = Rest([], [], [], [])
+    rest = LazyColumns([], [], [], [])
     for index, at in enumerate(headers.at):
         batch = read_batch(memoryview(data), at, position + at, source)
         list(batch.records())  # it knows best what is wrong, and how to say so
@@ -186,7 +188,7 @@ def _read_carefully(data: bytes, headers: Headers, source: str, position: int) -
         for offset, timestamp_ms, _key, _value in batch.records():
             rest.offset.append(offset)
             rest.timestamp_ms.append(timestamp_ms)
-    return Spans(headers, *columns, lambda: rest)
+    return RecordSpans(headers, *columns, lambda: rest)
 
 
 def _places(data: bytes, batch_at: int, count: int) -> Iterator[tuple[int, int, int, int, int, int]]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..format.batch import CODEC_BITS, HEADER_BYTES, LOG_APPEND_TIME_BIT, PREFIX_BYTES
 from ..format.varint import decode_signed
-from .columns import Headers, Rest, Spans
+from .columns import BatchHeaders, LazyColumns, RecordSpans
 
 Array = Any  # numpy's; its own type says nothing of what is in it
 
@@ -26,7 +26,7 @@ class _Unusual(Exception):
     """Something that the careful reader has to look at."""
 
 
-def read_fast(data: bytes, starts: Any) -> Spans | None:
+def read_fast(data: bytes, starts: Any) -> RecordSpans | None:
     """As ``read_spans``; None when a batch is compressed, damaged or otherwise unusual."""
     try:
         return _read(data, np.asarray(starts, dtype=np.int64))
@@ -34,7 +34,7 @@ def read_fast(data: bytes, starts: Any) -> Spans | None:
         return None
 
 
-def _read(data: bytes, at: Array) -> Spans:
+def _read(data: bytes, at: Array) -> RecordSpans:
     headers = _headers(data, at)
     start = _starts(data, headers)
     batch = np.repeat(np.arange(len(at)), headers.record_count)
@@ -47,20 +47,20 @@ def _read(data: bytes, at: Array) -> Spans:
     value_size, value_at = _varints(octets, key_at + np.maximum(key_size, 0))
     _check(headers, batch, (length, end, key_size, value_size, value_at))
 
-    def rest() -> Rest:
+    def rest() -> LazyColumns:
         timestamp_ms = headers.base_timestamp_ms[batch] + timestamp_delta_ms
         appended = headers.attributes[batch] & LOG_APPEND_TIME_BIT != 0
-        return Rest(
+        return LazyColumns(
             headers.base_offset[batch] + offset_delta,
             np.where(appended, headers.max_timestamp_ms[batch], timestamp_ms),
             value_at,
             value_size,
         )
 
-    return Spans(headers, start, end, key_at, key_size, batch, rest)
+    return RecordSpans(headers, start, end, key_at, key_size, batch, rest)
 
 
-def _check(headers: Headers, batch: Array, columns: tuple[Array, ...]) -> None:
+def _check(headers: BatchHeaders, batch: Array, columns: tuple[Array, ...]) -> None:
     """As strict as the plain reader or stricter; what is refused here is read with care."""
     length, end, key_size, value_size, value_at = columns
     odd = (length < 0) | (key_size < -1) | (value_size < -1) | (end > headers.end[batch])
@@ -68,9 +68,9 @@ def _check(headers: Headers, batch: Array, columns: tuple[Array, ...]) -> None:
         raise _Unusual
 
 
-def _headers(data: bytes, at: Array) -> Headers:
+def _headers(data: bytes, at: Array) -> BatchHeaders:
     if not len(at):
-        return Headers(*(at for _ in Headers._fields))
+        return BatchHeaders(*(at for _ in BatchHeaders._fields))
     base = gather(data, at, ">i8")
     attributes = gather(data, at + 21, ">i2")
     base_ms, max_ms = gather(data, at + 27, ">i8"), gather(data, at + 35, ">i8")
@@ -81,7 +81,7 @@ def _headers(data: bytes, at: Array) -> Headers:
     if np.any(attributes & CODEC_BITS) or np.any(far) or np.any(count < 0):
         raise _Unusual
     producer_id, epoch = gather(data, at + 43, ">i8"), gather(data, at + 51, ">i2")
-    return Headers(at, end, base, last, attributes, base_ms, max_ms, producer_id, epoch, count)
+    return BatchHeaders(at, end, base, last, attributes, base_ms, max_ms, producer_id, epoch, count)
 
 
 def gather(data: bytes, at: Array, form: str) -> Array:
@@ -105,7 +105,7 @@ def _varints(octets: Array, at: Array) -> tuple[Array, Array]:
     return (value >> 1) ^ -(value & 1), behind
 
 
-def _starts(data: bytes, headers: Headers) -> Array:
+def _starts(data: bytes, headers: BatchHeaders) -> Array:
     counts = headers.record_count
     total = int(counts.sum())
     if total > len(data):
@@ -130,7 +130,7 @@ def _starts_in_lock_step(data: bytes, first: Array, counts: Array, total: int) -
     return found
 
 
-def _starts_one_by_one(data: bytes, headers: Headers) -> list[int]:
+def _starts_one_by_one(data: bytes, headers: BatchHeaders) -> list[int]:
     found: list[int] = []
     add = found.append
     for at, count in zip((headers.at + HEADER_BYTES).tolist(), headers.record_count.tolist(), strict=True):

@@ -19,7 +19,7 @@ from ..journal import FOLDER as JOURNAL
 from ..journal import journal_names, read_header
 from ..manifest import log_files
 from ..partition import TRANSACTIONS_TOPIC, folder_name, lost_beginning
-from ..reading.survey import survey
+from ..reading.damage_scan import scan_past_damage
 from .clean_stop import NAME as NOTE
 from .clean_stop import read_note
 
@@ -71,7 +71,7 @@ def missing_ends(disk: Disk, folder: Path, known: KnownEnd) -> Iterator[Damage]:
     if files and not files[-1].is_closed:
         last = files[-1]
         end = max(end, last.base)
-        for piece in survey(disk, last.path, last.base):
+        for piece in scan_past_damage(disk, last.path, last.base):
             if isinstance(piece, Batch):
                 end = max(end, piece.last_offset + 1)
     if end < known.end_offset:

@@ -145,7 +145,7 @@ def names_in(disk: Disk, folder: Path, topic: str) -> list[str]:
     from ..reading.newest import load_partition  # not needed by a start that has a witness
 
     loaded = load_partition(folder, disk)
-    return [*loaded.asleep, *loaded.awake, *loaded.quarantined]
+    return [*loaded.packed_groups, *loaded.unpacked_groups, *loaded.quarantined]
 
 
 def _misplaced_in_journal(disk: Disk, folder: Path, counts: Counts) -> Iterator[Misplaced]:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from ...disk.disk import Disk, file_size
 from ..format.batch import Batch
 from ..format.errors import Damage
-from ..reading.survey import survey
+from ..reading.damage_scan import scan_past_damage
 
 
 class Tail(NamedTuple):
@@ -42,7 +42,7 @@ class Tail(NamedTuple):
 def read_tail(disk: Disk, path: Path, base_offset: int, journal_from: int | None) -> Tail:
     """Examine a segment and change nothing. ``journal_from`` is None without a journal, or if it does not know."""
     reader = _Reader(path, base_offset, journal_from)
-    pieces = survey(disk, path, base_offset)
+    pieces = scan_past_damage(disk, path, base_offset)
     for piece in pieces:
         torn = reader.why_cut(piece)
         if torn:

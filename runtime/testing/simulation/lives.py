@@ -36,8 +36,8 @@ from ...engine.reply import Reply
 from ...kafka.services import Origin
 from ...loading.loader import Take, load_at_once
 from ...loading.pieces import Job
-from ...log.compaction.garbage import tidy
-from ...log.compaction.swap import Settings as CompactSettings
+from ...log.compaction.garbage import publish_and_collect
+from ...log.compaction.swap import CompactionSettings as CompactSettings
 from ...log.compaction.swap import compact
 from ...log.format.errors import DamagedBatch
 from ...log.partition import TOPIC, TRANSACTIONS_TOPIC, folder_name
@@ -353,7 +353,7 @@ class Lives:
             now_ms, "simulation", -1, retention_ms, COMPACT_BYTES, chunk_bytes=COMPACT_CHUNK_BYTES
         )
         done = compact(disk, folder, settings, self.clock.wall_ms, new_id) is not None
-        tidy(disk, folder, self.clock.wall_ms(), grace_ms, new_id)
+        publish_and_collect(disk, folder, self.clock.wall_ms(), grace_ms, new_id)
         return done
 
     def _step(self, one: Beside, pace_ms: float) -> None:

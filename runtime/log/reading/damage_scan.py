@@ -23,11 +23,11 @@ from typing import NamedTuple, cast
 from ...disk.disk import Disk
 from ..format.batch import HEADER_BYTES, PREFIX_BYTES, Batch, read_batch, read_size
 from ..format.errors import Damage, DamagedBatch, OffsetTooLarge
-from .search import OpenFile, SearchGivenUp, find_good_batch
+from .search import OpenFile, SearchAborted, find_good_batch
 from .segment import CHUNK_BYTES
 
 
-class Run(NamedTuple):
+class BatchRun(NamedTuple):
     """Good batches that lie side by side: ``data`` holds them all and nothing else, ``position`` is its place."""
 
     position: int
@@ -35,7 +35,7 @@ class Run(NamedTuple):
     batches: list[Batch]
 
 
-def survey(
+def scan_past_damage(
     disk: Disk,
     path: Path,
     base_offset: int = 0,
@@ -54,14 +54,16 @@ def survey(
 
     Memory: a chunk, or the largest batch. OSError names the file and the position where it cannot be read.
     """
-    for piece in survey_runs(disk, path, base_offset, next_base, size=size, position=position, chunk_bytes=chunk_bytes):
-        if isinstance(piece, Run):
+    for piece in scan_runs_past_damage(
+        disk, path, base_offset, next_base, size=size, position=position, chunk_bytes=chunk_bytes
+    ):
+        if isinstance(piece, BatchRun):
             yield from piece.batches
         else:
             yield piece
 
 
-def survey_runs(
+def scan_runs_past_damage(
     disk: Disk,
     path: Path,
     base_offset: int = 0,
@@ -70,7 +72,7 @@ def survey_runs(
     size: int | None = None,
     position: int = 0,
     chunk_bytes: int = CHUNK_BYTES,
-) -> Iterator[Run | Damage]:
+) -> Iterator[BatchRun | Damage]:
     """The same with the batches by the chunk, as one buffer, for whoever decodes many at once."""
     fd = disk.open(path, os.O_RDONLY)
     try:
@@ -229,7 +231,7 @@ class _Pieces:
             follows = self._follower()
             if follows is None:
                 follows = find_good_batch(self._file, start + 1, self._order.expected, self._order.next_base)
-        except SearchGivenUp as error:
+        except SearchAborted as error:
             follows, is_certain, reason = None, False, f"{reason}; {error}"
         self.position = self.end if follows is None else follows
         return _Bad(start, self.position - start, reason, is_certain)
@@ -260,7 +262,7 @@ class _Runs:
         self._batches: list[Batch] = []
         self._chunk_at: int | None = None
 
-    def take(self, known: Batch | Damage) -> Iterator[Run | Damage]:
+    def take(self, known: Batch | Damage) -> Iterator[BatchRun | Damage]:
         if isinstance(known, Damage):
             yield from self.finish()
             yield known
@@ -272,10 +274,10 @@ class _Runs:
             is_current = _buffer(known) is self._pieces.view.obj
             self._chunk_at = self._pieces.view_at if is_current else None  # one that was held back may be older
 
-    def finish(self) -> Iterator[Run]:
+    def finish(self) -> Iterator[BatchRun]:
         if self._batches:
             batches, self._batches = self._batches, []
-            yield Run(batches[0].position, self._data(batches), batches)
+            yield BatchRun(batches[0].position, self._data(batches), batches)
 
     def _adjoins(self, batch: Batch) -> bool:
         last = self._batches[-1]
@@ -293,7 +295,7 @@ def _buffer(batch: Batch) -> bytes:
     return cast(bytes, batch.data.obj)
 
 
-def _runs(order: _Order, pieces: _Pieces) -> Iterator[Run | Damage]:
+def _runs(order: _Order, pieces: _Pieces) -> Iterator[BatchRun | Damage]:
     runs = _Runs(pieces)
     for piece in pieces:
         for known in order.take(piece):

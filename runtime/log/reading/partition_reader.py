@@ -36,7 +36,7 @@ from ..partition import TOPIC
 from ..recovery.missing import missing_files
 from ..recovery.quarantine import Quarantine
 from .backwards import OnDamage
-from .survey import survey
+from .damage_scan import scan_past_damage
 
 # With the records themselves, for those who import nothing but the log.
 __all__ = [
@@ -50,7 +50,7 @@ __all__ = [
     "PendingOffsetRecord",
     "Record",
     "UnknownRecord",
-    "is_end",
+    "is_unfinished_tail",
     "live_groups",
     "live_offsets",
     "partition_folders",
@@ -218,15 +218,15 @@ def _pieces(disk: Disk, folder: Path) -> Iterator[tuple[Path, Batch | Damage]]:
     manifest, files = log_files(disk, folder)
     for file, next_file in zip_longest(files, files[1:]):
         next_base = None if file.is_clean or next_file is None else next_file.base
-        for piece in survey(disk, file.path, file.base, next_base):
-            if not file.is_closed and isinstance(piece, Damage) and is_end(disk, piece):
+        for piece in scan_past_damage(disk, file.path, file.base, next_base):
+            if not file.is_closed and isinstance(piece, Damage) and is_unfinished_tail(disk, piece):
                 return
             if isinstance(piece, Damage):
                 refuse_replaced(disk, folder, manifest)
             yield file.path, piece
 
 
-def is_end(disk: Disk, damage: Damage) -> bool:
+def is_unfinished_tail(disk: Disk, damage: Damage) -> bool:
     """Whether damage in the newest file is where writing goes on, or went on when a crash ended it.
 
     Nothing good lies behind it; or what does was written while we looked, and then it is good itself by now.
@@ -234,7 +234,7 @@ def is_end(disk: Disk, damage: Damage) -> bool:
     if damage.offset_after is None and damage.is_certain:
         return True
     path, position, size, _, offset, *_ = damage
-    again = next(survey(disk, path, offset, position=position, size=position + size), None)
+    again = next(scan_past_damage(disk, path, offset, position=position, size=position + size), None)
     return isinstance(again, Batch) and again.base_offset == offset
 
 
