@@ -29,7 +29,7 @@ def ask(known: KnownKeys, asked: Sequence[bytes]) -> list[int]:
 def test_a_yes_is_always_right(chunks: list[list[bytes]], bits: int) -> None:
     """Also where the table is so small that nearly all keys want the same place."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(known_keys, "FIRST_BITS", bits)
+        patch.setattr(known_keys, "INITIAL_TABLE_BITS", bits)
         known, seen = KnownKeys(), set[bytes]()
     for chunk in chunks:
         find_unknown = ask(known, chunk)

@@ -145,7 +145,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     log=logs,
     cuts=st.sets(st.integers(1, 13)),
     chunk_bytes=st.sampled_from((64, 200, 1 << 20)),
-    many=st.sampled_from((1, 2, newest.MANY)),
+    many=st.sampled_from((1, 2, newest.BULK_MIN_RECORDS)),
 )
 def test_newest_first_is_oldest_first(
     folder: Path, fast: bool, log: list[Batch], cuts: set[int], chunk_bytes: int, many: int
@@ -154,7 +154,7 @@ def test_newest_first_is_oldest_first(
     batches = encoded(log)
     lay_out(folder / "p", batches, {cut for cut in cuts if cut < len(batches)})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(newest, "MANY", many)
+        patch.setattr(newest, "BULK_MIN_RECORDS", many)
         loaded = load_partition(folder / "p", fast=fast, chunk_bytes=chunk_bytes)
     assert plainly(unpacked(loaded)) == plainly(replayed(batches))
     assert not loaded.quarantined and not loaded.problems and not loaded.damages

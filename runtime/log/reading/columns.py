@@ -12,13 +12,13 @@ Column = Any
 
 
 class BatchHeaders(NamedTuple):
-    """What the batches say of themselves, a column each; ``at`` and ``end`` are places in the buffer."""
+    """The header fields of the batches, a column each; ``at`` and ``end`` are positions in the buffer."""
 
     at: Column
     end: Column
     base_offset: Column
     last_offset: Column
-    attributes: Column  # see the bits in ``batch``
+    attributes: Column  # bits as in ``format.batch``
     base_timestamp_ms: Column
     max_timestamp_ms: Column
     producer_id: Column
@@ -27,7 +27,7 @@ class BatchHeaders(NamedTuple):
 
 
 class LazyColumns(NamedTuple):
-    """The columns that are worked out later."""
+    """The columns that are computed on first use."""
 
     offset: Column
     timestamp_ms: Column
@@ -38,8 +38,9 @@ class LazyColumns(NamedTuple):
 class RecordSpans:
     """The columns of all records of a buffer, in its order.
 
-    ``start`` and ``end``: a record with its length before it. ``key_at`` and ``value_at``: where their bytes begin;
-    ``key_size`` and ``value_size``: how many there are, -1 for null. ``batch``: the index of its batch in ``headers``.
+    ``start`` and ``end``: the bounds of a record, its length field included. ``key_at`` and ``value_at``: the positions
+    of key and value; ``key_size`` and ``value_size``: their sizes in bytes, -1 for null. ``batch``: the index of the
+    record's batch in ``headers``.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class RecordSpans:
         key_at: Column,
         key_size: Column,
         batch: Column,
-        rest: Callable[[], LazyColumns],
+        lazy: Callable[[], LazyColumns],
     ) -> None:
         self.headers = headers
         self.start = start
@@ -58,38 +59,38 @@ class RecordSpans:
         self.key_at = key_at
         self.key_size = key_size
         self.batch = batch
-        self._work_out = rest
+        self._compute_lazy_columns = lazy
 
     def __len__(self) -> int:
         return len(self.start)
 
     @cached_property
     def key_end(self) -> Column:
-        """Where the value's length stands."""
+        """The positions of the values' length fields."""
         if isinstance(self.key_at, list):
             return [at + size if size > 0 else at for at, size in zip(self.key_at, self.key_size, strict=True)]
         return self.key_at + self.key_size.clip(0)
 
     @property
     def offset(self) -> Column:
-        return self.rest.offset
+        return self.lazy.offset
 
     @property
     def timestamp_ms(self) -> Column:
-        """As ``Batch.records`` has it: of the record, or of its batch when that says when it was appended."""
-        return self.rest.timestamp_ms
+        """As in ``Batch.records``: the record's, or the batch's if that is set to log append time."""
+        return self.lazy.timestamp_ms
 
     @property
     def value_at(self) -> Column:
-        return self.rest.value_at
+        return self.lazy.value_at
 
     @property
     def value_size(self) -> Column:
-        return self.rest.value_size
+        return self.lazy.value_size
 
     @cached_property
-    def rest(self) -> LazyColumns:
-        return self._work_out()
+    def lazy(self) -> LazyColumns:
+        return self._compute_lazy_columns()
 
 
 def as_list(column: Column) -> list[int]:

@@ -1,16 +1,18 @@
-"""Reading a segment past its damage: all good batches in order, and for every other stretch a ``Damage``.
+"""Reads a segment past damage: yields all valid batches in order, and a ``Damage`` for every other range.
 
-``scan`` (in ``segment``) stops at the first bad byte; this goes on. Whoever loads a log reads it so: one bad sector
-costs the records that lie in it, and not those behind it.
+``segment.scan`` stops at the first invalid byte; this continues. Loading reads a log this way, so one bad sector costs
+only the records in it.
 
-How it goes on behind a damaged batch:
+The next batch behind a damaged one is found as follows:
 
-* The damaged batch may say rightly how long it is. If a good batch begins there, or the file ends, that is the place.
-* Otherwise, when its length is damaged, a good batch is looked for byte by byte (``search``). A client may have put a
-  good batch into a record; what contradicts the offsets round it is passed over.
+* The length of the damaged batch may be right. If a valid batch begins at its end, or the file ends there, reading
+  continues there.
+* Otherwise a valid batch is searched byte by byte (``search``). A record may contain bytes that form a valid batch; one
+  that contradicts the offsets around it is skipped.
 
-What a checksum does not cover is judged by the neighbours. Offsets must go up. A batch whose offsets jump is held back
-until the next one is seen: a log that was compacted goes on above the jump, a damaged base offset does not.
+The checksum does not cover the base offset, so it is checked against the neighbours. Offsets must increase. A batch
+whose base offset jumps ahead is held back until the next one is read: a compacted log continues above the jump, after a
+damaged base offset it does not.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from .segment import CHUNK_BYTES
 
 
 class BatchRun(NamedTuple):
-    """Good batches that lie side by side: ``data`` holds them all and nothing else, ``position`` is its place."""
+    """Adjacent valid batches: ``data`` is exactly their bytes, ``position`` its position in the file."""
 
     position: int
     data: memoryview
@@ -45,14 +47,14 @@ def scan_past_damage(
     position: int = 0,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Iterator[Batch | Damage]:
-    """All good batches of a segment, checked and in order, and each stretch that is none, where it lies.
+    """All valid batches of a segment in order, with each damaged range at its place between them.
 
-    ``base_offset``: the least that the first batch may have, from the file's name. ``next_base``: that of the next
-    segment of a log; then what is missing in between is a Damage too, unless this segment was compacted; None for the
-    last one, or when it is not known. ``size`` in bytes: read no further than that, for a file that grows meanwhile.
-    ``position``: begin there, at a batch, with ``base_offset`` as the next offset.
+    ``base_offset``: the minimum base offset of the first batch, from the file's name. ``next_base``: the base offset of
+    the next segment; if given, offsets missing before it are a Damage too, unless this segment was compacted. ``size``
+    in bytes: stop there, for a file that grows during the scan. ``position``: begin at this batch boundary, with
+    ``base_offset`` as the next offset.
 
-    Memory: a chunk, or the largest batch. OSError names the file and the position where it cannot be read.
+    Memory: a chunk, or the largest batch. OSError names the file and the unreadable position.
     """
     for piece in scan_runs_past_damage(
         disk, path, base_offset, next_base, size=size, position=position, chunk_bytes=chunk_bytes
@@ -73,108 +75,108 @@ def scan_runs_past_damage(
     position: int = 0,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Iterator[BatchRun | Damage]:
-    """The same with the batches by the chunk, as one buffer, for whoever decodes many at once."""
+    """As ``scan_past_damage``, but adjacent batches of a chunk are yielded as one buffer, for decoding in bulk."""
     fd = disk.open(path, os.O_RDONLY)
     try:
         end = disk.size(fd) if size is None else size
-        order = _Order(path, base_offset, next_base)
-        yield from _runs(order, _Pieces(OpenFile(disk, fd, path, end), position, chunk_bytes, order))
+        order = _OffsetOrder(path, base_offset, next_base)
+        yield from _build_runs(order, _FileScan(OpenFile(disk, fd, path, end), position, chunk_bytes, order))
     finally:
         disk.close(fd)
 
 
-class _Bad(NamedTuple):
+class _BadRange(NamedTuple):
     position: int
     size: int
     reason: str
     is_certain: bool = True
 
 
-class _Order:
-    """Which batches are where they belong. What cannot be judged yet waits until it can."""
+class _OffsetOrder:
+    """Checks the offsets of batches against each other. Batches that cannot be checked yet are held back."""
 
     def __init__(self, path: Path, base_offset: int, next_base: int | None) -> None:
         self.expected = base_offset
         self.next_base = next_base
         self._path = path
-        self._waiting: list[_Bad | Batch] = []
-        self._held: Batch | None = None  # the one of those that is a batch
+        self._waiting: list[_BadRange | Batch] = []
+        self._held: Batch | None = None  # the only batch in ``_waiting``
         self._is_dense = True
 
-    def take(self, piece: Batch | _Bad) -> Iterator[Batch | Damage]:
-        """What is known now that this piece came."""
-        bad = piece if isinstance(piece, _Bad) else self._misplaced(piece)
+    def add(self, piece: Batch | _BadRange) -> Iterator[Batch | Damage]:
+        """Add a piece; yields the pieces whose fate it decides."""
+        bad = piece if isinstance(piece, _BadRange) else self._misplacement(piece)
         if bad is not None:
             self._waiting.append(bad)
             return
         assert isinstance(piece, Batch)
         if self._held is not None and piece.base_offset <= self._held.last_offset:
-            self._condemn(self._held, piece)
-        yield from self._confirm()
+            self._reject_held(self._held, piece)
+        yield from self._accept_held()
         if piece.base_offset > self.expected:
             self._held = piece
             self._waiting.append(piece)
         else:
-            yield from self._settle(piece.base_offset)
-            yield self._accepted(piece)
+            yield from self._report_waiting(piece.base_offset)
+            yield self._accept(piece)
 
     def finish(self, position: int) -> Iterator[Batch | Damage]:
-        """What is known at the end of the file."""
-        yield from self._confirm()
-        ends_badly = bool(self._waiting)
-        yield from self._settle(self.next_base)
-        if self.next_base is not None and self.expected < self.next_base and self._is_dense and not ends_badly:
+        """Yield the remaining pieces at the end of the file."""
+        yield from self._accept_held()
+        ends_in_damage = bool(self._waiting)
+        yield from self._report_waiting(self.next_base)
+        if self.next_base is not None and self.expected < self.next_base and self._is_dense and not ends_in_damage:
             reason = f"it ends at offset {self.expected}, the next segment begins at {self.next_base}"
             yield Damage(self._path, position, 0, reason, self.expected, self.next_base)
 
-    def _misplaced(self, batch: Batch) -> _Bad | None:
+    def _misplacement(self, batch: Batch) -> _BadRange | None:
         base, last = batch.base_offset, batch.last_offset
         if base < self.expected:
-            return _Bad(batch.position, batch.size, f"offset {base}, expected {self.expected} or more")
+            return _BadRange(batch.position, batch.size, f"offset {base}, expected {self.expected} or more")
         if self.next_base is not None and last >= self.next_base:
             reason = f"offsets {base} to {last}, expected below {self.next_base}, where the next segment begins"
-            return _Bad(batch.position, batch.size, reason)
+            return _BadRange(batch.position, batch.size, reason)
         return None
 
-    def _condemn(self, held: Batch, follower: Batch) -> None:
+    def _reject_held(self, held: Batch, follower: Batch) -> None:
         reason = f"offsets {held.base_offset} to {held.last_offset}, but {follower.base_offset} comes behind them"
-        self._waiting[self._waiting.index(held)] = _Bad(held.position, held.size, reason)
+        self._waiting[self._waiting.index(held)] = _BadRange(held.position, held.size, reason)
         self._held = None
 
-    def _confirm(self) -> Iterator[Batch | Damage]:
-        """The batch that was held back, if any, was right: it and what waited before it."""
+    def _accept_held(self) -> Iterator[Batch | Damage]:
+        """Accept the batch that was held back, if any, and yield it after the damage before it."""
         held = self._held
         if held is not None:
             at = self._waiting.index(held)
             self._is_dense = self._is_dense and at > 0  # a jump without damage: this log was compacted
-            behind = self._waiting[at + 1 :]
+            following = self._waiting[at + 1 :]
             del self._waiting[at:]
-            yield from self._settle(held.base_offset)
-            self._waiting, self._held = behind, None
-            yield self._accepted(held)
+            yield from self._report_waiting(held.base_offset)
+            self._waiting, self._held = following, None
+            yield self._accept(held)
 
-    def _settle(self, offset_after: int | None) -> Iterator[Damage]:
-        """All that waits, none of it a batch."""
+    def _report_waiting(self, offset_after: int | None) -> Iterator[Damage]:
+        """Yield all waiting pieces as damage."""
         for bad in self._waiting:
-            assert isinstance(bad, _Bad)
+            assert isinstance(bad, _BadRange)
             at, size, reason, is_certain = bad
             yield Damage(self._path, at, size, reason, self.expected, offset_after, is_certain)
         self._waiting = []
 
-    def _accepted(self, batch: Batch) -> Batch:
+    def _accept(self, batch: Batch) -> Batch:
         self.expected = batch.last_offset + 1
         if batch.record_count != batch.last_offset - batch.base_offset + 1:
             self._is_dense = False
         return batch
 
 
-class _Pieces:
-    """The file from ``position`` to ``end``: batches that check out, and what lies between them.
+class _FileScan:
+    """The file from ``position`` to ``end``, as valid batches and the bad ranges between them.
 
-    ``view`` holds the file from ``view_at`` on: the chunk that the last batch came from.
+    ``view``: the chunk of the last batch, which begins at ``view_at`` in the file.
     """
 
-    def __init__(self, file: OpenFile, position: int, chunk_bytes: int, order: _Order) -> None:
+    def __init__(self, file: OpenFile, position: int, chunk_bytes: int, order: _OffsetOrder) -> None:
         self.position = self.view_at = position
         self.end = file.end
         self.view = memoryview(b"")
@@ -182,21 +184,21 @@ class _Pieces:
         self._chunk_bytes = chunk_bytes
         self._order = order
 
-    def __iter__(self) -> Iterator[Batch | _Bad]:
+    def __iter__(self) -> Iterator[Batch | _BadRange]:
         while self.position < self.end:
             try:
-                yield from self._good()
+                yield from self._valid_batches()
             except OffsetTooLarge as damage:
-                yield self._too_large(damage.reason)
+                yield self._skip_too_large(damage.reason)
             except DamagedBatch as damage:
-                yield self._bad(damage.reason)
+                yield self._skip_bad(damage.reason)
 
-    def _good(self) -> Iterator[Batch]:
-        """Batches up to the end; DamagedBatch with ``position`` at the one that is bad."""
-        want, source = self._chunk_bytes, str(self._file.path)
+    def _valid_batches(self) -> Iterator[Batch]:
+        """Batches up to the end. DamagedBatch leaves ``position`` at the bad batch."""
+        chunk_size, source = self._chunk_bytes, str(self._file.path)
         while self.position < self.end:
             start = self.position
-            self._read(min(want, self.end - start))
+            self._read(min(chunk_size, self.end - start))
             view, at = self.view, 0
             while (size := read_size(view, at)) is not None and HEADER_BYTES <= size <= len(view) - at:
                 batch = read_batch(view, at, start + at, source)
@@ -204,42 +206,42 @@ class _Pieces:
                 self.position = start + at
                 yield batch
             if at:
-                want = self._chunk_bytes
+                chunk_size = self._chunk_bytes
             elif size is None:
                 raise DamagedBatch(start, "cut off in its head", source)
             elif size < HEADER_BYTES or size > self.end - start:
                 raise DamagedBatch(start, f"it is cut off, or its length is wrong: {size} bytes", source)
             else:
-                want = size  # a batch larger than the chunk
+                chunk_size = size  # a batch larger than the chunk
 
     def _read(self, size: int) -> None:
         self.view = memoryview(self._file.read(size, self.position))
         self.view_at = self.position
 
-    def _too_large(self, reason: str) -> _Bad:
-        """A batch whose checksum covers its length, so the next one begins behind it: its records are not searched."""
+    def _skip_too_large(self, reason: str) -> _BadRange:
+        """Skip a batch with a valid checksum and impossible offsets. Its length is right, so it is not searched."""
         start = self.position
         size = read_size(self.view, start - self.view_at)
         assert size is not None
         self.position = start + size
-        return _Bad(start, size, reason, is_certain=False)
+        return _BadRange(start, size, reason, is_certain=False)
 
-    def _bad(self, reason: str) -> _Bad:
-        """What lies between ``position``, where a batch is bad, and the next good one, which is gone to."""
+    def _skip_bad(self, reason: str) -> _BadRange:
+        """Move ``position`` from a bad batch to the next valid one; returns the range between them."""
         start, is_certain = self.position, True
         try:
-            follows = self._follower()
-            if follows is None:
-                follows = find_good_batch(self._file, start + 1, self._order.expected, self._order.next_base)
+            next_position = self._find_claimed_end()
+            if next_position is None:
+                next_position = find_good_batch(self._file, start + 1, self._order.expected, self._order.next_base)
         except SearchAborted as error:
-            follows, is_certain, reason = None, False, f"{reason}; {error}"
-        self.position = self.end if follows is None else follows
-        return _Bad(start, self.position - start, reason, is_certain)
+            next_position, is_certain, reason = None, False, f"{reason}; {error}"
+        self.position = self.end if next_position is None else next_position
+        return _BadRange(start, self.position - start, reason, is_certain)
 
-    def _follower(self) -> int | None:
-        """Where the bad batch itself says that it ends, if a good one begins there, or the file ends.
+    def _find_claimed_end(self) -> int | None:
+        """The end of the bad batch by its own length, if a valid batch begins there or the file ends there.
 
-        Then nobody looks within it: the bytes of a client may look like a batch, too.
+        Then the batch is not searched: its records may contain bytes that look like a batch.
         """
         size = read_size(memoryview(self._file.read(min(PREFIX_BYTES, self.end - self.position), self.position)), 0)
         if size is None or not HEADER_BYTES <= size <= self.end - self.position:
@@ -254,25 +256,27 @@ class _Pieces:
         return None if is_beyond or self._file.batch(position, head.size) is None else position
 
 
-class _Runs:
-    """Gathers batches that lie side by side in one chunk."""
+class _RunBuilder:
+    """Joins adjacent batches of one chunk."""
 
-    def __init__(self, pieces: _Pieces) -> None:
+    def __init__(self, pieces: _FileScan) -> None:
         self._pieces = pieces
         self._batches: list[Batch] = []
         self._chunk_at: int | None = None
 
-    def take(self, known: Batch | Damage) -> Iterator[BatchRun | Damage]:
-        if isinstance(known, Damage):
+    def add(self, piece: Batch | Damage) -> Iterator[BatchRun | Damage]:
+        if isinstance(piece, Damage):
             yield from self.finish()
-            yield known
-        elif self._batches and self._adjoins(known):
-            self._batches.append(known)
+            yield piece
+        elif self._batches and self._adjoins(piece):
+            self._batches.append(piece)
         else:
             yield from self.finish()
-            self._batches = [known]
-            is_current = _buffer(known) is self._pieces.view.obj
-            self._chunk_at = self._pieces.view_at if is_current else None  # one that was held back may be older
+            self._batches = [piece]
+            is_current = _buffer(piece) is self._pieces.view.obj
+            self._chunk_at = (
+                self._pieces.view_at if is_current else None
+            )  # a batch that was held back may be of an older chunk
 
     def finish(self) -> Iterator[BatchRun]:
         if self._batches:
@@ -295,11 +299,11 @@ def _buffer(batch: Batch) -> bytes:
     return cast(bytes, batch.data.obj)
 
 
-def _runs(order: _Order, pieces: _Pieces) -> Iterator[BatchRun | Damage]:
-    runs = _Runs(pieces)
+def _build_runs(order: _OffsetOrder, pieces: _FileScan) -> Iterator[BatchRun | Damage]:
+    runs = _RunBuilder(pieces)
     for piece in pieces:
-        for known in order.take(piece):
-            yield from runs.take(known)
-    for known in order.finish(pieces.end):
-        yield from runs.take(known)
+        for checked in order.add(piece):
+            yield from runs.add(checked)
+    for checked in order.finish(pieces.end):
+        yield from runs.add(checked)
     yield from runs.finish()

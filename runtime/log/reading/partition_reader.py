@@ -1,9 +1,9 @@
-"""Reading an offsets partition from outside: nothing is locked, mended or written, and a server may write meanwhile.
+"""Reads an offsets partition from outside the server: nothing is locked, repaired or written. A server may be running.
 
-For programs that look at a data folder which is not theirs, Spark jobs above all. They see the partition files alone.
-While a server runs these may be a quarter of a second behind what was acknowledged, which the journal holds; after a
-crash they stay behind until the next start lays the journal in; after a clean stop they are exact. Kafka's own
-partition folders read alike.
+For programs that read the data folder of a server, mainly Spark jobs. They see only the partition files. While a server
+runs, these may be a quarter of a second behind the acknowledged records, which are in the journal. After a crash they
+stay behind until the next start replays the journal; after a clean stop they are complete. The partition folders of a
+Kafka broker can be read in the same way.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ..recovery.quarantine import Quarantine
 from .backwards import OnDamage
 from .damage_scan import scan_past_damage
 
-# With the records themselves, for those who import nothing but the log.
+# Includes the record types, for users that import nothing else of the log.
 __all__ = [
     "GroupRecord",
     "GroupValue",
@@ -60,76 +60,76 @@ __all__ = [
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 TRIES = 3
 
 OffsetKey = tuple[str, str, int]
-"""Group, topic and partition."""
+"""Group id, topic and partition."""
 
 _FOLDER_NAME = re.compile(rf"{TOPIC}-([0-9]+)")
 
 
 def partition_folders(data: Path, disk: Disk | None = None) -> dict[int, Path]:
-    """The folders of a data folder's partitions by their numbers, in order; none as long as nothing was written.
+    """The partition folders of a data folder, by partition number, in order; empty before the first write.
 
-    FileNotFoundError when there is no such folder, or when it is nobody's data folder.
+    Raises FileNotFoundError if the folder does not exist or is not a data folder.
     """
     names = _names(disk or Disk(), data)
-    found = {int(match[1]): data / match[0] for name in names if (match := _FOLDER_NAME.fullmatch(name))}
-    if not found and INFO_NAME not in names:
+    folders = {int(match[1]): data / match[0] for name in names if (match := _FOLDER_NAME.fullmatch(name))}
+    if not folders and INFO_NAME not in names:
         raise FileNotFoundError(
             f"{data}: found neither {INFO_NAME} nor a folder {TOPIC}-N, expected the data folder of a server;"
-            " give the folder that holds those of the partitions"
+            " give the folder that contains the partition folders"
         )
-    return dict(sorted(found.items()))
+    return dict(sorted(folders.items()))
 
 
 def partition_of(group_id: str, partitions: int) -> int:
-    """The partition that all records of a group lie in, of so many."""
+    """The number of the partition that has all records of a group; ``partitions``: how many there are."""
     return offsets_partition(group_id, partitions)
 
 
 def read_partition(
     folder: Path, disk: Disk | None = None, on_damage: OnDamage | None = None
 ) -> Iterator[tuple[int, int, Record]]:
-    """Offset, timestamp in ms and record of all that is in one partition's folder, oldest first.
+    """Offset, timestamp in ms and record of everything in a partition's folder, oldest first.
 
-    What was written when the reading of the last segment began is what is read. A batch torn off at its end is where
-    the reading stops: it is being written, or a crash left it. Offsets in a transaction come as a
-    ``PendingOffsetRecord``, and count when a ``MarkerRecord`` of their producer says so.
+    Reads up to the end of the last segment at the time it is opened, or up to an incomplete batch there, which is being
+    written or was left by a crash. Offsets in a transaction are yielded as ``PendingOffsetRecord``; they count once a
+    ``MarkerRecord`` of their producer commits them.
 
-    Damage anywhere else is passed over: it costs the records that lie in it, as it costs a server that loads them.
-    ``on_damage`` hears of it, else a line of the log names the file and the byte.
+    Damage elsewhere is skipped: its records are lost, as they are for a server that loads the partition. ``on_damage``
+    is called with it; by default it is logged with the file and the position.
 
-    UnsupportedCompression for a batch of Kafka's in a codec that is not installed; FileNotFoundError when there is no
-    such folder, and when compaction has removed a file meanwhile, which it does when the reading takes longer than its
-    time of grace: then begin again. OSError names the file and the byte that the disk does not give.
+    Raises UnsupportedCompression for a batch in a codec that is not installed, FileNotFoundError if there is no such
+    folder or if compaction removed a file (when reading takes longer than its grace period; then read again), and
+    OSError with the file and the position that cannot be read.
     """
-    told = on_damage or Quarantine().add
+    report_damage = on_damage or Quarantine().add
     for path, piece in _pieces(disk or Disk(), folder):
         if isinstance(piece, Damage):
-            told(piece)
+            report_damage(piece)
         else:
-            yield from _records(piece, path, told)
+            yield from _records(piece, path, report_damage)
 
 
 def live_offsets(folder: Path, on_damage: OnDamage | None = None) -> dict[OffsetKey, tuple[int, OffsetValue]]:
-    """What is committed in one partition's folder: for group, topic and partition the newest value and its log offset.
+    """The committed offsets in a partition's folder, by group, topic and partition: log offset and value.
 
-    A tombstone removes its key, an open transaction has committed nothing yet. Damage and errors as in
-    ``read_partition``; when it has to begin again, the same may be told twice.
+    Offsets deleted by a tombstone, and those of open transactions, are left out. Damage and errors as in
+    ``read_partition``; a retry may report the same damage again.
     """
-    return _again(lambda: _live_offsets(folder, on_damage), folder)
+    return _retry(lambda: _live_offsets(folder, on_damage), folder)
 
 
 def live_groups(folder: Path, on_damage: OnDamage | None = None) -> dict[str, tuple[int, GroupValue]]:
-    """As ``live_offsets``, for the groups themselves: by name."""
-    return _again(lambda: _live_groups(folder, on_damage), folder)
+    """As ``live_offsets``, for the groups themselves, by group id."""
+    return _retry(lambda: _live_groups(folder, on_damage), folder)
 
 
-def _again(read: Callable[[], Found], folder: Path) -> Found:
-    """Begin again when a file has gone that compaction has replaced."""
+def _retry(read: Callable[[], Result], folder: Path) -> Result:
+    """Call ``read``; if compaction removed a file, call it again."""
     for _ in range(TRIES):
         try:
             return read()
@@ -162,7 +162,7 @@ def _put(live: dict[Key, tuple[int, Value]], key: Key, log_offset: int, value: V
 
 
 class _LiveOffsets:
-    """What is committed, and what transactions are about to commit."""
+    """The committed offsets, and the pending offsets of open transactions."""
 
     def __init__(self) -> None:
         self.found: dict[OffsetKey, tuple[int, OffsetValue]] = {}
@@ -170,7 +170,7 @@ class _LiveOffsets:
 
     def replay(self, log_offset: int, record: Record) -> None:
         if isinstance(record, MarkerRecord):
-            self._end(record)
+            self._end_transaction(record)
         elif isinstance(record, OffsetRecord | PendingOffsetRecord):
             self._offset(log_offset, record)
 
@@ -184,15 +184,15 @@ class _LiveOffsets:
             for pending in self._pending.values():
                 pending.pop(key, None)
 
-    def _end(self, marker: MarkerRecord) -> None:
-        """What lies later in the log counts, whenever the marker comes."""
+    def _end_transaction(self, marker: MarkerRecord) -> None:
+        """A committed offset does not replace one that is later in the log."""
         for key, (log_offset, value) in self._pending.pop(marker.producer_id, {}).items():
             if marker.committed and (key not in self.found or self.found[key][0] < log_offset):
                 self.found[key] = log_offset, value
 
 
 def _records(batch: Batch, path: Path, on_damage: OnDamage) -> Iterator[tuple[int, int, Record]]:
-    """What cannot be read though the checksum is right is told, too; a compressed batch may be right."""
+    """The records of a batch. Unreadable records of a valid batch are reported as damage."""
     next_offset = batch.base_offset
     try:
         for offset, timestamp_ms, key, value in batch.records():
@@ -210,7 +210,7 @@ def _records(batch: Batch, path: Path, on_damage: OnDamage) -> Iterator[tuple[in
 
 
 def _pieces(disk: Disk, folder: Path) -> Iterator[tuple[Path, Batch | Damage]]:
-    """The good batches of all files, and the damage between them, each with its file."""
+    """The valid batches of all files and the damage between them, each with its file."""
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: found no folder, expected one to read; check the path")
     for damage in missing_files(disk, folder)[1]:
@@ -227,15 +227,15 @@ def _pieces(disk: Disk, folder: Path) -> Iterator[tuple[Path, Batch | Damage]]:
 
 
 def is_unfinished_tail(disk: Disk, damage: Damage) -> bool:
-    """Whether damage in the newest file is where writing goes on, or went on when a crash ended it.
+    """Whether damage in the newest file is only its unfinished end: being written, or left by a crash.
 
-    Nothing good lies behind it; or what does was written while we looked, and then it is good itself by now.
+    No valid batch follows it; or one does that was written during the scan, and then the range is valid by now.
     """
     if damage.offset_after is None and damage.is_certain:
         return True
     path, position, size, _, offset, *_ = damage
-    again = next(scan_past_damage(disk, path, offset, position=position, size=position + size), None)
-    return isinstance(again, Batch) and again.base_offset == offset
+    retried = next(scan_past_damage(disk, path, offset, position=position, size=position + size), None)
+    return isinstance(retried, Batch) and retried.base_offset == offset
 
 
 def _names(disk: Disk, folder: Path) -> list[str]:

@@ -1,10 +1,10 @@
-"""Where everything lies in a buffer of whole batches, as columns: one number a record, nothing decoded, nothing copied.
+"""The positions of all records, keys and values in a buffer of whole batches, as columns: nothing is decoded or copied.
 
-Loading and compaction look at every record of a log and keep few, so they ask for places first and for bytes where they
-need them. A buffer is a chunk of 8 MiB or so: its columns stay in the processor's caches, and memory is bounded.
+Loading and compaction visit every record of a log and keep few, so they read positions first and then only the bytes
+that they need. A buffer is a chunk of about 8 MiB: its columns fit into the processor's caches, and memory is bounded.
 
-With numpy the columns are arrays of int64 (``spans_fast``), without it lists of int, with the same numbers. What only
-some readers need (offsets, timestamps, values) is worked out when it is first asked for.
+With numpy the columns are arrays of int64 (``spans_fast``), without it lists of int, with the same numbers. Columns
+that only some readers need (offsets, timestamps, values) are computed on first use.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ def read_spans(
 ) -> RecordSpans:
     """The columns of the batches that begin at ``starts``, all of them whole, checked and in order.
 
-    ``fast``: with numpy or without; None takes it where it is installed. ``source`` and ``position``, where the buffer
-    comes from, are for errors: UnsupportedCompression for a compressed batch, DamagedBatch where the records do not fit
-    their batch though its checksum is right.
+    ``fast``: whether to use numpy; None: if it is installed. ``source`` and ``position``, the origin of the buffer, are
+    for error texts. Raises UnsupportedCompression for a compressed batch, and DamagedBatch if the records do not fit
+    their batch although its checksum is right.
     """
     if has_numpy() if fast is None else fast:
         from .spans_fast import read_fast
 
-        found = read_fast(data, starts)
-        if found is not None:
-            return found  # else something is unusual
+        spans = read_fast(data, starts)
+        if spans is not None:
+            return spans  # None: a batch is unusual
     headers = read_headers(data, starts)
     _refuse_compressed(headers, source, position)
     try:
         columns = _read_plain(data, headers)
     except (IndexError, ValueError):
         return _read_carefully(data, headers, source, position)
-    return RecordSpans(headers, *columns, partial(_plain_rest, data, headers, columns, source, position))
+    return RecordSpans(headers, *columns, partial(_lazy_columns, data, headers, columns, source, position))
 
 
 def whole_batches(data: bytes | memoryview) -> tuple[list[int], int]:
-    """Where the batches of a buffer begin, up to the first that is cut off or does not check out; where that begins."""
+    """The positions of the valid batches of a buffer, up to the first invalid or incomplete one, and its position."""
     view = memoryview(data)
     at, all_bytes = 0, len(view)
     starts: list[int] = []
@@ -76,7 +76,7 @@ def whole_batches(data: bytes | memoryview) -> tuple[list[int], int]:
 
 
 def read_headers(data: bytes | memoryview, starts: Sequence[int]) -> BatchHeaders:
-    """The batches' own columns, as lists."""
+    """The header columns of the batches, as lists."""
     rows = [_header(at, *_HEADER.unpack_from(data, at)) for at in starts]
     return (
         BatchHeaders(*map(list, zip(*rows, strict=True))) if rows else BatchHeaders(*([] for _ in BatchHeaders._fields))
@@ -99,7 +99,7 @@ def _refuse_compressed(headers: BatchHeaders, source: str, position: int) -> Non
 
 
 def _read_plain(data: bytes, headers: BatchHeaders) -> Columns:
-    """The hottest loop of loading without numpy. IndexError or ValueError where something is unusual."""
+    """The hottest loop of loading without numpy. Raises IndexError or ValueError for an unusual record."""
     start: list[int] = []
     end: list[int] = []
     key_at: list[int] = []
@@ -132,11 +132,11 @@ def _read_plain(data: bytes, headers: BatchHeaders) -> Columns:
             if low < 0x80:
                 at += 1
                 size = low >> 1 if not low & 1 else -1
-                odd = low & 1 and low != 1
+                is_unusual = low & 1 and low != 1
             else:
                 size, at = decode_signed(data, at)
-                odd = size < -1
-            if odd or length & 1 or at + size >= stop or stop > batch_end:
+                is_unusual = size < -1
+            if is_unusual or length & 1 or at + size >= stop or stop > batch_end:
                 raise ValueError("unusual")
             add_key_at(at)
             add_key_size(size)
@@ -145,54 +145,54 @@ def _read_plain(data: bytes, headers: BatchHeaders) -> Columns:
     return start, end, key_at, key_size, batch
 
 
-def _plain_rest(data: bytes, headers: BatchHeaders, columns: Columns, source: str, position: int) -> LazyColumns:
+def _lazy_columns(data: bytes, headers: BatchHeaders, columns: Columns, source: str, position: int) -> LazyColumns:
     try:
-        return _rest_of(data, headers, columns)
+        return _read_lazy_columns(data, headers, columns)
     except ValueError:
-        return _read_carefully(data, headers, source, position).rest
+        return _read_carefully(data, headers, source, position).lazy
 
 
-def _rest_of(data: bytes, headers: BatchHeaders, columns: Columns) -> LazyColumns:
-    """ValueError where a value does not fit its record."""
+def _read_lazy_columns(data: bytes, headers: BatchHeaders, columns: Columns) -> LazyColumns:
+    """Raises ValueError if a value does not fit its record."""
     base_offset, base_ms, max_ms = headers.base_offset, headers.base_timestamp_ms, headers.max_timestamp_ms
     appended = [attributes & LOG_APPEND_TIME_BIT for attributes in headers.attributes]
-    rest = LazyColumns([], [], [], [])
+    lazy = LazyColumns([], [], [], [])
     for start, end, key_at, key_size, batch in zip(*columns, strict=True):
         _length, at = decode_signed(data, start)
         timestamp_delta_ms, at = decode_signed(data, at + 1)
-        rest.offset.append(base_offset[batch] + decode_signed(data, at)[0])
-        rest.timestamp_ms.append(max_ms[batch] if appended[batch] else base_ms[batch] + timestamp_delta_ms)
+        lazy.offset.append(base_offset[batch] + decode_signed(data, at)[0])
+        lazy.timestamp_ms.append(max_ms[batch] if appended[batch] else base_ms[batch] + timestamp_delta_ms)
         value_size, value_at = decode_signed(data, key_at + key_size if key_size > 0 else key_at)
         if value_size < -1 or value_at + value_size > end:
             raise ValueError("unusual")
-        rest.value_at.append(value_at)
-        rest.value_size.append(value_size)
-    return rest
+        lazy.value_at.append(value_at)
+        lazy.value_size.append(value_size)
+    return lazy
 
 
 # Carefully -----------------------------------------------------------------------------------------------------------
 
 
 def _read_carefully(data: bytes, headers: BatchHeaders, source: str, position: int) -> RecordSpans:
-    """Field by field, as ``Batch.records`` reads them; DamagedBatch where that finds one."""
+    """Read field by field, as ``Batch.records`` does. Raises its DamagedBatch."""
     columns: Columns = [], [], [], [], []
-    rest = LazyColumns([], [], [], [])
+    lazy = LazyColumns([], [], [], [])
     for index, at in enumerate(headers.at):
         batch = read_batch(memoryview(data), at, position + at, source)
-        list(batch.records())  # it knows best what is wrong, and how to say so
-        for *places, value_at, value_size in _places(data, at, batch.record_count):
-            for column, place in zip(columns, (*places, index), strict=True):
-                column.append(place)
-            rest.value_at.append(value_at)
-            rest.value_size.append(value_size)
+        list(batch.records())  # raises DamagedBatch with the reason
+        for *positions, value_at, value_size in _record_positions(data, at, batch.record_count):
+            for column, number in zip(columns, (*positions, index), strict=True):
+                column.append(number)
+            lazy.value_at.append(value_at)
+            lazy.value_size.append(value_size)
         for offset, timestamp_ms, _key, _value in batch.records():
-            rest.offset.append(offset)
-            rest.timestamp_ms.append(timestamp_ms)
-    return RecordSpans(headers, *columns, lambda: rest)
+            lazy.offset.append(offset)
+            lazy.timestamp_ms.append(timestamp_ms)
+    return RecordSpans(headers, *columns, lambda: lazy)
 
 
-def _places(data: bytes, batch_at: int, count: int) -> Iterator[tuple[int, int, int, int, int, int]]:
-    """Of records that are known to fit their batch."""
+def _record_positions(data: bytes, batch_at: int, count: int) -> Iterator[tuple[int, int, int, int, int, int]]:
+    """Start, end, key position, key size, value position and value size of records that fit their batch."""
     end = batch_at + HEADER_BYTES
     for _ in range(count):
         start = end
