@@ -218,7 +218,7 @@ def test_an_open_transaction_is_named(program: Program) -> None:
     done = program("--partitions", "1")
     assert done.code == 0
     assert done.out.startswith("0 partitions compacted, 0 had nothing to do, 1 waiting, in")
-    assert f"{folder}: a transaction is open since offset 0; what follows waits for its end" in done.err
+    assert f"{folder}: a transaction is open since offset 0; later records wait for its end" in done.err
 
 
 def test_several_processes_do_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

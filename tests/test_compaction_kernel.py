@@ -308,7 +308,7 @@ def test_memory_is_bound_by_live_keys_and_a_chunk(tmp_path: Path, fast: bool) ->
     batches = [Bat(tuple(Rec(b"key %d" % (number % 50), value) for _ in range(100))) for number in range(400)]
     write_files(Disk(), [batches, OPEN], folder)
     how = ALWAYS._replace(fast=fast, chunk_bytes=32 * 1024)
-    compact(Disk(), folder, how, progress=lambda size: None)  # what is imported and cached is no part of it
+    compact(Disk(), folder, how, on_bytes_read=lambda size: None)  # what is imported and cached is no part of it
     for path in (segments_folder(folder), manifest_folder(folder)):
         shutil.rmtree(path)
     size = (folder / f"{0:020d}.log").stat().st_size

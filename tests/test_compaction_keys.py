@@ -40,8 +40,8 @@ def run(disk: FaultyDisk, how: CompactionSettings = ALWAYS) -> Any:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """So that a few hundred keys are many blocks and pieces."""
-    monkeypatch.setattr(runs_module, "BLOCK", 4)
-    monkeypatch.setattr(runs_module, "PIECE", 12)
+    monkeypatch.setattr(runs_module, "BLOCK_HASHES", 4)
+    monkeypatch.setattr(runs_module, "PIECE_HASHES", 12)
     yield
 
 
@@ -115,7 +115,7 @@ def test_runs_answer_as_a_set_and_stay_few(sizes: list[int], seed: int) -> None:
     model: set[bytes] = set()
     for size in sizes:
         keys = {b"%d" % chance.randrange(2000) for _ in range(size)}
-        fresh = made.missing(keys)
+        fresh = made.find_missing(keys)
         assert len(fresh) == len(set(fresh)) and set(fresh) == keys - model
         made.add(set(fresh))
         model |= keys
@@ -187,7 +187,7 @@ def test_what_a_killed_run_leaves_is_collected(disk: FaultyDisk) -> None:
 
     how = ALWAYS._replace(chunk_bytes=64, keys_bytes_max=NOTHING)
     with pytest.raises(Killed):
-        compact(disk, FOLDER, how, progress=kill)
+        compact(disk, FOLDER, how, on_bytes_read=kill)
     for name in left:
         disk.close(disk.open(segments_folder(FOLDER) / name, 0o100))
     run(disk, how)

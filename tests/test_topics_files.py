@@ -283,7 +283,7 @@ def test_a_file_cut_or_removed_while_serving_is_written_anew(
     assert plays is not None
     assert plays.append(1, sent(3)) == 5  # nothing is killed
     catalogue.check_files()
-    assert "is written anew" in caplog.text
+    assert "is rewritten" in caplog.text
     plays.append(0, sent(1))
     copy = tmp_path / "copy"
     copy.mkdir()

@@ -15,7 +15,7 @@ from callboard.runtime.topics.topic import TOPIC_DELETED, Topic
 BATCH_BYTES = len(sent())
 
 
-class KeptEnds:
+class InMemoryEnds:
     """End offsets of a topic of which each partition begins at 0."""
 
     def __init__(self, count: int, kept: dict[int, int]) -> None:
@@ -28,14 +28,14 @@ class KeptEnds:
     def __getitem__(self, index: int) -> int:
         return self._kept.get(index, 0)
 
-    def keep(self, index: int, offset: int) -> None:
+    def store(self, index: int, offset: int) -> None:
         self._kept[index] = offset
 
 
 def topic_of(partitions: int, retention_bytes: int) -> tuple[Topic, dict[int, int]]:
     """A topic and the end offsets that it has kept."""
     kept: dict[int, int] = {}
-    return Topic("plays", UUID(int=7), KeptEnds(partitions, kept), MESSAGE_MAX_BYTES, retention_bytes), kept
+    return Topic("plays", UUID(int=7), InMemoryEnds(partitions, kept), MESSAGE_MAX_BYTES, retention_bytes), kept
 
 
 def bounds(topic: Topic) -> list[tuple[int, int]]:

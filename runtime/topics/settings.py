@@ -1,8 +1,7 @@
-"""What a topic of Kafka 4.3 can be configured with (TopicConfig), and what our topics, which lie in memory, have.
+"""The topic settings of Kafka 4.3 (TopicConfig), and their values for the topics here, which are in memory.
 
-Two settings mean something here, and follow the server's: the size of a batch, and how much is kept. The others have
-Kafka's defaults, for clients that look, and no effect. The coordinator's own topics are logs on disk that are
-compacted, and say so.
+Two of them have an effect and follow the server's settings: the size limit of a batch and the retention in bytes. The
+others only report Kafka's defaults to clients. The coordinator's own topics report that they are compacted.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _LONG_MAX = str(2**63 - 1)
 
 
 class TopicSetting(NamedTuple):
-    """``synonym`` is the server's setting that gives a topic its default, None where there is none."""
+    """``synonym``: the server's setting that is the topic's default; None without one."""
 
     name: str
     type: Type
@@ -118,4 +117,4 @@ INTERNAL_TOPIC_SETTINGS: Mapping[str, Mapping[str, str]] = {
         "unclean.leader.election.enable": "false",
     },
 }
-"""What the coordinator's topics have of their own, as Kafka makes them, beside the size of their segments."""
+"""The settings of the coordinator's own topics that differ from the defaults, as in Kafka, except the segment size."""

@@ -165,7 +165,7 @@ def old_files_go_first(patch: pytest.MonkeyPatch) -> None:
 
 def the_manifest_comes_before_the_files(patch: pytest.MonkeyPatch) -> None:
     """The files that it names are written, but neither they nor their names are synced."""
-    forgotten("sync", "Joiner.write")(patch)
+    forgotten("sync", "SegmentJoiner.write")(patch)
 
 
 def the_manifest_can_be_lost_after_the_old_files(patch: pytest.MonkeyPatch) -> None:
@@ -195,7 +195,7 @@ MUTATIONS: dict[str, Plant] = {
     "the journal is laid in twice": laid_in_twice,
     "a stop forgets what waits": not_laid_in_at_the_end,
     "a compacted file is not synced": the_manifest_comes_before_the_files,
-    "the names of compacted files are not synced": forgotten("sync_folder", "commit", "segments"),
+    "the names of compacted files are not synced": forgotten("sync_folder", "commit_draft", "segments"),
     "a manifest is not synced": forgotten("sync", "put_if_absent"),
     "a manifest's name is not synced before the old files go": the_manifest_can_be_lost_after_the_old_files,
     "published names are not synced before the old files go": forgotten("sync_folder", "publish"),

@@ -159,7 +159,7 @@ class _UnresolvedOffset(NamedTuple):
 
 
 class NewestFirstLoader:
-    """Call ``add_chunk`` per chunk, newest first; if ``needs_second_pass``, also ``resolve_pending``; then ``finish``."""
+    """Call ``add_chunk`` for each chunk, newest first; ``resolve_pending`` if ``needs_second_pass``; and ``finish``."""
 
     def __init__(self, fast: bool | None = None) -> None:
         self._fast = fast
