@@ -6,9 +6,12 @@ import os
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from hypothesis import strategies as st
 
 from callboard.runtime.disk.disk import Disk
+from callboard.runtime.log.compaction.swap import CompactionSettings
 from callboard.runtime.log.format.batch import Batch, Producer, encode_batch
 from callboard.runtime.log.format.varint import encode_length, encode_signed
 from callboard.runtime.log.manifest import log_files, write_file
@@ -151,3 +154,32 @@ def contents(disk: Disk, folder: Path) -> dict[str, bytes]:
         found[name] = disk.read(fd, disk.size(fd), 0)
         disk.close(fd)
     return found
+
+
+NOW_MS = START_MS + 10_000_000
+ALWAYS = CompactionSettings(NOW_MS, "test", -1.0)
+
+
+def at(now_ms: int, **changed: Any) -> CompactionSettings:
+    return ALWAYS._replace(now_ms=now_ms, **changed)
+
+
+def plain(*records: tuple[str, str | None]) -> Bat:
+    return Bat(tuple(Rec(key.encode(), None if value is None else value.encode()) for key, value in records))
+
+
+OPEN = (plain(("open", "segment")),)
+
+
+keys = st.sampled_from([b"a", b"b", b"c", b"dd", b"eeeeee"])
+records = st.builds(Rec, st.one_of(st.none(), keys), st.one_of(st.none(), st.binary(max_size=90)), st.integers(0, 300))
+batches = st.one_of(
+    st.builds(lambda made: Bat(tuple(made)), st.lists(records, min_size=1, max_size=6)),
+    st.builds(
+        lambda made, producer: Bat(tuple(made), "transaction", producer),
+        st.lists(records, min_size=1, max_size=3),
+        st.integers(1, 3),
+    ),
+    st.builds(lambda kind, producer: Bat((), kind, producer), st.sampled_from(["commit", "abort"]), st.integers(1, 3)),
+)
+logs = st.lists(st.lists(batches, min_size=1, max_size=5), min_size=2, max_size=5)

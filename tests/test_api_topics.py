@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 from kio.serial import entity_reader, entity_writer
-from test_topics_batch import sent
+from topics_helpers import sent
 
 from callboard.actors.errors import ErrorCode
 from callboard.runtime.engine.clock import SystemClock, SystemRandom

@@ -31,7 +31,7 @@ from test_api_topics import (
     produce,
     produce_request,
 )
-from test_topics_batch import TRANSACTIONAL_BIT, sent
+from topics_helpers import TRANSACTIONAL_BIT, sent
 
 from callboard.actors.errors import ErrorCode
 from callboard.runtime.settings.table import OFFSETS_TOPIC, TRANSACTIONS_TOPIC

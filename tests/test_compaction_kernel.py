@@ -11,15 +11,21 @@ from typing import Any
 
 import pytest
 from compaction_helpers import (
+    ALWAYS,
     DAY_MS,
     FOLDER,
+    NOW_MS,
+    OPEN,
     START_MS,
     Bat,
     Rec,
+    at,
     by_manifest,
     contents,
     encoded,
+    logs,
     offsets,
+    plain,
     write_files,
 )
 from hypothesis import given, settings
@@ -35,20 +41,6 @@ from callboard.runtime.log.format.batch import HEADER_BYTES, read_batches
 from callboard.runtime.log.format.errors import DamagedBatch, UnsupportedCompression
 from callboard.runtime.log.manifest import log_files, manifest_folder, segments_folder, write_file
 from callboard.runtime.log.reading.segment import scan
-
-NOW_MS = START_MS + 10_000_000
-ALWAYS = CompactionSettings(NOW_MS, "test", -1.0)
-
-
-def at(now_ms: int, **changed: Any) -> CompactionSettings:
-    return ALWAYS._replace(now_ms=now_ms, **changed)
-
-
-def plain(*records: tuple[str, str | None]) -> Bat:
-    return Bat(tuple(Rec(key.encode(), None if value is None else value.encode()) for key, value in records))
-
-
-OPEN = (plain(("open", "segment")),)
 
 
 def run(disk: FaultyDisk, how: CompactionSettings = ALWAYS) -> Any:
@@ -240,20 +232,6 @@ def test_a_small_log_is_one_file_and_a_large_one_is_split_where_a_source_began(d
     size = len(contents(disk, FOLDER)[f"{0:020d}.log"])
     run(disk, ALWAYS._replace(segment_bytes=2 * size))
     assert [(one.base, one.end) for one in log_files(disk, FOLDER).manifest.segments] == [(0, 10), (10, 20)]
-
-
-keys = st.sampled_from([b"a", b"b", b"c", b"dd", b"eeeeee"])
-records = st.builds(Rec, st.one_of(st.none(), keys), st.one_of(st.none(), st.binary(max_size=90)), st.integers(0, 300))
-batches = st.one_of(
-    st.builds(lambda made: Bat(tuple(made)), st.lists(records, min_size=1, max_size=6)),
-    st.builds(
-        lambda made, producer: Bat(tuple(made), "transaction", producer),
-        st.lists(records, min_size=1, max_size=3),
-        st.integers(1, 3),
-    ),
-    st.builds(lambda kind, producer: Bat((), kind, producer), st.sampled_from(["commit", "abort"]), st.integers(1, 3)),
-)
-logs = st.lists(st.lists(batches, min_size=1, max_size=5), min_size=2, max_size=5)
 
 
 @settings(max_examples=300)

@@ -11,10 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compaction_helpers import FOLDER, Bat, Rec, by_manifest, contents, encoded, write_files
+from compaction_helpers import (
+    ALWAYS,
+    FOLDER,
+    NOW_MS,
+    OPEN,
+    Bat,
+    Rec,
+    at,
+    by_manifest,
+    contents,
+    encoded,
+    logs,
+    plain,
+    write_files,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_compaction_kernel import ALWAYS, NOW_MS, OPEN, at, logs, plain
 
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.disk.faulty import FaultyDisk

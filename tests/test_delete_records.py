@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from test_api_topics import Asked, CardboardNode, fetch, list_offsets, newest, node, produce, versions
-from test_topics_batch import MESSAGE_MAX_BYTES, sent
+from topics_helpers import MESSAGE_MAX_BYTES, sent
 
 from callboard.actors.errors import CoordinatorError, ErrorCode
 from callboard.runtime.settings.table import OFFSETS_TOPIC, TRANSACTIONS_TOPIC

@@ -25,7 +25,7 @@ from door import (
 )
 from peers.wire import message_type
 from test_bad_input import EVERY_VERSION, body_of, request
-from test_topics_batch import sent
+from topics_helpers import sent
 
 from callboard.runtime.disk import disk as disk_module
 from callboard.runtime.disk.disk import Disk

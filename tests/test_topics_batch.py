@@ -11,49 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from topics_helpers import CONTROL_BIT, MESSAGE_MAX_BYTES, sent
 
 from callboard.actors.errors import CoordinatorError, ErrorCode
-from callboard.runtime.disk.crc import crc32c
-from callboard.runtime.log.format.batch import HEADER_BYTES, frame_record
+from callboard.runtime.log.format.batch import HEADER_BYTES
 from callboard.runtime.topics.batch import check_batch, read_batch_info
-
-MESSAGE_MAX_BYTES = 1_048_588
-
-CONTROL_BIT = 0x20
-TRANSACTIONAL_BIT = 0x10
-
-
-def sent(
-    count: int = 1,
-    *,
-    value: bytes = b"hello",
-    timestamps: list[int] | None = None,
-    attributes: int = 0,
-    producer: tuple[int, int, int] = (-1, -1, -1),
-    last_delta: int | None = None,
-    claimed: int | None = None,
-    base_offset: int = 0,
-    magic: int = 2,
-    crc_change: int = 0,
-    records: bytes | None = None,
-) -> bytes:
-    """A batch as a producer sends it; the keywords bend it. ``producer`` is id, epoch and first sequence number."""
-    times = timestamps or [1000 + index for index in range(count)]
-    if records is None:
-        records = b"".join(
-            frame_record(time - times[0], index, b"k", value) for index, time in enumerate(times[:count])
-        )
-    inside = pack(
-        ">hiqqqhii",
-        attributes,
-        count - 1 if last_delta is None else last_delta,
-        times[0],
-        max(times),
-        *producer,
-        count if claimed is None else claimed,
-    )
-    checked = inside + records
-    return pack(">qiibI", base_offset, len(checked) + 9, -1, magic, crc32c(checked) ^ crc_change) + checked
 
 
 def refusal(records: bytes | None, max_bytes: int = MESSAGE_MAX_BYTES) -> ErrorCode:

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from door import on_a_loop, open_door
 from test_loop_and_disks import create, grow, metadata, new_topic
-from test_topics_batch import sent
-from test_topics_catalogue import code_of
+from topics_helpers import code_of, sent
 
 import callboard
 from callboard.actors.errors import CoordinatorError, ErrorCode

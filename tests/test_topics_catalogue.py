@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import errno
 import json
-import shutil
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_topics_batch import sent
+from topics_helpers import SETTINGS, code_of, delete, fill, known, opened, reopened_copy, sent
 
 from callboard.actors.errors import CoordinatorError, ErrorCode
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.disk.group_commit import at_once
 from callboard.runtime.engine.clock import SystemRandom
-from callboard.runtime.settings.table import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Settings
+from callboard.runtime.settings.table import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from callboard.runtime.topics import catalogue as catalogue_module
 from callboard.runtime.topics.catalogue import RAISED_END_MAX, TopicCatalogue
 from callboard.runtime.topics.ends import GROW_SLOTS, FreeSlots
@@ -33,55 +31,12 @@ from callboard.runtime.topics.ids import transactions_topic_id
 from callboard.runtime.topics.producer_ids import PRODUCER_ID_BLOCK
 from callboard.runtime.topics.store import TopicRow, TopicsFile, id_text, save_table
 
-SETTINGS = Settings(offsets_topic_num_partitions=3)
-
-
-class Known(NamedTuple):
-    """What of a topic must be the same after a restart."""
-
-    name: str
-    topic_id: UUID
-    ends: list[int]
-
-
-def opened(folder: Path) -> TopicCatalogue:
-    return TopicCatalogue(folder, SETTINGS, SystemRandom())
-
 
 @pytest.fixture
 def topics(tmp_path: Path) -> Iterator[TopicCatalogue]:
     catalogue = opened(tmp_path)
     yield catalogue
     catalogue.close()
-
-
-def known(catalogue: TopicCatalogue) -> dict[str, Known]:
-    found = [catalogue.get(name) for name in catalogue.names()]
-    return {
-        topic.name: Known(topic.name, topic.topic_id, [log.end_offset for log in topic.partitions])
-        for topic in found
-        if topic
-    }
-
-
-def code_of(action: Callable[[], object]) -> ErrorCode:
-    with pytest.raises(CoordinatorError) as caught:
-        action()
-    return caught.value.code
-
-
-def delete(catalogue: TopicCatalogue, name: str) -> None:
-    topic = catalogue.get(name)
-    assert topic is not None
-    [refusal] = at_once(partial(catalogue.delete_many, [topic]))
-    if refusal is not None:
-        raise refusal
-
-
-def fill(catalogue: TopicCatalogue) -> None:
-    catalogue.create("plays", 2).append(1, sent(5))
-    catalogue.create("props", 1).append(0, sent(2))
-    catalogue.create("empty", 3)
 
 
 # Names ---------------------------------------------------------------------------------------------------------------
@@ -224,13 +179,6 @@ def test_after_a_stop_all_is_there_but_the_records(tmp_path: Path) -> None:
     last = opened(tmp_path)
     assert known(last)["plays"].ends == [0, 6]
     last.close()
-
-
-def reopened_copy(folder: Path, copy: Path) -> TopicCatalogue:
-    """What a process finds that starts after the one on ``folder`` was killed: nothing was synced or closed."""
-    for name in ("topics.json", "topics.ends"):
-        shutil.copy(folder / name, copy / name)
-    return opened(copy)
 
 
 def test_after_a_kill_nothing_is_lost_either(tmp_path: Path, topics: TopicCatalogue) -> None:

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 from door import on_a_loop, open_door
-from test_topics_batch import sent
-from test_topics_catalogue import Known, delete, fill, known, opened, reopened_copy
+from topics_helpers import Known, delete, fill, known, opened, reopened_copy, sent
 
 from callboard.actors.errors import CoordinatorError, ErrorCode
 from callboard.runtime.common.errors import StartError

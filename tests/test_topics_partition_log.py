@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from test_topics_batch import MESSAGE_MAX_BYTES, sent
+from topics_helpers import MESSAGE_MAX_BYTES, sent
 
 from callboard.actors.errors import CoordinatorError, ErrorCode
 from callboard.runtime.log.format.batch import read_batches

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_topics_batch import MESSAGE_MAX_BYTES, sent
+from topics_helpers import MESSAGE_MAX_BYTES, sent
 
 from callboard.actors.errors import CoordinatorError
 from callboard.runtime.topics.topic import TOPIC_DELETED, Topic

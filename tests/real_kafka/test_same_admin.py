@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from peers.waiting import wait_until
-from test_topics_batch import sent
+from topics_helpers import sent
 
 from .asking import metadata_values
 from .kafka import TEST_SETTINGS
