@@ -24,7 +24,7 @@ START_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
 
 
-class Rec(NamedTuple):
+class RecordSpec(NamedTuple):
     """A record: no key if it is None, a tombstone if the value is."""
 
     key: bytes | None
@@ -32,18 +32,18 @@ class Rec(NamedTuple):
     delay_ms: int = 0
 
 
-class Bat(NamedTuple):
+class BatchSpec(NamedTuple):
     """A batch. ``kind``: plain, transaction, commit or abort; the last two have no records of their own."""
 
-    records: tuple[Rec, ...]
+    records: tuple[RecordSpec, ...]
     kind: str = "plain"
     producer: int = 7
 
 
-def encoded(batch: Bat, base_offset: int, time_ms: int) -> bytes:
+def encoded(batch: BatchSpec, base_offset: int, time_ms: int) -> bytes:
     if batch.kind in ("commit", "abort"):
         key = b"\0\0" + (1 if batch.kind == "commit" else 0).to_bytes(2, "big")
-        batch = batch._replace(records=(Rec(key, b"\0\0\0\0\0\0"),))
+        batch = batch._replace(records=(RecordSpec(key, b"\0\0\0\0\0\0"),))
         records, producer = batch.records, Producer(batch.producer, 0, is_control=True)
     else:
         records, producer = batch.records, Producer(batch.producer, 0)
@@ -52,7 +52,7 @@ def encoded(batch: Bat, base_offset: int, time_ms: int) -> bytes:
     return encode_batch(base_offset, time_ms, newest_ms, framed, None if batch.kind == "plain" else producer)
 
 
-def _framed(record: Rec, delta: int) -> bytes:
+def _framed(record: RecordSpec, delta: int) -> bytes:
     parts = [b"\0", encode_signed(record.delay_ms), encode_length(delta)]
     for part in (record.key, record.value):
         parts.append(b"\1" if part is None else encode_length(len(part)) + part)
@@ -60,7 +60,7 @@ def _framed(record: Rec, delta: int) -> bytes:
     return encode_length(len(body)) + body
 
 
-def write_files(disk: Disk, files: Iterable[Sequence[Bat]], folder: Path = FOLDER, base: int = 0) -> int:
+def write_files(disk: Disk, files: Iterable[Sequence[BatchSpec]], folder: Path = FOLDER, base: int = 0) -> int:
     """Write segments, the last of which is open; the next offset."""
     disk.make_folder(folder)
     offset = base
@@ -164,22 +164,28 @@ def at(now_ms: int, **changed: Any) -> CompactionSettings:
     return ALWAYS._replace(now_ms=now_ms, **changed)
 
 
-def plain(*records: tuple[str, str | None]) -> Bat:
-    return Bat(tuple(Rec(key.encode(), None if value is None else value.encode()) for key, value in records))
+def plain_batch(*records: tuple[str, str | None]) -> BatchSpec:
+    return BatchSpec(
+        tuple(RecordSpec(key.encode(), None if value is None else value.encode()) for key, value in records)
+    )
 
 
-OPEN = (plain(("open", "segment")),)
+OPEN = (plain_batch(("open", "segment")),)
 
 
 keys = st.sampled_from([b"a", b"b", b"c", b"dd", b"eeeeee"])
-records = st.builds(Rec, st.one_of(st.none(), keys), st.one_of(st.none(), st.binary(max_size=90)), st.integers(0, 300))
+records = st.builds(
+    RecordSpec, st.one_of(st.none(), keys), st.one_of(st.none(), st.binary(max_size=90)), st.integers(0, 300)
+)
 batches = st.one_of(
-    st.builds(lambda made: Bat(tuple(made)), st.lists(records, min_size=1, max_size=6)),
+    st.builds(lambda made: BatchSpec(tuple(made)), st.lists(records, min_size=1, max_size=6)),
     st.builds(
-        lambda made, producer: Bat(tuple(made), "transaction", producer),
+        lambda made, producer: BatchSpec(tuple(made), "transaction", producer),
         st.lists(records, min_size=1, max_size=3),
         st.integers(1, 3),
     ),
-    st.builds(lambda kind, producer: Bat((), kind, producer), st.sampled_from(["commit", "abort"]), st.integers(1, 3)),
+    st.builds(
+        lambda kind, producer: BatchSpec((), kind, producer), st.sampled_from(["commit", "abort"]), st.integers(1, 3)
+    ),
 )
 logs = st.lists(st.lists(batches, min_size=1, max_size=5), min_size=2, max_size=5)

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 from kio.serial import entity_reader, entity_writer
-from topics_helpers import sent
+from topics_helpers import producer_batch
 
 from callboard.actors.errors import ErrorCode
 from callboard.runtime.engine.clock import SystemClock, SystemRandom
@@ -407,17 +407,17 @@ def test_delete_topics_in_every_version(node: CardboardNode, name: str, version:
 
 @versions("produce")
 def test_produce_in_every_version(node: CardboardNode, name: str, version: int) -> None:
-    made(node).append(0, sent(4))
-    stored = produce(node, "plays", sent(2), version=version)
+    made(node).append(0, producer_batch(4))
+    stored = produce(node, "plays", producer_batch(2), version=version)
     assert (stored.error_code, stored.base_offset) == (0, 4)
-    refused = produce(node, "plays", sent(crc_change=1), version=version)
+    refused = produce(node, "plays", producer_batch(crc_change=1), version=version)
     assert (refused.error_code, refused.base_offset) == (ErrorCode.CORRUPT_MESSAGE, -1)
 
 
 @versions("fetch")
 def test_fetch_in_every_version(node: CardboardNode, name: str, version: int) -> None:
     topic = made(node)
-    topic.append(0, sent(2))
+    topic.append(0, producer_batch(2))
     full, empty = fetch(node, ("plays", 0, 1), ("plays", 1, 0), version=version)
     assert full.records == topic.partitions[0].read(0, 1000)
     assert (full.high_watermark, full.last_stable_offset, getattr(full, "log_start_offset", 0)) == (2, 2, 0)
@@ -428,7 +428,7 @@ def test_fetch_in_every_version(node: CardboardNode, name: str, version: int) ->
 
 @versions("list_offsets")
 def test_list_offsets_in_every_version(node: CardboardNode, name: str, version: int) -> None:
-    made(node).append(1, sent(3, timestamps=[10, 20, 30]))
+    made(node).append(1, producer_batch(3, timestamps=[10, 20, 30]))
 
     def offset(time: int) -> tuple[int, int, int]:
         found = list_offsets(node, "plays", time, partition=1, version=version)

@@ -31,14 +31,14 @@ from test_api_topics import (
     produce,
     produce_request,
 )
-from topics_helpers import TRANSACTIONAL_BIT, sent
+from topics_helpers import TRANSACTIONAL_BIT, producer_batch
 
 from callboard.actors.errors import ErrorCode
 from callboard.runtime.settings.table import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 __all__ = ["node"]
 
-BATCH_BYTES = len(sent())
+BATCH_BYTES = len(producer_batch())
 
 
 @pytest.fixture
@@ -240,14 +240,14 @@ def test_the_coordinators_own_topics_cannot_be_deleted(node: CardboardNode, name
 
 def test_topics_and_partitions_that_cannot_be_written(node: CardboardNode) -> None:
     made(node)
-    assert produce(node, "nobody", sent(), version=12).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert produce(node, "plays", sent(), topic_id=uuid4()).error_code == ErrorCode.UNKNOWN_TOPIC_ID
-    assert produce(node, "nobody", sent()).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert produce(node, "nobody", producer_batch(), version=12).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert produce(node, "plays", producer_batch(), topic_id=uuid4()).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert produce(node, "nobody", producer_batch()).error_code == ErrorCode.UNKNOWN_TOPIC_ID
     for partition in (2, -1):
-        refused = produce(node, "plays", sent(), partition=partition)
+        refused = produce(node, "plays", producer_batch(), partition=partition)
         assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     for own in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
-        assert produce(node, own, sent()).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert produce(node, own, producer_batch()).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 @pytest.mark.parametrize(
@@ -255,9 +255,9 @@ def test_topics_and_partitions_that_cannot_be_written(node: CardboardNode) -> No
     [
         (None, ErrorCode.INVALID_RECORD),
         (b"", ErrorCode.INVALID_RECORD),
-        (sent(magic=1), ErrorCode.INVALID_RECORD),
-        (sent(value=b"x" * 1_048_600), ErrorCode.MESSAGE_TOO_LARGE),
-        (sent(attributes=TRANSACTIONAL_BIT), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        (producer_batch(magic=1), ErrorCode.INVALID_RECORD),
+        (producer_batch(value=b"x" * 1_048_600), ErrorCode.MESSAGE_TOO_LARGE),
+        (producer_batch(attributes=TRANSACTIONAL_BIT), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
     ],
 )
 def test_records_that_are_not_taken(node: CardboardNode, records: bytes | None, code: ErrorCode) -> None:
@@ -271,13 +271,13 @@ def test_records_that_are_not_taken(node: CardboardNode, records: bytes | None, 
 @pytest.mark.parametrize("acks", [2, -2])
 def test_acks_that_there_are_not(node: CardboardNode, acks: int) -> None:
     topic = made(node)
-    assert produce(node, "plays", sent(), acks=acks).error_code == ErrorCode.INVALID_REQUIRED_ACKS
+    assert produce(node, "plays", producer_batch(), acks=acks).error_code == ErrorCode.INVALID_REQUIRED_ACKS
     assert topic.partitions[0].end_offset == 0
 
 
 def test_without_acks_there_is_no_answer(node: CardboardNode) -> None:
     topic = made(node)
-    asked = produce_request(node, "plays", sent(), acks=0)
+    asked = produce_request(node, "plays", producer_batch(), acks=0)
     assert asked.is_silent
     assert not asked.connection.is_closed
     assert topic.partitions[0].end_offset == 1
@@ -285,7 +285,7 @@ def test_without_acks_there_is_no_answer(node: CardboardNode) -> None:
 
 def test_without_acks_an_error_closes_the_connection(node: CardboardNode) -> None:
     """The client could not hear of it otherwise."""
-    asked = produce_request(node, "nobody", sent(), acks=0)
+    asked = produce_request(node, "nobody", producer_batch(), acks=0)
     assert asked.is_silent
     assert asked.connection.is_closed
 
@@ -293,7 +293,7 @@ def test_without_acks_an_error_closes_the_connection(node: CardboardNode) -> Non
 def test_an_idempotent_producer_may_send_again_but_not_skip(node: CardboardNode) -> None:
     made(node)
     producer_id = init_producer_id(node).producer_id
-    first, second, later = (sent(producer=(producer_id, 0, sequence)) for sequence in (0, 1, 7))
+    first, second, later = (producer_batch(producer=(producer_id, 0, sequence)) for sequence in (0, 1, 7))
     assert [produce(node, "plays", batch).base_offset for batch in (first, second, first, second)] == [0, 1, 0, 1]
     gap = produce(node, "plays", later)
     assert (gap.error_code, gap.base_offset) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
@@ -329,11 +329,11 @@ def test_a_fetch_at_the_end_waits_and_an_append_wakes_it(node: CardboardNode) ->
     assert not waiting.is_answered
     [timer] = node.timers
     assert timer.delay_ms == 500
-    produce(node, "plays", sent(2), partition=1)
+    produce(node, "plays", producer_batch(2), partition=1)
     first, second = parts(waiting)
-    assert (first.records, second.high_watermark, len(second.records)) == (b"", 2, len(sent(2)))
+    assert (first.records, second.high_watermark, len(second.records)) == (b"", 2, len(producer_batch(2)))
     assert timer.is_cancelled
-    produce(node, "plays", sent(), partition=0)
+    produce(node, "plays", producer_batch(), partition=0)
     assert waiting.is_answered, "and it stays answered once"
 
 
@@ -348,11 +348,11 @@ def test_a_fetch_that_nobody_wakes_is_answered_with_nothing_in_time(node: Cardbo
 
 def test_a_fetch_waits_for_as_many_bytes_as_it_wants(node: CardboardNode) -> None:
     made(node)
-    produce(node, "plays", sent())
+    produce(node, "plays", producer_batch())
     waiting = fetch_request(node, ("plays", 0, 0), max_wait_ms=500, min_bytes=3 * BATCH_BYTES)
-    produce(node, "plays", sent())
+    produce(node, "plays", producer_batch())
     assert not waiting.is_answered
-    produce(node, "plays", sent())
+    produce(node, "plays", producer_batch())
     [part] = parts(waiting)
     assert len(part.records) == 3 * BATCH_BYTES
 
@@ -360,7 +360,7 @@ def test_a_fetch_waits_for_as_many_bytes_as_it_wants(node: CardboardNode) -> Non
 def test_what_has_come_is_given_when_the_time_is_over(node: CardboardNode) -> None:
     made(node)
     waiting = fetch_request(node, ("plays", 0, 0), max_wait_ms=500, min_bytes=10**6)
-    produce(node, "plays", sent())
+    produce(node, "plays", producer_batch())
     assert not waiting.is_answered
     node.timers[0].callback()
     [part] = parts(waiting)
@@ -406,7 +406,7 @@ def test_an_answer_stays_in_its_limits_but_always_gets_on(node: CardboardNode) -
     made(node)
     for partition in (0, 1):
         for _ in range(3):
-            produce(node, "plays", sent(), partition=partition)
+            produce(node, "plays", producer_batch(), partition=partition)
 
     def sizes(**options: int) -> list[int]:
         found = fetch(node, ("plays", 0, 0), ("plays", 1, 0), **options)
@@ -446,7 +446,7 @@ def test_dropped_records_are_out_of_range(tmp_path: Path) -> None:
     small = CardboardNode(folder, topic_retention_bytes=2 * BATCH_BYTES)
     made(small)
     for _ in range(5):
-        produce(small, "plays", sent())
+        produce(small, "plays", producer_batch())
     assert fetch(small, ("plays", 0, 2))[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     [kept] = fetch(small, ("plays", 0, 3))
     assert (len(kept.records), kept.log_start_offset, kept.high_watermark) == (2 * BATCH_BYTES, 3, 5)
@@ -459,7 +459,7 @@ def test_dropped_records_are_out_of_range(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("time", "since"), [(NEWEST, 7), (-4, 8), (-5, 9), (-6, 11), (-7, 99)], ids=str)
 def test_meanings_of_negative_times_came_with_versions(node: CardboardNode, time: int, since: int) -> None:
-    made(node).append(0, sent(2, timestamps=[5, 4]))
+    made(node).append(0, producer_batch(2, timestamps=[5, 4]))
     expected = {NEWEST: (5, 0, 0), -4: (-1, 0, 0), -5: (-1, -1, -1), -6: (-1, -1, -1)}
     for version in range(4, 12):
         found = list_offsets(node, "plays", time, version=version)

@@ -105,7 +105,7 @@ def compact_once(folder: Path) -> bool:
     return made is not None
 
 
-def test_a_log_under_writing_compactors_and_readers_says_what_was_written(tmp_path: Path) -> None:
+def test_log_with_concurrent_compactors_and_readers_keeps_all_records(tmp_path: Path) -> None:
     """A writer that rolls all the time, two compactors that publish and collect, two readers; then a new start.
 
     ``CALLBOARD_STRESS_SECONDS`` makes it longer.
@@ -199,7 +199,7 @@ def generations(server: ServerProcess) -> int:
     return sum(newest_manifest(Disk(), server.data / f"__consumer_offsets-{number}").generation for number in range(2))
 
 
-def test_a_server_compacts_its_own_log_and_loses_nothing(server: ServerProcess) -> None:
+def test_server_compacts_its_log_and_keeps_all_commits(server: ServerProcess) -> None:
     latest = commit_until(server, lambda: generations(server) >= 4)
     assert '"event": "compacted"' in server.log()
     server.restart()
@@ -210,7 +210,7 @@ def test_a_server_compacts_its_own_log_and_loses_nothing(server: ServerProcess) 
     assert_committed(server, latest)
 
 
-def test_two_compactors_more_beside_a_server(server: ServerProcess) -> None:
+def test_server_with_two_more_compactors_keeps_all_commits(server: ServerProcess) -> None:
     """People do start it by hand while the server does it, too; and kill it."""
     command = [sys.executable, "-m", "callboard", "compact", "--data", str(server.data), "--force", "--processes", "1"]
     started: list[subprocess.Popen[bytes]] = []
@@ -231,7 +231,7 @@ def test_two_compactors_more_beside_a_server(server: ServerProcess) -> None:
     assert_committed(server, latest)
 
 
-def test_a_server_that_is_told_not_to_compact_does_not(tmp_path: Path) -> None:
+def test_server_with_cleaner_disabled_does_not_compact(tmp_path: Path) -> None:
     settings: dict[str, object] = {**TEST_SETTINGS, "offsets_topic_segment_bytes": 5_000, "log_cleaner_backoff_ms": 1}
     settings["log_cleaner_enable"] = "false"
     with ServerProcess(tmp_path, settings=settings, options=("--topic", "t:1")) as server:
@@ -239,7 +239,7 @@ def test_a_server_that_is_told_not_to_compact_does_not(tmp_path: Path) -> None:
         assert generations(server) == 0
 
 
-def test_the_child_ends_with_whoever_started_it() -> None:
+def test_compactor_process_exits_with_its_parent() -> None:
     """Also when that one is killed: its end of the pipe goes with it."""
     program = (
         "import threading, time\n"

@@ -16,14 +16,14 @@ from compaction_helpers import (
     FOLDER,
     NOW_MS,
     OPEN,
-    Bat,
-    Rec,
+    BatchSpec,
+    RecordSpec,
     at,
     by_manifest,
     contents,
     encoded,
     logs,
-    plain,
+    plain_batch,
     write_files,
 )
 from hypothesis import given, settings
@@ -45,7 +45,7 @@ NOTHING = 0  # no key fits
 FEW = 900  # some do, so that there are runs, and keys in memory besides
 
 
-def run(disk: FaultyDisk, how: CompactionSettings = ALWAYS) -> Any:
+def compact_log(disk: FaultyDisk, how: CompactionSettings = ALWAYS) -> Any:
     numbers = iter(range(1000))
     return compact(disk, FOLDER, how, lambda: how.now_ms, lambda: f"{next(numbers):08x}")
 
@@ -65,8 +65,8 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     fast=st.sampled_from(WAYS),
     keys_bytes_max=st.sampled_from([NOTHING, 150, FEW]),
 )
-def test_any_log_comes_to_the_same_bytes(
-    rounds: list[list[list[Bat]]], pauses_h: list[int], fast: bool, keys_bytes_max: int
+def test_compaction_with_keys_on_disk_writes_same_bytes(
+    rounds: list[list[list[BatchSpec]]], pauses_h: list[int], fast: bool, keys_bytes_max: int
 ) -> None:
     """Transactions and tombstones included, round after round."""
     roomy, tight = FaultyDisk(), FaultyDisk()
@@ -76,27 +76,27 @@ def test_any_log_comes_to_the_same_bytes(
         ends = [write_files(disk, files, base=base) for disk in (roomy, tight)]
         base = ends[0]
         before = by_manifest(tight)
-        run(roomy, at(now_ms, fast=False, chunk_bytes=64))
-        run(tight, at(now_ms, fast=fast, chunk_bytes=64, keys_bytes_max=keys_bytes_max))
+        compact_log(roomy, at(now_ms, fast=False, chunk_bytes=64))
+        compact_log(tight, at(now_ms, fast=fast, chunk_bytes=64, keys_bytes_max=keys_bytes_max))
         assert by_manifest(tight) == before
         assert contents(roomy, segments_folder(FOLDER)) == contents(tight, segments_folder(FOLDER))
 
 
 @pytest.mark.parametrize("fast", WAYS)
 @pytest.mark.usefixtures("small_blocks")
-def test_many_keys_come_to_the_same_bytes(fast: bool) -> None:
+def test_compaction_of_many_keys_with_keys_on_disk_writes_same_bytes(fast: bool) -> None:
     """Some hundred runs, merged many times; keys longer than ``known_keys`` takes, and keys in one chunk again."""
     chance = random.Random(5)
 
-    def some() -> Bat:
+    def some() -> BatchSpec:
         keys = (f"group {chance.randrange(3000)}" * chance.randint(1, 12) for _ in range(chance.randint(1, 40)))
-        return Bat(tuple(Rec(key.encode(), chance.choice([b"1", b"22", None])) for key in keys))
+        return BatchSpec(tuple(RecordSpec(key.encode(), chance.choice([b"1", b"22", None])) for key in keys))
 
     disks = FaultyDisk(), FaultyDisk()
     files = [[some() for _ in range(40)] for _ in range(8)]
     for disk, keys_bytes_max in zip(disks, (1 << 30, FEW), strict=True):
         write_files(disk, [*files, OPEN])
-        draft = run(disk, ALWAYS._replace(fast=fast, chunk_bytes=1000, keys_bytes_max=keys_bytes_max))
+        draft = compact_log(disk, ALWAYS._replace(fast=fast, chunk_bytes=1000, keys_bytes_max=keys_bytes_max))
         assert 2000 < draft.records_after < draft.records_before
     roomy, tight = (contents(disk, segments_folder(FOLDER)) for disk in disks)
     assert roomy == tight
@@ -107,7 +107,7 @@ hashes = st.lists(st.sampled_from([b"\0", b"\1"]), min_size=HASH_BYTES, max_size
 
 @settings(max_examples=200)
 @given(kept=st.sets(hashes, max_size=60), asked=st.sets(hashes, max_size=60))
-def test_a_run_finds_what_it_holds(kept: set[bytes], asked: set[bytes]) -> None:
+def test_hash_run_find_returns_stored_hashes(kept: set[bytes], asked: set[bytes]) -> None:
     """Of hashes that are so alike that one often lies across two others."""
     disk = FaultyDisk()
     disk.make_folder(Path("/spill"))
@@ -121,7 +121,7 @@ def test_a_run_finds_what_it_holds(kept: set[bytes], asked: set[bytes]) -> None:
 
 @settings(max_examples=50)
 @given(sizes=st.lists(st.integers(0, 60), max_size=30), seed=st.integers(0, 1000))
-def test_runs_answer_as_a_set_and_stay_few(sizes: list[int], seed: int) -> None:
+def test_hash_runs_find_same_keys_as_set_and_stay_few(sizes: list[int], seed: int) -> None:
     disk, numbers, chance = FaultyDisk(), count(), random.Random(seed)
     disk.make_folder(Path("/spill"))
     made = HashRuns(disk, lambda: Path(f"/spill/{next(numbers)}"))
@@ -141,13 +141,13 @@ def test_runs_answer_as_a_set_and_stay_few(sizes: list[int], seed: int) -> None:
 FAR_MS = 1 << 62  # what no clock says, and numpy's columns leave to the careful reader
 
 
-def test_a_chunk_that_numpy_cannot_read_comes_in_between() -> None:
+def test_compaction_with_one_chunk_unreadable_by_numpy_keeps_state() -> None:
     """Nothing is learned of it by the keys of the chunk before."""
     if not has_numpy():
         pytest.skip("needs numpy")
     names = [f"a group and a topic {number}" for number in range(60)]
-    far = encoded(plain(*((name, "1") for name in names)), 0, FAR_MS)
-    near = [plain(*((name, "2") for name in names[:20])), plain(*((name, "3") for name in names[10:40]))]
+    far = encoded(plain_batch(*((name, "1") for name in names)), 0, FAR_MS)
+    near = [plain_batch(*((name, "2") for name in names[:20])), plain_batch(*((name, "3") for name in names[10:40]))]
     made = []
     for fast in WAYS:
         disk = FaultyDisk()
@@ -155,38 +155,38 @@ def test_a_chunk_that_numpy_cannot_read_comes_in_between() -> None:
         write_file(disk, FOLDER / f"{0:020d}.log", far)
         write_files(disk, [near[:1], near[1:], OPEN], base=60)
         before = by_manifest(disk)
-        assert run(disk, ALWAYS._replace(fast=fast)).records_after == 60
+        assert compact_log(disk, ALWAYS._replace(fast=fast)).records_after == 60
         assert by_manifest(disk) == before
         made.append(contents(disk, segments_folder(FOLDER)))
     assert made[0] == made[1]
 
 
-def many_keys(number: int) -> list[Bat]:
-    return [plain(*((f"key {index}", "x"), (f"key {index + 1}", "x"))) for index in range(number)]
+def many_keys(number: int) -> list[BatchSpec]:
+    return [plain_batch(*((f"key {index}", "x"), (f"key {index + 1}", "x"))) for index in range(number)]
 
 
-def test_the_files_are_gone_after_damage(disk: FaultyDisk) -> None:
+def test_compaction_of_damaged_log_removes_key_files(disk: FaultyDisk) -> None:
     write_files(disk, [many_keys(5), many_keys(50), OPEN])
     path = FOLDER / f"{0:020d}.log"
     second = next(iter(scan(disk, path))).size
     disk.write(disk.open(path, 2), b"\xff", second + 65)
     with pytest.raises(DamagedBatch, match=rf"{path}: damaged batch at byte {second}"):
-        run(disk, ALWAYS._replace(chunk_bytes=64, keys_bytes_max=NOTHING))
+        compact_log(disk, ALWAYS._replace(chunk_bytes=64, keys_bytes_max=NOTHING))
     assert disk.names(segments_folder(FOLDER)) == []
 
 
-def test_a_full_disk_ends_it_and_the_log_is_as_it_was(disk: FaultyDisk) -> None:
+def test_compaction_on_full_disk_fails_and_leaves_log_unchanged(disk: FaultyDisk) -> None:
     write_files(disk, [many_keys(100), OPEN])
     before = by_manifest(disk)
     disk.capacity_bytes = disk.used_bytes() + 1000
     with pytest.raises(OSError, match="spill") as refused:
-        run(disk, ALWAYS._replace(chunk_bytes=64, keys_bytes_max=NOTHING))
+        compact_log(disk, ALWAYS._replace(chunk_bytes=64, keys_bytes_max=NOTHING))
     assert refused.value.errno == errno.ENOSPC
     assert by_manifest(disk) == before
     assert disk.names(segments_folder(FOLDER)) == []
 
 
-def test_what_a_killed_run_leaves_is_collected(disk: FaultyDisk) -> None:
+def test_files_of_killed_run_are_collected(disk: FaultyDisk) -> None:
     class Killed(BaseException):
         pass
 
@@ -203,7 +203,7 @@ def test_what_a_killed_run_leaves_is_collected(disk: FaultyDisk) -> None:
         compact(disk, FOLDER, how, on_bytes_read=kill)
     for name in left:
         disk.close(disk.open(segments_folder(FOLDER) / name, 0o100))
-    run(disk, how)
+    compact_log(disk, how)
     publish_and_collect(disk, FOLDER, NOW_MS, 0)
     assert not set(left) & set(disk.names(segments_folder(FOLDER)))
 
@@ -225,9 +225,9 @@ def peak_bytes(folder: Path, how: CompactionSettings) -> int:
 
 
 @pytest.mark.parametrize("fast", WAYS)
-def test_memory_stays_within_the_bound_however_many_keys_there_are(tmp_path: Path, fast: bool) -> None:
+def test_compaction_memory_stays_within_keys_bytes_max(tmp_path: Path, fast: bool) -> None:
     bound, keys = 300_000, 30_000
-    batches = [Bat(tuple(Rec(b"a group and its topic %09d" % (100 * batch + one), b"x") for one in range(100)))
+    batches = [BatchSpec(tuple(RecordSpec(b"group and topic key %010d" % (100 * batch + number), b"x") for number in range(100)))
                for batch in range(keys // 100)]  # fmt: skip
     how = ALWAYS._replace(fast=fast, chunk_bytes=16 * 1024)
     peaks = {}

@@ -14,8 +14,8 @@ import pytest
 from compaction_helpers import (
     FOLDER,
     START_MS,
-    Bat,
-    Rec,
+    BatchSpec,
+    RecordSpec,
     State,
     by_manifest,
     by_plain_names,
@@ -58,52 +58,58 @@ def ids() -> Callable[[], str]:
     return lambda: f"{next(_numbers):08x}"
 
 
-def run(disk: Disk, now_ms: int = NOW_MS, new_id: Callable[[], str] | None = None) -> Any:
+def compact_log(disk: Disk, now_ms: int = NOW_MS, new_id: Callable[[], str] | None = None) -> Any:
     return compact(disk, FOLDER, SETTINGS._replace(now_ms=now_ms), lambda: now_ms, new_id or ids())
 
 
-def a_log(files: int = 6) -> list[list[Bat]]:
+def log_with_transactions(files: int = 6) -> list[list[BatchSpec]]:
     """Keys that come again in other files, tombstones, a transaction; the last file is open."""
 
-    def one(number: int) -> list[Bat]:
+    def one(number: int) -> list[BatchSpec]:
         again, gone = f"k{number % 2}".encode(), f"k{number}".encode()
         return [
-            Bat((Rec(again, b"%d" % number), Rec(b"own%d" % number, b"x" * 60), Rec(b"k%d" % (number + 1), b"y"))),
-            Bat((Rec(b"t", b"%d" % number),), "transaction", number),
-            Bat((), "commit" if number % 3 else "abort", number),
-            Bat((Rec(gone, None),)),
+            BatchSpec(
+                (
+                    RecordSpec(again, b"%d" % number),
+                    RecordSpec(b"own%d" % number, b"x" * 60),
+                    RecordSpec(b"k%d" % (number + 1), b"y"),
+                )
+            ),
+            BatchSpec((RecordSpec(b"t", b"%d" % number),), "transaction", number),
+            BatchSpec((), "commit" if number % 3 else "abort", number),
+            BatchSpec((RecordSpec(gone, None),)),
         ]
 
     return [one(number) for number in range(files)]
 
 
-def a_run(disk: Disk) -> None:
+def compact_and_publish_twice(disk: Disk) -> None:
     """Everything, twice: the second makes tombstones go that the first found."""
     for now_ms in (NOW_MS, NOW_MS + 10):
         new_id = ids()
-        run(disk, now_ms, new_id)
+        compact_log(disk, now_ms, new_id)
         publish_and_collect(disk, FOLDER, now_ms + 1, 0, new_id)
 
 
-def a_late_run(disk: Disk) -> None:
+def compact_twice_then_publish(disk: Disk) -> None:
     """The same, and both are published at once: what a tombstone deleted and the tombstone go together."""
     new_id = ids()
     for now_ms in (NOW_MS, NOW_MS + 10):
-        run(disk, now_ms, new_id)
+        compact_log(disk, now_ms, new_id)
     publish_and_collect(disk, FOLDER, NOW_MS + 11, 0, new_id)
 
 
-each_way = pytest.mark.parametrize("a_whole_run", [a_run, a_late_run])
+each_way = pytest.mark.parametrize("whole_run", [compact_and_publish_twice, compact_twice_then_publish])
 
 
 @pytest.fixture
 def disk() -> FaultyDisk:
     found = FaultyDisk()
-    write_files(found, a_log())
+    write_files(found, log_with_transactions())
     return found
 
 
-def after_every_kill(make: Callable[[], FaultyDisk], what: Callable[[Disk], None]) -> Iterator[FaultyDisk]:
+def disks_after_every_kill(make: Callable[[], FaultyDisk], what: Callable[[Disk], None]) -> Iterator[FaultyDisk]:
     """The disk as it was when the process was in the middle of each of its changes."""
     for change in count(1):
         disk = make()
@@ -117,41 +123,39 @@ def after_every_kill(make: Callable[[], FaultyDisk], what: Callable[[Disk], None
             return
 
 
-def fresh(seed: int = 0) -> FaultyDisk:
+def disk_with_log(seed: int = 0) -> FaultyDisk:
     disk = FaultyDisk(seed)
-    write_files(disk, a_log())
+    write_files(disk, log_with_transactions())
     return disk
 
 
 @each_way
-def test_killed_anywhere_it_leaves_a_log_that_says_the_same(a_whole_run: Callable[[Disk], None]) -> None:
+def test_kill_at_any_change_keeps_state_of_log(whole_run: Callable[[Disk], None]) -> None:
     """To who reads by the manifest and to who reads plain names; and the next run finishes what was begun."""
-    expected = by_manifest(fresh())
-    for found in after_every_kill(fresh, a_whole_run):
+    expected = by_manifest(disk_with_log())
+    for found in disks_after_every_kill(disk_with_log, whole_run):
         disk = found.kill()
         assert by_manifest(disk) == expected
         assert by_plain_names(disk) == expected
-        a_run(disk)
+        compact_and_publish_twice(disk)
         assert by_manifest(disk) == by_plain_names(disk) == expected
         publish_and_collect(disk, FOLDER, NOW_MS + 2 * ORPHAN_MS, 0)
-        assert_tidy(disk)
+        assert_no_leftover_files(disk)
 
 
 @each_way
 @pytest.mark.parametrize("seed", range(8))
-def test_a_loss_of_power_anywhere_leaves_a_log_that_says_the_same(
-    seed: int, a_whole_run: Callable[[Disk], None]
-) -> None:
-    expected = by_manifest(fresh())
-    for found in after_every_kill(lambda: fresh(seed), a_whole_run):
+def test_power_loss_at_any_change_keeps_state_of_log(seed: int, whole_run: Callable[[Disk], None]) -> None:
+    expected = by_manifest(disk_with_log())
+    for found in disks_after_every_kill(lambda: disk_with_log(seed), whole_run):
         disk = found.crash()
         assert by_manifest(disk) == expected
         assert by_plain_names(disk) == expected
-        a_run(disk)
+        compact_and_publish_twice(disk)
         assert by_manifest(disk.crash()) == by_plain_names(disk.crash()) == expected
 
 
-def assert_tidy(disk: Disk) -> None:
+def assert_no_leftover_files(disk: Disk) -> None:
     """Nothing lies about that no manifest names, and plain names are the compacted files and what is open."""
     manifest, files = log_files(disk, FOLDER)
     assert disk.names(segments_folder(FOLDER)) == sorted(one.file for one in manifest.segments)
@@ -163,18 +167,18 @@ def assert_tidy(disk: Disk) -> None:
 
 @pytest.mark.parametrize("operation", ["open", "read", "write", "sync", "sync_folder", "link", "rename", "remove"])
 @pytest.mark.parametrize("skip", [0, 1, 2, 5])
-def test_a_disk_that_fails_once_leaves_the_log_as_it_was(disk: FaultyDisk, operation: str, skip: int) -> None:
+def test_single_disk_error_leaves_log_unchanged(disk: FaultyDisk, operation: str, skip: int) -> None:
     expected = by_manifest(disk)
     disk.fail(Fault(operation, 5, "*.compaction*" if operation == "read" else "*", skip=skip))
     with suppress(OSError):
-        a_run(disk)
+        compact_and_publish_twice(disk)
     disk.mend()
     assert by_manifest(disk) == by_plain_names(disk) == expected
-    a_run(disk)
+    compact_and_publish_twice(disk)
     assert by_manifest(disk) == by_plain_names(disk) == expected
 
 
-def test_of_two_that_began_alike_one_wins_and_the_other_leaves_nothing(disk: FaultyDisk) -> None:
+def test_commit_of_second_draft_of_same_generation_fails_and_removes_files(disk: FaultyDisk) -> None:
     expected = by_manifest(disk)
     drafts = [write_draft(disk, FOLDER, make_plan(disk, FOLDER), SETTINGS, ids()) for _ in range(2)]
     first, second = drafts
@@ -202,29 +206,31 @@ class Interrupted(Disk):
         return getattr(self._disk, name)
 
 
-def test_who_loses_plans_anew(disk: FaultyDisk) -> None:
+def test_compact_that_loses_plans_again(disk: FaultyDisk) -> None:
     def meanwhile() -> None:
-        run(disk, new_id=lambda: "00000100")
-        write_files(disk, [[Bat((Rec(b"k0", b"newer"),))], [Bat((Rec(b"open", b"1"),))]], base=36)
+        compact_log(disk, new_id=lambda: "00000100")
+        write_files(
+            disk, [[BatchSpec((RecordSpec(b"k0", b"newer"),))], [BatchSpec((RecordSpec(b"open", b"1"),))]], base=36
+        )
 
     assert by_manifest(disk).end == 36
-    draft = run(Interrupted(disk, meanwhile))
+    draft = compact_log(Interrupted(disk, meanwhile))
     assert draft.manifest.generation == 2
     assert draft.manifest.clean_end == 37
     assert by_manifest(disk).live[b"k0"][2] == b"newer"
 
 
-def test_a_late_draft_of_a_generation_that_was_collected_counts_for_nothing(disk: FaultyDisk) -> None:
+def test_commit_of_draft_of_collected_generation_fails(disk: FaultyDisk) -> None:
     """Its number is free again, but it is no longer the next."""
     late = write_draft(disk, FOLDER, make_plan(disk, FOLDER), SETTINGS, lambda: "0000000f")
     assert late is not None
-    a_run(disk)
+    compact_and_publish_twice(disk)
     publish_and_collect(disk, FOLDER, NOW_MS + 100, 0)
     assert generations(disk, FOLDER) == [2]
     assert not commit_draft(disk, FOLDER, late, NOW_MS + 200, "0000000a")
 
 
-def test_a_draft_whose_files_were_collected_counts_for_nothing(disk: FaultyDisk) -> None:
+def test_commit_of_draft_with_collected_files_fails(disk: FaultyDisk) -> None:
     """Its run stood still for more than a day, in a machine that was suspended, and others took it for dead."""
     late = write_draft(disk, FOLDER, make_plan(disk, FOLDER), SETTINGS, lambda: "0000000f")
     assert late is not None
@@ -235,23 +241,23 @@ def test_a_draft_whose_files_were_collected_counts_for_nothing(disk: FaultyDisk)
     assert by_manifest(disk) == before
 
 
-def test_nothing_is_published_or_collected_before_its_time(disk: FaultyDisk) -> None:
+def test_publish_and_collect_wait_for_grace_period(disk: FaultyDisk) -> None:
     """Who listed the files then may still open one."""
     names = disk.names(FOLDER)
-    run(disk)
+    compact_log(disk)
     publish_and_collect(disk, FOLDER, NOW_MS + GRACE_MS - 1, GRACE_MS)
     assert disk.names(FOLDER) == [COMPACTION, *names]
-    run(disk, NOW_MS + GRACE_MS - 1)
+    compact_log(disk, NOW_MS + GRACE_MS - 1)
     publish_and_collect(disk, FOLDER, NOW_MS + GRACE_MS, GRACE_MS)
     assert published_generation(disk, FOLDER) == 1, "the one that was the newest an hour ago"
     assert generations(disk, FOLDER) == [1, 2]
     publish_and_collect(disk, FOLDER, NOW_MS + 2 * GRACE_MS, GRACE_MS)
     assert (published_generation(disk, FOLDER), generations(disk, FOLDER)) == (2, [2])
-    assert_tidy(disk)
+    assert_no_leftover_files(disk)
 
 
-def test_only_one_publishes(disk: FaultyDisk) -> None:
-    run(disk)
+def test_publish_and_collect_while_locked_does_nothing(disk: FaultyDisk) -> None:
+    compact_log(disk)
     names = disk.names(FOLDER)
     with try_lock(disk, FOLDER) as alone:
         assert alone
@@ -259,7 +265,7 @@ def test_only_one_publishes(disk: FaultyDisk) -> None:
     assert disk.names(FOLDER) == names
 
 
-def test_what_a_killed_run_left_goes_when_it_can_never_count(disk: FaultyDisk) -> None:
+def test_collect_removes_files_of_killed_runs(disk: FaultyDisk) -> None:
     disk.make_folder(segments_folder(FOLDER))
     seconds = NOW_MS // 1000
     young = f"{0:020d}-{2:010d}-{seconds:08x}0000000a.log"
@@ -267,7 +273,7 @@ def test_what_a_killed_run_left_goes_when_it_can_never_count(disk: FaultyDisk) -
     foreign = "somebody.txt"
     for name in (young, lost, foreign):
         write_file(disk, segments_folder(FOLDER) / name, b"x")
-    run(disk)
+    compact_log(disk)
     publish_and_collect(disk, FOLDER, NOW_MS, 0)
     left = disk.names(segments_folder(FOLDER))
     assert young in left and foreign in left and lost not in left
@@ -276,11 +282,11 @@ def test_what_a_killed_run_left_goes_when_it_can_never_count(disk: FaultyDisk) -
     assert young not in left and foreign in left
 
 
-def test_a_manifest_of_a_newer_version_is_refused(disk: FaultyDisk) -> None:
+def test_manifest_of_newer_version_is_refused(disk: FaultyDisk) -> None:
     disk.make_folder(manifest_folder(FOLDER))
     write_file(disk, manifest_folder(FOLDER) / manifest_name(3), b'{"version": 3}')
     with pytest.raises(ManifestError, match=r"0003\.json: found manifest version 3, expected 2; a newer version"):
-        run(disk)
+        compact_log(disk)
     with pytest.raises(ManifestError, match="use that version"):
         by_manifest(disk)
 
@@ -329,26 +335,26 @@ def test_manifest_of_version_1_without_checksum_is_read(disk: FaultyDisk) -> Non
         b' "delete_horizon_ms": null}]}',
     ],
 )
-def test_a_manifest_that_makes_no_sense_is_refused(disk: FaultyDisk, content: bytes) -> None:
+def test_invalid_manifest_is_refused(disk: FaultyDisk, content: bytes) -> None:
     disk.make_folder(manifest_folder(FOLDER))
     write_file(disk, manifest_folder(FOLDER) / manifest_name(1), content)
     with pytest.raises(ManifestError, match=r"0001\.json: found no manifest .* put back a copy"):
         log_files(disk, FOLDER)
 
 
-def test_a_ratio_below_the_bound_waits(disk: FaultyDisk) -> None:
-    run(disk)
-    write_files(disk, [[Bat((Rec(b"own1", b"2"),))], [Bat((Rec(b"open", b"1"),))]], base=36)
+def test_compact_below_min_ratio_does_nothing(disk: FaultyDisk) -> None:
+    compact_log(disk)
+    write_files(disk, [[BatchSpec((RecordSpec(b"own1", b"2"),))], [BatchSpec((RecordSpec(b"open", b"1"),))]], base=36)
     plan = make_plan(disk, FOLDER)
     assert 0 < plan.dirty_ratio < 0.5
     assert not plan._replace(manifest=plan.manifest._replace(segments=())).is_due(NOW_MS, 0.5)
     assert plan.is_due(NOW_MS, 0.01)
 
 
-def test_on_a_real_disk_too(tmp_path: Path) -> None:
+def test_compact_and_publish_on_real_disk(tmp_path: Path) -> None:
     """Links, renames and locks of the system itself, through several generations."""
     folder, disk = tmp_path / "__consumer_offsets-0", Disk()
-    end = write_files(disk, a_log(), folder)
+    end = write_files(disk, log_with_transactions(), folder)
     for generation in range(1, 4):
         expected: State = by_manifest(disk, folder)
         now_ms = NOW_MS + generation
@@ -357,5 +363,5 @@ def test_on_a_real_disk_too(tmp_path: Path) -> None:
         publish_and_collect(disk, folder, now_ms + 1, 0)
         assert by_manifest(disk, folder) == by_plain_names(disk, folder) == expected
         assert newest_manifest(disk, folder).generation == generation
-        end = write_files(disk, a_log(3), folder, end)
+        end = write_files(disk, log_with_transactions(3), folder, end)
     assert len(offsets(disk, folder)) < end

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compaction_helpers import FOLDER, START_MS, Bat, Rec, write_files
+from compaction_helpers import FOLDER, START_MS, BatchSpec, RecordSpec, write_files
 
 from callboard.actors.records import OffsetRecord, OffsetValue
 from callboard.runtime.disk.disk import Disk
@@ -32,9 +32,9 @@ SETTINGS = CompactionSettings(NOW_MS, "test", -1.0, delete_retention_ms=0)
 KEYS, FILES = 3, 6
 
 
-def committed(number: int) -> Bat:
+def committed(number: int) -> BatchSpec:
     key, value = encode(OffsetRecord("g", "t", number % KEYS, OffsetValue(number, -1, "", START_MS, -1)))
-    return Bat((Rec(key, value),))
+    return BatchSpec((RecordSpec(key, value),))
 
 
 def id_of(number: int) -> str:

@@ -25,7 +25,7 @@ from door import (
 )
 from peers.wire import message_type
 from test_bad_input import EVERY_VERSION, body_of, request
-from topics_helpers import sent
+from topics_helpers import producer_batch
 
 from callboard.runtime.disk import disk as disk_module
 from callboard.runtime.disk.disk import Disk
@@ -93,7 +93,7 @@ async def alter(client: Client, value: str) -> str:
 
 
 async def produce(client: Client, topic: str) -> str:
-    partition = {"index": 0, "records": sent(2)}
+    partition = {"index": 0, "records": producer_batch(2)}
     topics = [{"name": topic, "partition_data": [partition]}]
     answer = await client.ask("produce", 9, transactional_id=None, acks=-1, timeout=1000, topic_data=topics)
     return str(answer["responses"][0]["partition_responses"][0]["error_code"])

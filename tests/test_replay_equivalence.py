@@ -316,14 +316,14 @@ class Machine(RuleBasedStateMachine):
         return replay.state()
 
 
-def test_a_record_of_a_transaction_counts_only_when_the_log_says_so() -> None:
+def test_transactional_offset_counts_only_after_commit_marker() -> None:
     """The machine's own judge: what it compares does tell open transactions from ended ones."""
     replay = Replay()
     replay.take(TransactionRecord("tx", TransactionValue(1, 0, 60_000, 1)))
     assert replay.state() == {"tx": TransactionValue(1, 0, 60_000, 1)}
 
 
-def stroll(seed: int, steps: int) -> Machine:
+def random_walk(seed: int, steps: int) -> Machine:
     """A long run of the machine by chance alone, so that what is rare meets what is rare."""
     chance, machine = Random(seed), Machine()
     machine.start()
@@ -351,8 +351,8 @@ def stroll(seed: int, steps: int) -> Machine:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_transactions_expiry_compaction_and_losses_of_power_meet(seed: int) -> None:
-    assert {"open transaction", "expired", "compacted"} in stroll(seed, 60).losses
+def test_random_walk_with_transactions_expiry_compaction_and_power_loss(seed: int) -> None:
+    assert {"open transaction", "expired", "compacted"} in random_walk(seed, 60).losses
 
 
 TestReplayEquivalence = Machine.TestCase

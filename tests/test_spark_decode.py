@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compaction_helpers import Bat, Rec, write_files
+from compaction_helpers import BatchSpec, RecordSpec, write_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_helpers import LazyDisk
@@ -109,9 +109,9 @@ RECORDS = st.one_of(
     st.tuples(ODD_KEYS, st.sampled_from([None, b"", b"v"])),
     st.tuples(offset_keys(), BAD_VALUES),
     st.tuples(BAD_KEYS, offset_values()),
-).map(lambda pair: Rec(*pair))
+).map(lambda pair: RecordSpec(*pair))
 BATCHES = st.builds(
-    Bat,
+    BatchSpec,
     st.lists(RECORDS, min_size=1, max_size=6).map(tuple),
     st.sampled_from(["plain", "plain", "plain", "transaction", "commit", "abort"]),
     st.integers(1, 2),
@@ -122,7 +122,7 @@ LOGS = st.lists(st.lists(BATCHES, min_size=1, max_size=6), min_size=1, max_size=
 @settings(max_examples=150)
 @given(LOGS, st.sampled_from([100, 300, 8 << 20]))
 def test_every_record_is_what_the_logs_own_decoder_says(
-    tmp_path_factory: pytest.TempPathFactory, files: list[list[Bat]], chunk_bytes: int
+    tmp_path_factory: pytest.TempPathFactory, files: list[list[BatchSpec]], chunk_bytes: int
 ) -> None:
     """Columns at once, or record by record: in every version, with what nobody can read, whatever a chunk holds."""
     root = tmp_path_factory.mktemp("log")
@@ -168,12 +168,12 @@ def key_of(key: bytes) -> Any:
 @settings(max_examples=150)
 @given(LOGS, st.sampled_from([100, 300, 8 << 20]))
 def test_what_lives_is_what_a_replay_leaves(
-    tmp_path_factory: pytest.TempPathFactory, files: list[list[Bat]], chunk_bytes: int
+    tmp_path_factory: pytest.TempPathFactory, files: list[list[BatchSpec]], chunk_bytes: int
 ) -> None:
     """The newest first with a set of keys, against a dictionary from the beginning. Offset 0 is somebody else's."""
     root = tmp_path_factory.mktemp("log")
     folder = root / "__consumer_offsets-0"
-    write_files(LazyDisk(), [[Bat((Rec(b"\0\x09", b"first"),))], *files], folder)
+    write_files(LazyDisk(), [[BatchSpec((RecordSpec(b"\0\x09", b"first"),))], *files], folder)
     expected = set(replay(folder).values())
     found = [row["log_offset"] for row in read(root, chunk_bytes=chunk_bytes, mode="live", damage="permissive")]
     assert sorted(found) == sorted(expected | {0} & set(found))

@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from compaction_helpers import Bat, Rec, write_files
+from compaction_helpers import BatchSpec, RecordSpec, write_files
 from log_helpers import LazyDisk, append, entry, offset
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import SparkSession
@@ -110,7 +110,7 @@ def test_work_is_spread_by_size() -> None:
 def damaged(tmp_path: Path) -> tuple[Path, Path]:
     """Three batches in a closed segment, one behind it; the middle one of the three is damaged."""
     folder = tmp_path / "__consumer_offsets-0"
-    plain = [Bat((Rec(*encode(offset("g", number))),)) for number in range(4)]
+    plain = [BatchSpec((RecordSpec(*encode(offset("g", number))),)) for number in range(4)]
     write_files(Disk(), [plain[:3], plain[3:]], folder)
     path = folder / segment_name(0)
     data = bytearray(path.read_bytes())
@@ -140,7 +140,7 @@ def test_damage_fails_with_file_and_byte_or_is_a_row(tmp_path: Path) -> None:
 
 def test_a_torn_end_is_no_damage(tmp_path: Path) -> None:
     root, folder = tmp_path, tmp_path / "__consumer_offsets-0"
-    write_files(Disk(), [[Bat((Rec(*encode(offset("g", number))),)) for number in range(2)]], folder)
+    write_files(Disk(), [[BatchSpec((RecordSpec(*encode(offset("g", number))),)) for number in range(2)]], folder)
     path = folder / segment_name(0)
     path.write_bytes(path.read_bytes()[:-1])
     for mode in ("records", "live"):
@@ -150,7 +150,9 @@ def test_a_torn_end_is_no_damage(tmp_path: Path) -> None:
 def test_a_record_that_makes_no_sense_is_named(tmp_path: Path) -> None:
     key, value = encode(offset("g", 5))
     write_files(
-        Disk(), [[Bat((Rec(key, value), Rec(key[:5], value), Rec(key, value)))]], tmp_path / "__consumer_offsets-0"
+        Disk(),
+        [[BatchSpec((RecordSpec(key, value), RecordSpec(key[:5], value), RecordSpec(key, value)))]],
+        tmp_path / "__consumer_offsets-0",
     )
     with pytest.raises(DamagedBatch, match="record at offset 1: damaged record key"):
         read(tmp_path)
@@ -321,7 +323,7 @@ def test_errors_in_spark_name_what_is_wrong(spark: SparkSession, tmp_path: Path)
 
 def test_other_partitions_come_although_one_is_damaged(spark: SparkSession, tmp_path: Path) -> None:
     root, path = damaged(tmp_path)
-    write_files(Disk(), [[Bat((Rec(*encode(offset("h", 9))),))]], root / "__consumer_offsets-3")
+    write_files(Disk(), [[BatchSpec((RecordSpec(*encode(offset("h", 9))),))]], root / "__consumer_offsets-3")
     frame = spark.read.format("callboard").option("damage", "permissive").load(str(root))
     rows = frame.select("log_partition", "kind", "offset", "notice").collect()
     assert sorted((row[0], row[1], row[2]) for row in rows if row["kind"] == "offset") == [

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compaction_helpers import Bat, Rec, encoded, write_files
+from compaction_helpers import BatchSpec, RecordSpec, encoded, write_files
 from log_helpers import LazyDisk, append, entry, offset
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
@@ -113,7 +113,7 @@ def test_where_compaction_was_faster_what_is_left_comes_and_it_says_so(
 
 
 def batch(number: int, time_ms: int = START_MS) -> bytes:
-    return encoded(Bat((Rec(*encode(offset("g", number))),)), number, time_ms)
+    return encoded(BatchSpec((RecordSpec(*encode(offset("g", number))),)), number, time_ms)
 
 
 def offsets(reader: StreamReader, start: dict[str, int], end: dict[str, int]) -> list[int]:
@@ -171,10 +171,10 @@ def test_a_mark_in_a_file_that_has_ended_is_not_used(tmp_path: Path) -> None:
 
 def test_available_now_ends_where_the_log_did(tmp_path: Path) -> None:
     folder = tmp_path / "__consumer_offsets-0"
-    write_files(Disk(), [[Bat((Rec(b"\0\x09", b"1"),)) for _ in range(5)]], folder)
+    write_files(Disk(), [[BatchSpec((RecordSpec(b"\0\x09", b"1"),)) for _ in range(5)]], folder)
     reader = StreamReader(parse({"path": str(tmp_path), "rowsPerTrigger": "2"}))
     reader.prepareForTriggerAvailableNow()
-    write_files(Disk(), [[Bat((Rec(b"\0\x09", b"1"),))]], folder, base=5)
+    write_files(Disk(), [[BatchSpec((RecordSpec(b"\0\x09", b"1"),))]], folder, base=5)
     limit = reader.getDefaultReadLimit()
     ends: list[dict[str, int]] = [{}]
     while (end := reader.latestOffset(ends[-1], limit)) != ends[-1]:
@@ -186,7 +186,7 @@ def test_available_now_ends_where_the_log_did(tmp_path: Path) -> None:
 def test_a_log_that_is_shorter_than_the_checkpoint_waits_and_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    write_files(Disk(), [[Bat((Rec(b"\0\x09", b"1"),))]], tmp_path / "__consumer_offsets-0")
+    write_files(Disk(), [[BatchSpec((RecordSpec(b"\0\x09", b"1"),))]], tmp_path / "__consumer_offsets-0")
     reader = StreamReader(parse({"path": str(tmp_path)}))
     assert reader.latestOffset({"0": 7}, ReadAllAvailable()) == {"0": 7}
     assert "partition 0 ends at offset 1, and the stream has read up to 7" in caplog.text

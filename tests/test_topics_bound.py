@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from door import on_a_loop, open_door
 from test_loop_and_disks import create, grow, metadata, new_topic
-from topics_helpers import code_of, sent
+from topics_helpers import error_code_of, producer_batch
 
 import callboard
 from callboard.actors.errors import CoordinatorError, ErrorCode
@@ -32,7 +32,7 @@ def catalogue(max_partitions: int) -> TopicCatalogue:
     return TopicCatalogue(MEMORY, Settings(max_partitions=max_partitions), SystemRandom(), disk=disk)
 
 
-def test_creating_more_partitions_than_the_bound_is_refused() -> None:
+def test_create_above_max_partitions_is_refused() -> None:
     topics = catalogue(10)
     topics.create("a", 6)
     with pytest.raises(
@@ -50,15 +50,15 @@ def test_creating_more_partitions_than_the_bound_is_refused() -> None:
     topics.create("c", 4)
 
 
-def test_topics_created_together_share_what_is_left_of_the_bound() -> None:
+def test_create_many_shares_remaining_max_partitions() -> None:
     topics = catalogue(10)
     outcomes = at_once(partial(topics.create_many, [("a", 6), ("b", 5), ("c", 4)]))
     assert [isinstance(outcome, CoordinatorError) for outcome in outcomes] == [False, True, False]
-    assert code_of(lambda: topics.create("d", 1)) is ErrorCode.POLICY_VIOLATION
+    assert error_code_of(lambda: topics.create("d", 1)) is ErrorCode.POLICY_VIOLATION
 
 
 @on_a_loop
-async def test_each_way_to_create_partitions_over_tcp_obeys_the_bound(tmp_path: Path) -> None:
+async def test_every_tcp_api_that_creates_partitions_respects_max_partitions(tmp_path: Path) -> None:
     """The node has the topics t (3 partitions) and u (1)."""
     async with open_door(tmp_path, max_partitions=6) as door:
         client = await door.connect()
@@ -73,14 +73,14 @@ async def test_each_way_to_create_partitions_over_tcp_obeys_the_bound(tmp_path: 
 
 
 @on_a_loop
-async def test_start_with_a_new_topic_beyond_the_bound_is_refused(tmp_path: Path) -> None:
+async def test_start_with_new_topic_above_max_partitions_is_refused(tmp_path: Path) -> None:
     node = Node(Settings(max_partitions=5), Options(data=tmp_path, topics=(("a", 3), ("b", 3))))
     with pytest.raises(StartError, match=r"--topic b:3: 3 more partitions: .*max_partitions=5"):
         await node.start()
 
 
 @on_a_loop
-async def test_start_with_more_partitions_than_a_lowered_bound_serves_them(tmp_path: Path) -> None:
+async def test_start_with_lowered_max_partitions_serves_existing_topics(tmp_path: Path) -> None:
     async with open_door(tmp_path, max_partitions=4):
         pass
     async with open_door(tmp_path, max_partitions=1) as door:
@@ -88,7 +88,7 @@ async def test_start_with_more_partitions_than_a_lowered_bound_serves_them(tmp_p
         assert await create(await door.connect(), "c") == ["POLICY_VIOLATION"]
 
 
-def test_an_embedded_coordinator_obeys_the_bound() -> None:
+def test_embedded_coordinator_respects_max_partitions() -> None:
     async def scenario() -> None:
         async with callboard.Coordinator(max_partitions=2) as coordinator:
             await coordinator.create_topic("a", 2)
@@ -103,7 +103,7 @@ def traced_bytes() -> int:
     return tracemalloc.get_traced_memory()[0]
 
 
-def test_a_partition_that_nobody_uses_costs_a_few_bytes(tmp_path: Path) -> None:
+def test_unused_partition_takes_at_most_32_bytes(tmp_path: Path) -> None:
     topics = TopicCatalogue(tmp_path, Settings(max_partitions=50_000), SystemRandom())
     tracemalloc.start()
     try:
@@ -123,6 +123,6 @@ def test_a_partition_that_nobody_uses_costs_a_few_bytes(tmp_path: Path) -> None:
     before_use = len(list(topic.partitions.active()))
     topic.raise_end(5000, 3)
     assert [topic.partitions.peek(5000).start_offset, len(list(topic.partitions.active()))] == [3, before_use]
-    assert topic.append(5000, sent(2)) == 3
+    assert topic.append(5000, producer_batch(2)) == 3
     assert len(list(topic.partitions.active())) == 1
     again.close()

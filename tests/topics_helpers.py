@@ -28,7 +28,7 @@ CONTROL_BIT = 0x20
 TRANSACTIONAL_BIT = 0x10
 
 
-def sent(
+def producer_batch(
     count: int = 1,
     *,
     value: bytes = b"hello",
@@ -61,7 +61,7 @@ def sent(
     return pack(">qiibI", base_offset, len(checked) + 9, -1, magic, crc32c(checked) ^ crc_change) + checked
 
 
-class Known(NamedTuple):
+class TopicSnapshot(NamedTuple):
     """What of a topic must be the same after a restart."""
 
     name: str
@@ -69,20 +69,20 @@ class Known(NamedTuple):
     ends: list[int]
 
 
-def opened(folder: Path) -> TopicCatalogue:
+def open_catalogue(folder: Path) -> TopicCatalogue:
     return TopicCatalogue(folder, SETTINGS, SystemRandom())
 
 
-def known(catalogue: TopicCatalogue) -> dict[str, Known]:
+def topic_snapshots(catalogue: TopicCatalogue) -> dict[str, TopicSnapshot]:
     found = [catalogue.get(name) for name in catalogue.names()]
     return {
-        topic.name: Known(topic.name, topic.topic_id, [log.end_offset for log in topic.partitions])
+        topic.name: TopicSnapshot(topic.name, topic.topic_id, [log.end_offset for log in topic.partitions])
         for topic in found
         if topic
     }
 
 
-def code_of(action: Callable[[], object]) -> ErrorCode:
+def error_code_of(action: Callable[[], object]) -> ErrorCode:
     with pytest.raises(CoordinatorError) as caught:
         action()
     return caught.value.code
@@ -96,14 +96,14 @@ def delete(catalogue: TopicCatalogue, name: str) -> None:
         raise refusal
 
 
-def fill(catalogue: TopicCatalogue) -> None:
-    catalogue.create("plays", 2).append(1, sent(5))
-    catalogue.create("props", 1).append(0, sent(2))
+def create_topics_with_records(catalogue: TopicCatalogue) -> None:
+    catalogue.create("plays", 2).append(1, producer_batch(5))
+    catalogue.create("props", 1).append(0, producer_batch(2))
     catalogue.create("empty", 3)
 
 
-def reopened_copy(folder: Path, copy: Path) -> TopicCatalogue:
+def open_copy(folder: Path, copy: Path) -> TopicCatalogue:
     """What a process finds that starts after the one on ``folder`` was killed: nothing was synced or closed."""
     for name in ("topics.json", "topics.ends"):
         shutil.copy(folder / name, copy / name)
-    return opened(copy)
+    return open_catalogue(copy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from .life import Run
+from .life import CrashRun
 
 
 def main() -> int:
@@ -13,7 +13,7 @@ def main() -> int:
     failed = 0
     started_s = time.monotonic()
     for number in range(seed, seed + count):
-        run = Run(number)
+        run = CrashRun(number)
         try:
             run.run()
         except BaseException as error:

@@ -14,7 +14,7 @@ from callboard.runtime.log.manifest import manifest_folder
 from callboard.runtime.log.partition import DECODERS
 from callboard.runtime.log.reading.segment import scan, segment_base
 
-from .model import Found, PartitionModel
+from .model import LogRecord, PartitionModel
 
 RETENTIONS_MS = (0, 1000, 3_600_000, 100_000_000)
 GRACES_MS = (0, 0, 60_000, 3_600_000)
@@ -22,7 +22,7 @@ SEGMENT_BYTES = (300, 1500, 100_000)
 CHUNK_BYTES = (200, 1000, 100_000)
 
 
-def read_plain_names(disk: FaultyDisk, folder: Path) -> Iterator[Found]:
+def read_plain_names(disk: FaultyDisk, folder: Path) -> Iterator[LogRecord]:
     """What a reader finds that knows no manifest, as long as it passes over offsets that it has seen already."""
     decode = DECODERS[folder.name.rpartition("-")[0]]
     expected = 0
@@ -30,7 +30,7 @@ def read_plain_names(disk: FaultyDisk, folder: Path) -> Iterator[Found]:
         for batch in scan(disk, folder / name) if segment_base(name) is not None else ():
             for found in decode(batch):
                 if found[0] >= expected:
-                    yield Found(*found)
+                    yield LogRecord(*found)
             expected = max(expected, batch.last_offset + 1)
 
 
@@ -74,7 +74,7 @@ class Compaction:
         if not self._drafts:
             return self._write(now_ms)
         model, folder, draft = self._drafts.pop(self._random.randrange(len(self._drafts)))
-        if not model.may_compact(draft.manifest.clean_end):
+        if not model.is_safe_below(draft.manifest.clean_end):
             return ""
         model.compacted(draft.manifest.clean_end)
         won = commit_draft(self._disk, folder, draft, now_ms, self._new_id())

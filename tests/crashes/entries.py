@@ -32,7 +32,7 @@ LARGE_CHARS = 2000
 HOSTILE_SHARE = 0.15
 
 
-class Entries:
+class EntryGenerator:
     """``offsets`` and ``transactions``: how many partitions of each topic there are; those of the first come first.
 
     ``hostile`` gives bytes that look like the log's own.

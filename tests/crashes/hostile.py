@@ -29,7 +29,7 @@ def forged_batch(base_offset: int) -> bytes:
     return encode_batch(base_offset, 1, 1, [RecordEncoder().frame(record, 0)])
 
 
-class Hostile:
+class HostilePayloads:
     """``journal``: the folder of the journal."""
 
     def __init__(self, random: Random, journal: Path) -> None:

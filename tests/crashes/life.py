@@ -26,10 +26,10 @@ from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.partition import TRANSACTIONS_TOPIC, folder_name
 
 from .compacting import Compaction, read_plain_names
-from .entries import Entries
-from .hostile import Hostile
-from .model import Found, PartitionModel, Sent, Wrong
-from .trouble import Trouble
+from .entries import EntryGenerator
+from .hostile import HostilePayloads
+from .model import LogRecord, ModelViolation, PartitionModel, SentEntry
+from .trouble import DiskFaults
 
 ROOT = Path("/data")
 FLUSH_INTERVAL_MS = 1000
@@ -47,7 +47,7 @@ TROUBLE_SHARE = 0.3  # of the lives that meet errors
 IMAGES = 1  # outcomes of a loss of power that are looked at, besides the one that is lived on
 
 
-class Plan(NamedTuple):
+class RunPlan(NamedTuple):
     """What a seed chooses for a whole run."""
 
     sync: SyncPolicy
@@ -62,7 +62,7 @@ class Plan(NamedTuple):
     compactions: int  # how often there is one, against 17 other things
 
     @classmethod
-    def chosen(cls, random: Random) -> Plan:
+    def chosen(cls, random: Random) -> RunPlan:
         return cls(
             random.choices(("always", "interval", "none"), (6, 2, 2))[0],
             random.randint(1, 3),
@@ -77,16 +77,16 @@ class Plan(NamedTuple):
         )
 
 
-class Run:
+class CrashRun:
     """The lives of one seed. ``story`` is what happened, line by line."""
 
     def __init__(self, seed: int) -> None:
         self.story: list[str] = []
         self._random = Random(seed)
         self._salts = Random(seed)  # of its own: they depend on how often a log is opened, and on nothing else
-        self.plan = plan = Plan.chosen(self._random)
-        self._hostile = Hostile(self._random, ROOT / journal.FOLDER)
-        self._entries = Entries(self._random, plan.offsets, plan.transactions, self._hostile_bytes)
+        self.plan = plan = RunPlan.chosen(self._random)
+        self._hostile = HostilePayloads(self._random, ROOT / journal.FOLDER)
+        self._entries = EntryGenerator(self._random, plan.offsets, plan.transactions, self._hostile_bytes)
         self._models = [PartitionModel(number) for number in range(plan.offsets + plan.transactions)]
         self._folders = [ROOT / folder_name(number) for number in range(plan.offsets)]
         self._folders += [ROOT / folder_name(number, TRANSACTIONS_TOPIC) for number in range(plan.transactions)]
@@ -100,10 +100,10 @@ class Run:
         self._log: OffsetsLog
         self._threads: Inline
         self._compaction: Compaction
-        self._trouble: Trouble
+        self._trouble: DiskFaults
 
     def run(self) -> None:
-        """``Wrong``, or what the log raises, when something is amiss."""
+        """``ModelViolation``, or what the log raises, when something is amiss."""
         self._tell(str(self.plan))
         with capture_logs(), pytest.MonkeyPatch.context() as patch:
             patch.setattr(journal, "ZEROS", bytes(self.plan.step_bytes))
@@ -117,7 +117,7 @@ class Run:
         if self._random.random() < CRASH_SHARE:
             self._disk.crash_at(self._random.randint(1, self._random.choice((EARLY, LATE))))
         self._compaction = Compaction(self._random, self._disk, self._models, self._folders)
-        self._trouble = Trouble(self._random, self._disk, TROUBLE_SHARE)
+        self._trouble = DiskFaults(self._random, self._disk, TROUBLE_SHARE)
         try:
             self._open()
             for _ in range(self._random.randrange(ACTIONS_MAX)):
@@ -153,20 +153,20 @@ class Run:
             threads=threads,
             new_salt=lambda: self._salts.randbytes(SALT_BYTES),
         )
-        with dead_when_off(disk):
+        with power_loss_when_off(disk):
             log.open()
         if log.quarantined():
-            raise Wrong(f"a crash is no damage, but the log says so: {log.quarantined()}")
+            raise ModelViolation(f"a crash is no damage, but the log says so: {log.quarantined()}")
         return log, threads
 
     def _act(self) -> None:
-        if came := self._trouble.come():
+        if came := self._trouble.inject():
             self._tell(came)
         (action,) = self._random.choices(
             (self._append, self._pass_time, self._drain, self._read, self._compact),
             (12, 3, 1, 1, self.plan.compactions),
         )
-        with dead_when_off(self._disk):
+        with power_loss_when_off(self._disk):
             action()
 
     def _append(self) -> None:
@@ -183,12 +183,12 @@ class Run:
         ends = [self._log.end_offset(model.number) for model in self._models]
         return self._hostile.payload(self._disk, ends)
 
-    def _sent(self, entry: Entry) -> tuple[PartitionModel, Sent]:
+    def _sent(self, entry: Entry) -> tuple[PartitionModel, SentEntry]:
         model = self._models[entry.partition]
-        model.sent.append(Sent(self._timestamp_ms, entry.records))
+        model.sent.append(SentEntry(self._timestamp_ms, entry.records))
         return model, model.sent[-1]
 
-    def _done(self, sent: Sequence[tuple[PartitionModel, Sent]], outcomes: Sequence[Appended]) -> None:
+    def _done(self, sent: Sequence[tuple[PartitionModel, SentEntry]], outcomes: Sequence[Appended]) -> None:
         """What is said after the power has gone reaches nobody."""
         if self._disk.is_off:
             return
@@ -203,7 +203,7 @@ class Run:
         self._tell(f"{seconds} s pass")
         self._now_s += seconds
         self._drain()
-        if self.plan.sync == "interval" and seconds * 1000 >= FLUSH_INTERVAL_MS and not self._trouble.has_struck:
+        if self.plan.sync == "interval" and seconds * 1000 >= FLUSH_INTERVAL_MS and not self._trouble.has_occurred:
             self._all_safe()
 
     def _drain(self) -> None:
@@ -213,9 +213,9 @@ class Run:
     def _read(self) -> None:
         for model in self._models:
             try:
-                found = [Found(*each) for each in self._log.read(model.number)]
+                found = [LogRecord(*each) for each in self._log.read(model.number)]
             except OSError:
-                if self._trouble.has_struck:
+                if self._trouble.has_occurred:
                     continue
                 raise
             if not self._disk.is_off:
@@ -223,15 +223,15 @@ class Run:
 
     def _close(self) -> None:
         self._tell("closes")
-        with dead_when_off(self._disk):
+        with power_loss_when_off(self._disk):
             self._log.close()
-        if not self._trouble.has_struck:
+        if not self._trouble.has_occurred:
             self._all_safe()
         self._tell("closed")
 
     def _all_safe(self) -> None:
         for model in self._models:
-            model.now_safe()
+            model.mark_safe()
 
     # Ends ------------------------------------------------------------------------------------------------------------
 
@@ -257,7 +257,7 @@ class Run:
                 model.check_read(list(read_plain_names(disk, folder)))
 
     def _compact(self) -> None:
-        if came := self._compaction.step(self._wall_ms(), self._trouble.has_struck):
+        if came := self._compaction.step(self._wall_ms(), self._trouble.has_occurred):
             self._tell(came)
 
     def _wall_ms(self) -> int:
@@ -269,11 +269,11 @@ class Run:
 
 def settle(log: OffsetsLog, models: list[PartitionModel], is_intact: bool) -> None:
     for model in models:
-        model.settle([Found(*found) for found in log.read(model.number)], is_intact)
+        model.settle([LogRecord(*found) for found in log.read(model.number)], is_intact)
 
 
 @contextmanager
-def dead_when_off(disk: FaultyDisk) -> Iterator[None]:
+def power_loss_when_off(disk: FaultyDisk) -> Iterator[None]:
     """Whatever became of the error that the log was given: a process without power does nothing more."""
     try:
         yield

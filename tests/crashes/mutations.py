@@ -24,10 +24,10 @@ from callboard.runtime.log.recovery import recovery
 from callboard.runtime.log.recovery.recovery import Recovery
 from callboard.runtime.log.recovery.tail import Tail
 
-Plant = Callable[[pytest.MonkeyPatch], None]
+PlantMistake = Callable[[pytest.MonkeyPatch], None]
 
 
-def forgotten(operation: str, inside: str, path: str = "") -> Plant:
+def skip_call(operation: str, inside: str, path: str = "") -> PlantMistake:
     """A method of the disk does nothing for paths that hold ``path`` when it is called from within a function."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
@@ -165,28 +165,28 @@ def old_files_go_first(patch: pytest.MonkeyPatch) -> None:
 
 def the_manifest_comes_before_the_files(patch: pytest.MonkeyPatch) -> None:
     """The files that it names are written, but neither they nor their names are synced."""
-    forgotten("sync", "SegmentJoiner.write")(patch)
+    skip_call("sync", "SegmentJoiner.write")(patch)
 
 
 def the_manifest_can_be_lost_after_the_old_files(patch: pytest.MonkeyPatch) -> None:
-    forgotten("sync_folder", "put_if_absent")(patch)
-    forgotten("sync_folder", "publish", "manifest")(patch)
+    skip_call("sync_folder", "put_if_absent")(patch)
+    skip_call("sync_folder", "publish", "manifest")(patch)
 
 
-MUTATIONS: dict[str, Plant] = {
+MUTATIONS: dict[str, PlantMistake] = {
     "the journal is not synced": answered_before_the_sync,
-    "the answer comes before the sync": forgotten("sync", "RoundWork._write_journal"),
-    "a new journal's name is not synced": forgotten("sync_folder", "Journal.__init__"),
-    "a checkpoint forgets the old journal's sync": forgotten("sync", "RoundWork._checkpoint", ".journal"),
+    "the answer comes before the sync": skip_call("sync", "RoundWork._write_journal"),
+    "a new journal's name is not synced": skip_call("sync_folder", "Journal.__init__"),
+    "a checkpoint forgets the old journal's sync": skip_call("sync", "RoundWork._checkpoint", ".journal"),
     "the journal is removed before the partition files are synced": journal_removed_before_the_sync,
-    "a checkpoint forgets the partition files": forgotten("sync", "FileJob._checkpoint"),
-    "a checkpoint forgets the folders of new partitions": forgotten("sync_folder", "FileJob._checkpoint", "__"),
-    "a checkpoint forgets the folder above them": forgotten("sync_folder", "sync_partitions"),
-    "a roll forgets the old segment": forgotten("sync", "Partition._next_segment"),
-    "a roll forgets the folder": forgotten("sync_folder", "Partition._next_segment"),
-    "a start forgets to sync what it laid in": forgotten("sync", "Recovery.run"),
+    "a checkpoint forgets the partition files": skip_call("sync", "FileJob._checkpoint"),
+    "a checkpoint forgets the folders of new partitions": skip_call("sync_folder", "FileJob._checkpoint", "__"),
+    "a checkpoint forgets the folder above them": skip_call("sync_folder", "sync_partitions"),
+    "a roll forgets the old segment": skip_call("sync", "Partition._next_segment"),
+    "a roll forgets the folder": skip_call("sync_folder", "Partition._next_segment"),
+    "a start forgets to sync what it laid in": skip_call("sync", "Recovery.run"),
     "a start trusts what it finds": the_start_trusts_what_it_finds,
-    "the flush of an interval is forgotten": forgotten("sync", "RoundWork._catch_up", ".journal"),
+    "the flush of an interval is forgotten": skip_call("sync", "RoundWork._catch_up", ".journal"),
     "a cut takes a good batch": a_good_batch_is_cut,
     "torn tails are not cut": torn_tails_stay,
     "a torn frame is believed": a_torn_frame_is_believed,
@@ -195,14 +195,14 @@ MUTATIONS: dict[str, Plant] = {
     "the journal is laid in twice": laid_in_twice,
     "a stop forgets what waits": not_laid_in_at_the_end,
     "a compacted file is not synced": the_manifest_comes_before_the_files,
-    "the names of compacted files are not synced": forgotten("sync_folder", "commit_draft", "segments"),
-    "a manifest is not synced": forgotten("sync", "put_if_absent"),
+    "the names of compacted files are not synced": skip_call("sync_folder", "commit_draft", "segments"),
+    "a manifest is not synced": skip_call("sync", "put_if_absent"),
     "a manifest's name is not synced before the old files go": the_manifest_can_be_lost_after_the_old_files,
-    "published names are not synced before the old files go": forgotten("sync_folder", "publish"),
+    "published names are not synced before the old files go": skip_call("sync_folder", "publish"),
     "old files go before the new ones are there": old_files_go_first,
 }
 
-MUTATIONS_WITH_HOSTILE_BYTES: dict[str, Plant] = {
+MUTATIONS_WITH_HOSTILE_BYTES: dict[str, PlantMistake] = {
     "frames have no tag": frames_have_no_tag,
     "the tag leaves out the position": the_tag_leaves_out_the_position,
     "what lies in a record is salvaged": what_lies_in_a_record_is_salvaged,

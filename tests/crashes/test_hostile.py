@@ -22,7 +22,7 @@ from callboard.runtime.log import journal
 from callboard.runtime.log.journal_frames import SALT_BYTES
 from callboard.runtime.log.offsets_log import OffsetsLog
 
-from .hostile import FORGED, Hostile
+from .hostile import FORGED, HostilePayloads
 from .mutations import MUTATIONS_WITH_HOSTILE_BYTES
 
 ROOT = Path("/data")
@@ -42,7 +42,7 @@ class HostileRun:
         self._disk = FaultyDisk(seed, sector_bytes=self._random.choice((16, 64, 512)))
         self._disk.make_folder(ROOT)
         self._disk.sync_folder(ROOT.parent)
-        self._hostile = Hostile(self._random, ROOT / journal.FOLDER)
+        self._hostile = HostilePayloads(self._random, ROOT / journal.FOLDER)
         self._now_s = 0.0
         self._threads = Inline()
         self._log = self._opened(self._disk)
@@ -120,11 +120,11 @@ def failure(seed: int) -> str | None:
     return None
 
 
-def test_power_cut_with_hostile_payloads_makes_no_record_of_them() -> None:
+def test_power_cut_with_hostile_payloads_creates_no_forged_records() -> None:
     assert [told for seed in SEEDS if (told := failure(seed))] == []
 
 
 @pytest.mark.parametrize("name", MUTATIONS_WITH_HOSTILE_BYTES)
-def test_power_cut_with_hostile_payloads_finds_a_planted_mistake(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_mistake_is_found_with_hostile_payloads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTATIONS_WITH_HOSTILE_BYTES[name](monkeypatch)
     assert any(failure(seed) for seed in SEEDS)

@@ -10,7 +10,7 @@ import os
 
 import pytest
 
-from .life import Run
+from .life import CrashRun
 from .mutations import MUTATIONS
 
 RUNS = int(os.environ.get("CALLBOARD_CRASH_RUNS", "3000"))
@@ -29,7 +29,7 @@ WORDS = (
 def failure(seed: int) -> str | None:
     """What went wrong in a run, and how to see it again; None when all is well."""
     try:
-        Run(seed).run()
+        CrashRun(seed).run()
     except BUGS_OF_THE_TEST:
         raise
     except Exception as error:
@@ -38,29 +38,29 @@ def failure(seed: int) -> str | None:
 
 
 @pytest.mark.parametrize("seeds", SEEDS, ids=lambda seeds: f"from {seeds.start}")
-def test_what_was_acknowledged_survives(seeds: range) -> None:
+def test_acknowledged_records_survive_crashes(seeds: range) -> None:
     failures = [told for seed in seeds if (told := failure(seed))]
     assert not failures, "\n\n".join(failures[:5])
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_a_planted_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within the seeds of a normal run; otherwise the test above proves less than it says."""
     MUTATIONS[name](monkeypatch)
     assert any(failure(seed) for seed in range(RUNS))
 
 
 def story(seed: int) -> list[str]:
-    run = Run(seed)
+    run = CrashRun(seed)
     run.run()
     return run.story
 
 
-def test_a_seed_is_one_story() -> None:
+def test_same_seed_gives_same_story() -> None:
     """Otherwise nobody could look at a failure again."""
     assert [story(seed) for seed in range(20)] == [story(seed) for seed in range(20)]
 
 
-def test_among_the_stories_is_all_that_can_happen() -> None:
+def test_seeds_cover_all_events() -> None:
     everything = "\n".join(line for seed in range(200) for line in story(seed))
     assert [word for word in WORDS if word not in everything] == []

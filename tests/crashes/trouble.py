@@ -28,20 +28,20 @@ HARMLESS = (("write", 0, ANY), ("read", 0, ANY))
 """Short reads and writes are no errors, so nothing may come of them."""
 
 
-class Trouble:
-    """What one life meets. ``has_struck``: the log has been told of an error, so it may have given up."""
+class DiskFaults:
+    """What one life meets. ``has_occurred``: the log has been told of an error, so it may have given up."""
 
     def __init__(self, random: Random, disk: FaultyDisk, share: float) -> None:
         self._random = random
         self._disk = disk
         self._is_ahead = random.random() < share
         self._is_full = False
-        self.has_struck = False
+        self.has_occurred = False
         if random.random() < share:
             for harmless in HARMLESS:
                 disk.fail(Fault(*harmless, times=inf, chance=0.2))
 
-    def come(self) -> str:
+    def inject(self) -> str:
         """Let something happen now, perhaps; what it is, for the story."""
         if self._is_full and self._random.random() < 0.3:
             self._is_full = False
@@ -49,7 +49,7 @@ class Trouble:
             return "room again"
         if not self._is_ahead or self._random.random() < 0.8:
             return ""
-        self.has_struck = True
+        self.has_occurred = True
         if self._random.random() < 0.4:
             self._is_full = True
             room = self._random.randrange(ROOM_BYTES_MAX)

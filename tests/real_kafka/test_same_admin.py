@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from peers.waiting import wait_until
-from topics_helpers import sent
+from topics_helpers import producer_batch
 
 from .asking import metadata_values
 from .kafka import TEST_SETTINGS
@@ -245,7 +245,7 @@ def first_of(topic: str) -> dict[str, Any]:
 def test_records_are_deleted(line: Line, topic: str, version: int) -> None:
     """The second half of a batch stays; beyond the end, below zero and where nothing is, nothing is done."""
     line.look("find_coordinator", 1, key="any", key_type=0)  # Kafka makes its own topic when somebody needs it
-    records = {"name": topic, "partition_data": [{"index": 0, "records": sent(4)}]}
+    records = {"name": topic, "partition_data": [{"index": 0, "records": producer_batch(4)}]}
     values = {"transactional_id": None, "acks": 1, "timeout": 30_000, "topic_data": [records]}
     line.ask_until(is_produced, "produce", 7, **values)
     for offset in (2, 1, 0, 9, -2, 4, -1, -1):
