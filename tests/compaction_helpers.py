@@ -1,4 +1,4 @@
-"""Small logs with everything that compaction must mind, written to a disk, and what a reader makes of one."""
+"""Small logs for tests of compaction: writes them to a disk, and reads their state."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from callboard.runtime.log.manifest import log_files, write_file
 from callboard.runtime.log.reading.segment import scan, segment_base, segment_name
 
 FOLDER = Path("/data/__consumer_offsets-0")
-"""On a disk in memory; on a real one tests use their own."""
+"""For disks in memory; tests on a real disk use their own folder."""
 
 START_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
 
 
 class RecordSpec(NamedTuple):
-    """A record: no key if it is None, a tombstone if the value is."""
+    """A record. ``key`` None: no key; ``value`` None: a tombstone."""
 
     key: bytes | None
     value: bytes | None
@@ -61,7 +61,7 @@ def _framed(record: RecordSpec, delta: int) -> bytes:
 
 
 def write_files(disk: Disk, files: Iterable[Sequence[BatchSpec]], folder: Path = FOLDER, base: int = 0) -> int:
-    """Write segments, the last of which is open; the next offset."""
+    """Write segments, the last of which is open; returns the next offset."""
     disk.make_folder(folder)
     offset = base
     for batches in files:
@@ -76,7 +76,7 @@ def write_files(disk: Disk, files: Iterable[Sequence[BatchSpec]], folder: Path =
 
 
 class State(NamedTuple):
-    """What a log says: offset, time and value of each key that lives; what open transactions would write; its end."""
+    """The state of a log: offset, time and value of each live key, the pending values of open transactions, its end."""
 
     live: dict[bytes, tuple[int, int, bytes]]
     pending: dict[int, dict[bytes, tuple[int, int, bytes | None]]]
@@ -84,7 +84,7 @@ class State(NamedTuple):
 
 
 class Replay:
-    """What lies later in the log counts, whenever the marker comes; a tombstone takes what is pending along."""
+    """Replays batches. A committed value does not replace one that is later in the log."""
 
     def __init__(self) -> None:
         self.end = 0
@@ -113,7 +113,7 @@ class Replay:
 
 
 def by_manifest(disk: Disk, folder: Path = FOLDER) -> State:
-    """What a reader of the manifest finds; offsets must go up, and files must hold what their names say."""
+    """The state for a reader of the manifest. Checks that offsets increase and are in the range of their file."""
     replay = Replay()
     for file in log_files(disk, folder).files:
         assert file.base >= replay.end or not replay.end
@@ -124,7 +124,7 @@ def by_manifest(disk: Disk, folder: Path = FOLDER) -> State:
 
 
 def by_plain_names(disk: Disk, folder: Path = FOLDER) -> State:
-    """What a reader finds who knows Kafka's names alone, and passes over offsets below the next that it expects."""
+    """The state for a reader of Kafka's plain names that skips offsets below the next expected one."""
     replay = Replay()
     for name in disk.names(folder):
         if segment_base(name) is not None:
@@ -135,14 +135,14 @@ def by_plain_names(disk: Disk, folder: Path = FOLDER) -> State:
 
 
 def offsets(disk: Disk, folder: Path = FOLDER) -> list[int]:
-    """The offsets of all records of the log, of markers too."""
+    """The offsets of all records of the log, markers included."""
     found = [
         offset
         for file in log_files(disk, folder).files
         for batch in scan(disk, file.path)
         for offset, _, _, _ in batch.records()
     ]
-    assert all(one < other for one, other in pairwise(found))
+    assert all(left < right for left, right in pairwise(found))
     return found
 
 

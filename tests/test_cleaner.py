@@ -1,4 +1,4 @@
-"""When a server starts the compaction of its log: what is due, what was tried in vain, and that a failure is told."""
+"""The server's log cleaner: due partitions, retries, and logged failures."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def data(tmp_path: Path) -> Path:
 
 
 class ManualClock:
-    """Both clocks, moved by hand."""
+    """Wall clock and monotonic clock, set by the test."""
 
     def __init__(self) -> None:
         self.wall_ms = 1_700_000_000_000
@@ -61,7 +61,7 @@ def test_partition_with_closed_segment_is_due(data: Path) -> None:
 
 
 def test_partition_is_not_due_soon_after_run_without_result(data: Path, now: ManualClock) -> None:
-    """Until something is new in it, or ten minutes are over."""
+    """It becomes due again with new content, or after ten minutes."""
     found = new_cleaner(data, now)
     assert found.due() == [ONE]
     assert found.due() == []
@@ -125,7 +125,7 @@ def test_failed_run_is_logged(data: Path, monkeypatch: pytest.MonkeyPatch, progr
 
 
 def test_pipe_of_child_process_stays_open_during_run(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would take the end of the pipe for the end of the server."""
+    """The child would take a closed pipe for the end of the server."""
     program = "import select, sys; sys.exit(4 if select.select([sys.stdin], [], [], 0.3)[0] else 5)"
     monkeypatch.setattr(Cleaner, "_command", lambda self, names: [sys.executable, "-c", program])
     with capture_logs() as logs:
@@ -134,7 +134,7 @@ def test_pipe_of_child_process_stays_open_during_run(data: Path, monkeypatch: py
 
 
 def test_open_without_open_segment_continues_at_end_of_compacted_log(data: Path) -> None:
-    """As after a loss of power that took the name of a segment nobody has written to yet."""
+    """A power loss may lose the name of a segment that is still empty."""
     Cleaner(data, Settings())._look()
     (data / ONE / f"{2:020d}.log").unlink()
     log = OffsetsLog(data, 5, transactions_partitions=5)
@@ -164,5 +164,5 @@ def test_child_process_receives_settings(data: Path) -> None:
 
 
 def test_child_process_is_started_to_end_with_server(data: Path) -> None:
-    """A server that is killed tells nobody; the child's standard input ends with it."""
+    """If the server is killed, the child's standard input ends."""
     assert "--end-with-stdin" in Cleaner(data, Settings())._command([])

@@ -1,4 +1,4 @@
-"""``callboard compact``: what it says, what it refuses, and how it goes on past what is damaged."""
+"""``callboard compact``: its output, refused arguments, and damaged partitions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class CommandResult(NamedTuple):
 
 
 class Program:
-    """The command in this process, on a folder with three partitions."""
+    """Runs the command in this process, on a data folder with three partitions."""
 
     def __init__(self, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.data = data
@@ -95,7 +95,7 @@ def test_compact_dry_run_changes_nothing(program: Program) -> None:
         (0, 0, "1.000", "yes")
     }
     assert program("--dry-run").out.splitlines()[0].split()[:2] == ["partition", "generation"]
-    assert all(row["open_bytes"] > 0 for row in rows), "the segment that is written to shows its bytes, too"
+    assert all(row["open_bytes"] > 0 for row in rows), "the open segment has bytes too"
     assert generation(program, NAMES[0]) == 0
 
 

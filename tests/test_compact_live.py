@@ -1,4 +1,4 @@
-"""Compaction beside a coordinator that goes on writing: nobody waits, nothing is missing, whoever is killed."""
+"""Compaction while a coordinator writes: nothing blocks and nothing is lost, even after kills."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PARTITION = "__consumer_offsets-0"
 
 
 class Stress(NamedTuple):
-    """What some threads do until they are told to stop, and what went wrong in them."""
+    """Threads that repeat an action until they are stopped, and their errors."""
 
     stop: threading.Event
     errors: list[BaseException]
@@ -62,7 +62,7 @@ class Stress(NamedTuple):
 
 
 class Writer:
-    """Writes rounds of commits and knows what was written last."""
+    """Writes rounds of commits and remembers the last values."""
 
     def __init__(self, log: OffsetsLog) -> None:
         self.written: dict[OffsetKey, int] = {}
@@ -80,7 +80,7 @@ class Writer:
 
 
 class Reader:
-    """Reads again and again: what was once there stays, and no offset goes back."""
+    """Reads repeatedly: keys must not disappear, and offsets must not decrease."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -106,9 +106,9 @@ def compact_once(folder: Path) -> bool:
 
 
 def test_log_with_concurrent_compactors_and_readers_keeps_all_records(tmp_path: Path) -> None:
-    """A writer that rolls all the time, two compactors that publish and collect, two readers; then a new start.
+    """A writer with small segments, two compactors that publish and collect, two readers; then a restart.
 
-    ``CALLBOARD_STRESS_SECONDS`` makes it longer.
+    ``CALLBOARD_STRESS_SECONDS`` sets a longer duration.
     """
     log = OffsetsLog(tmp_path, 1, disk=LazyDisk(), segment_bytes=6000)
     log.open()
@@ -165,7 +165,7 @@ def committed(wire: Wire, group: str) -> int:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    """One that compacts as soon as there is anything to compact."""
+    """A server that compacts as soon as there is anything to compact."""
     settings = {
         **TEST_SETTINGS,
         "offsets_topic_num_partitions": 2,
@@ -178,7 +178,7 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 def commit_until(server: ServerProcess, enough: Callable[[], bool]) -> dict[str, int]:
-    """Commit round robin, many times and until something has happened; what was acknowledged last."""
+    """Commit round robin, many times and until ``enough``; returns the last acknowledged values."""
     latest: dict[str, int] = {}
     with Wire(server.host, server.port) as wire:
         for number in count(1):
@@ -211,7 +211,7 @@ def test_server_compacts_its_log_and_keeps_all_commits(server: ServerProcess) ->
 
 
 def test_server_with_two_more_compactors_keeps_all_commits(server: ServerProcess) -> None:
-    """People do start it by hand while the server does it, too; and kill it."""
+    """Users may run ``callboard compact`` while the server compacts, and kill it."""
     command = [sys.executable, "-m", "callboard", "compact", "--data", str(server.data), "--force", "--processes", "1"]
     started: list[subprocess.Popen[bytes]] = []
 
@@ -240,7 +240,7 @@ def test_server_with_cleaner_disabled_does_not_compact(tmp_path: Path) -> None:
 
 
 def test_compactor_process_exits_with_its_parent() -> None:
-    """Also when that one is killed: its end of the pipe goes with it."""
+    """This includes a kill of the parent, which closes its end of the pipe."""
     program = (
         "import threading, time\n"
         "from callboard.runtime.cli import compact\n"

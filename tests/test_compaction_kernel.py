@@ -1,4 +1,4 @@
-"""What compaction keeps of a log: the newest record of each key, as it was, and what readers need besides."""
+"""The records that compaction keeps: the newest of each key, unchanged, and markers, tombstones and last batches."""
 
 from __future__ import annotations
 
@@ -43,9 +43,11 @@ from callboard.runtime.log.manifest import log_files, manifest_folder, segments_
 from callboard.runtime.log.reading.segment import scan
 
 
-def compact_log(disk: FaultyDisk, how: CompactionSettings = ALWAYS) -> Any:
+def compact_log(disk: FaultyDisk, compaction_settings: CompactionSettings = ALWAYS) -> Any:
     numbers = iter(range(1000))
-    return compact(disk, FOLDER, how, lambda: how.now_ms, lambda: f"{next(numbers):08x}")
+    return compact(
+        disk, FOLDER, compaction_settings, lambda: compaction_settings.now_ms, lambda: f"{next(numbers):08x}"
+    )
 
 
 @pytest.fixture
@@ -70,7 +72,7 @@ def test_compact_keeps_newest_record_of_each_key_at_its_offset(disk: FaultyDisk)
 
 
 def test_compact_copies_batch_without_dropped_records_unchanged(disk: FaultyDisk) -> None:
-    """And one of which less stays keeps its first and last offset, so that readers know which comes next."""
+    """A batch that loses records keeps its first and last offset, so readers know the next offset."""
     write_files(disk, [[plain_batch(("a", "1"), ("b", "1")), plain_batch(("c", "1"), ("a", "2"), ("a", "3"))], OPEN])
     old = list(scan(disk, FOLDER / f"{0:020d}.log"))
     compact_log(disk)
@@ -93,7 +95,7 @@ def test_compact_keeps_last_batch_of_file_even_if_empty(disk: FaultyDisk) -> Non
     write_files(disk, [OPEN], base=7)
     compact_log(disk, at(NOW_MS + 1))
     counts = [batch.record_count for batch in scan(disk, log_files(disk, FOLDER).files[0].path)]
-    assert counts == [2, 0, 1], "what was kept for the round before is in the middle of a file now"
+    assert counts == [2, 0, 1], "the empty batch of the previous run is in the middle of a file now"
 
 
 def test_compact_ignores_open_segment(disk: FaultyDisk) -> None:
@@ -109,7 +111,7 @@ def test_compact_drops_record_without_key(disk: FaultyDisk) -> None:
 
 
 def test_compact_drops_tombstone_after_delete_retention(disk: FaultyDisk) -> None:
-    """KIP-534: the batch says from when on it may go, and its records keep their times nevertheless."""
+    """KIP-534: the batch gets a delete horizon, and its records keep their timestamps."""
     write_files(
         disk, [[plain_batch(("a", "1")), BatchSpec((RecordSpec(b"a", None, 3), RecordSpec(b"b", b"1", 5)))], OPEN]
     )
@@ -119,7 +121,7 @@ def test_compact_drops_tombstone_after_delete_retention(disk: FaultyDisk) -> Non
     assert marked.attributes & DELETE_HORIZON_BIT
     assert marked.base_timestamp_ms == NOW_MS + DAY_MS
     assert list(marked.records()) == [(1, end + 3, b"a", None), (2, end + 5, b"b", b"1")]
-    assert compact_log(disk, at(NOW_MS + DAY_MS - 1)) is None, "nothing is new, and the tombstone has its time"
+    assert compact_log(disk, at(NOW_MS + DAY_MS - 1)) is None, "nothing is dirty, and the tombstone has not expired"
     before = by_manifest(disk)
     compact_log(disk, at(NOW_MS + DAY_MS))
     assert by_manifest(disk) == before
@@ -158,7 +160,7 @@ def test_compact_drops_marker_a_day_after_its_last_record(disk: FaultyDisk) -> N
     write_files(disk, [[plain_batch(("a", "2"))]], base=4)
     write_files(disk, [OPEN], base=5)
     compact_log(disk, at(NOW_MS + DAY_MS))
-    assert offsets(disk) == [1, 2, 3, 4, 5], "without data its day begins"
+    assert offsets(disk) == [1, 2, 3, 4, 5], "without records of its transaction, the marker's retention begins"
     state = by_manifest(disk)
     compact_log(disk, at(NOW_MS + 2 * DAY_MS))
     assert offsets(disk) == [2, 3, 4, 5]
@@ -166,7 +168,7 @@ def test_compact_drops_marker_a_day_after_its_last_record(disk: FaultyDisk) -> N
 
 
 def test_compact_stops_at_first_open_transaction(disk: FaultyDisk) -> None:
-    """How others ended whose marker lies behind that is known all the same."""
+    """Transactions whose markers follow later are still resolved."""
     write_files(
         disk,
         [
@@ -209,7 +211,7 @@ def compress_batch(batch: bytes, codec: int, compress: Callable[[bytes], bytes])
 
 @pytest.mark.parametrize("fast", [True, False])
 def test_compact_of_compressed_batches_writes_uncompressed_ones(disk: FaultyDisk, fast: bool) -> None:
-    """As a Kafka with ``offsets.topic.compression.codec`` has left it; the output is not compressed."""
+    """Kafka writes such batches with ``offsets.topic.compression.codec``; the output is not compressed."""
     batches = [
         plain_batch(("a", "1"), ("b", "1")),
         plain_batch(("b", "2"), ("c", "1"), ("a", None)),
@@ -248,7 +250,7 @@ def test_compact_splits_output_at_source_file_boundaries(disk: FaultyDisk) -> No
 def test_repeated_compaction_of_any_log_keeps_its_state(
     rounds: list[list[list[BatchSpec]]], pauses_h: list[int]
 ) -> None:
-    """With numpy and without it, byte by byte; and by its own chunks, which are as small as a batch."""
+    """With and without numpy, and with chunks as small as a batch, the output is the same bytes."""
     fast, slow = FaultyDisk(), FaultyDisk()
     base, now_ms = 0, NOW_MS
     for files, pause_h in zip(rounds, pauses_h, strict=False):
@@ -276,7 +278,7 @@ def test_second_compaction_changes_nothing(files: list[list[BatchSpec]]) -> None
 
 
 def test_kafka_python_reads_compacted_files(disk: FaultyDisk) -> None:
-    """Another implementation: checksums, offsets, and the times of a tombstone whose batch has a horizon."""
+    """Another implementation checks checksums, offsets, and timestamps in a batch with a delete horizon."""
     tombstones = BatchSpec((RecordSpec(b"a", None, 3), RecordSpec(b"b", b"1", 5), RecordSpec(b"c", None, 250)))
     write_files(disk, [[plain_batch(("a", "1"), ("b", "0"), ("d", "1")), tombstones, plain_batch(("c", None))], OPEN])
     before = [record for batch in read_batches(contents(disk, FOLDER)[f"{0:020d}.log"]) for record in batch.records()]
@@ -292,21 +294,23 @@ def test_kafka_python_reads_compacted_files(disk: FaultyDisk) -> None:
 
 @pytest.mark.parametrize("fast", [True, False])
 def test_compaction_memory_is_bounded_by_keys_and_chunk(tmp_path: Path, fast: bool) -> None:
-    """Not by the length of the log, and not by the size of a file."""
+    """It does not depend on the length of the log or the size of a file."""
     folder, value = tmp_path / "__consumer_offsets-0", b"x" * 60
     batches = [
         BatchSpec(tuple(RecordSpec(b"key %d" % (number % 50), value) for _ in range(100))) for number in range(400)
     ]
     write_files(Disk(), [batches, OPEN], folder)
-    how = ALWAYS._replace(fast=fast, chunk_bytes=32 * 1024)
-    compact(Disk(), folder, how, on_bytes_read=lambda size: None)  # what is imported and cached is no part of it
+    compaction_settings = ALWAYS._replace(fast=fast, chunk_bytes=32 * 1024)
+    compact(
+        Disk(), folder, compaction_settings, on_bytes_read=lambda size: None
+    )  # warm-up: imports and caches are not measured
     for path in (segments_folder(folder), manifest_folder(folder)):
         shutil.rmtree(path)
     size = (folder / f"{0:020d}.log").stat().st_size
     assert size > 2_900_000
     tracemalloc.start()
     try:
-        draft = compact(Disk(), folder, how)
+        draft = compact(Disk(), folder, compaction_settings)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

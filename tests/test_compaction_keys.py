@@ -1,4 +1,4 @@
-"""Keys that do not fit in memory: compaction goes on with sorted hashes on disk, and comes to the same bytes."""
+"""Compaction with more keys than fit in memory: sorted hashes on disk give the same output bytes."""
 
 from __future__ import annotations
 
@@ -41,18 +41,20 @@ from callboard.runtime.log.reading.columns import has_numpy
 from callboard.runtime.log.reading.segment import scan
 
 WAYS = [False, True] if has_numpy() else [False]
-NOTHING = 0  # no key fits
-FEW = 900  # some do, so that there are runs, and keys in memory besides
+NO_KEYS_BYTES = 0  # no key fits
+FEW_KEYS_BYTES = 900  # some keys fit, so there are runs and keys in memory
 
 
-def compact_log(disk: FaultyDisk, how: CompactionSettings = ALWAYS) -> Any:
+def compact_log(disk: FaultyDisk, compaction_settings: CompactionSettings = ALWAYS) -> Any:
     numbers = iter(range(1000))
-    return compact(disk, FOLDER, how, lambda: how.now_ms, lambda: f"{next(numbers):08x}")
+    return compact(
+        disk, FOLDER, compaction_settings, lambda: compaction_settings.now_ms, lambda: f"{next(numbers):08x}"
+    )
 
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """So that a few hundred keys are many blocks and pieces."""
+    """Makes many blocks and pieces of a few hundred keys."""
     monkeypatch.setattr(runs_module, "BLOCK_HASHES", 4)
     monkeypatch.setattr(runs_module, "PIECE_HASHES", 12)
     yield
@@ -63,12 +65,12 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     rounds=st.lists(logs, min_size=1, max_size=3),
     pauses_h=st.lists(st.sampled_from([0, 1, 30]), min_size=3),
     fast=st.sampled_from(WAYS),
-    keys_bytes_max=st.sampled_from([NOTHING, 150, FEW]),
+    keys_bytes_max=st.sampled_from([NO_KEYS_BYTES, 150, FEW_KEYS_BYTES]),
 )
 def test_compaction_with_keys_on_disk_writes_same_bytes(
     rounds: list[list[list[BatchSpec]]], pauses_h: list[int], fast: bool, keys_bytes_max: int
 ) -> None:
-    """Transactions and tombstones included, round after round."""
+    """Includes transactions and tombstones, in several rounds."""
     roomy, tight = FaultyDisk(), FaultyDisk()
     base, now_ms = 0, NOW_MS
     for files, pause_h in zip(rounds, pauses_h, strict=False):
@@ -85,7 +87,7 @@ def test_compaction_with_keys_on_disk_writes_same_bytes(
 @pytest.mark.parametrize("fast", WAYS)
 @pytest.mark.usefixtures("small_blocks")
 def test_compaction_of_many_keys_with_keys_on_disk_writes_same_bytes(fast: bool) -> None:
-    """Some hundred runs, merged many times; keys longer than ``known_keys`` takes, and keys in one chunk again."""
+    """Hundreds of runs, merged many times; keys too long for ``known_keys``, and keys repeated in a chunk."""
     chance = random.Random(5)
 
     def some() -> BatchSpec:
@@ -94,7 +96,7 @@ def test_compaction_of_many_keys_with_keys_on_disk_writes_same_bytes(fast: bool)
 
     disks = FaultyDisk(), FaultyDisk()
     files = [[some() for _ in range(40)] for _ in range(8)]
-    for disk, keys_bytes_max in zip(disks, (1 << 30, FEW), strict=True):
+    for disk, keys_bytes_max in zip(disks, (1 << 30, FEW_KEYS_BYTES), strict=True):
         write_files(disk, [*files, OPEN])
         draft = compact_log(disk, ALWAYS._replace(fast=fast, chunk_bytes=1000, keys_bytes_max=keys_bytes_max))
         assert 2000 < draft.records_after < draft.records_before
@@ -108,7 +110,7 @@ hashes = st.lists(st.sampled_from([b"\0", b"\1"]), min_size=HASH_BYTES, max_size
 @settings(max_examples=200)
 @given(kept=st.sets(hashes, max_size=60), asked=st.sets(hashes, max_size=60))
 def test_hash_run_find_returns_stored_hashes(kept: set[bytes], asked: set[bytes]) -> None:
-    """Of hashes that are so alike that one often lies across two others."""
+    """The hashes are so similar that one often matches across two others."""
     disk = FaultyDisk()
     disk.make_folder(Path("/spill"))
     made = HashRun(disk, Path("/spill/run"))
@@ -138,11 +140,11 @@ def test_hash_runs_find_same_keys_as_set_and_stay_few(sizes: list[int], seed: in
     assert disk.names(Path("/spill")) == []
 
 
-FAR_MS = 1 << 62  # what no clock says, and numpy's columns leave to the careful reader
+FAR_MS = 1 << 62  # too large for numpy's columns, so the careful reader is used
 
 
 def test_compaction_with_one_chunk_unreadable_by_numpy_keeps_state() -> None:
-    """Nothing is learned of it by the keys of the chunk before."""
+    """Its keys must not be added to those of the chunk before."""
     if not has_numpy():
         pytest.skip("needs numpy")
     names = [f"a group and a topic {number}" for number in range(60)]
@@ -171,7 +173,7 @@ def test_compaction_of_damaged_log_removes_key_files(disk: FaultyDisk) -> None:
     second = next(iter(scan(disk, path))).size
     disk.write(disk.open(path, 2), b"\xff", second + 65)
     with pytest.raises(DamagedBatch, match=rf"{path}: damaged batch at byte {second}"):
-        compact_log(disk, ALWAYS._replace(chunk_bytes=64, keys_bytes_max=NOTHING))
+        compact_log(disk, ALWAYS._replace(chunk_bytes=64, keys_bytes_max=NO_KEYS_BYTES))
     assert disk.names(segments_folder(FOLDER)) == []
 
 
@@ -180,7 +182,7 @@ def test_compaction_on_full_disk_fails_and_leaves_log_unchanged(disk: FaultyDisk
     before = by_manifest(disk)
     disk.capacity_bytes = disk.used_bytes() + 1000
     with pytest.raises(OSError, match="spill") as refused:
-        compact_log(disk, ALWAYS._replace(chunk_bytes=64, keys_bytes_max=NOTHING))
+        compact_log(disk, ALWAYS._replace(chunk_bytes=64, keys_bytes_max=NO_KEYS_BYTES))
     assert refused.value.errno == errno.ENOSPC
     assert by_manifest(disk) == before
     assert disk.names(segments_folder(FOLDER)) == []
@@ -198,12 +200,12 @@ def test_files_of_killed_run_are_collected(disk: FaultyDisk) -> None:
         if len(left) > 3:
             raise Killed
 
-    how = ALWAYS._replace(chunk_bytes=64, keys_bytes_max=NOTHING)
+    compaction_settings = ALWAYS._replace(chunk_bytes=64, keys_bytes_max=NO_KEYS_BYTES)
     with pytest.raises(Killed):
-        compact(disk, FOLDER, how, on_bytes_read=kill)
+        compact(disk, FOLDER, compaction_settings, on_bytes_read=kill)
     for name in left:
         disk.close(disk.open(segments_folder(FOLDER) / name, 0o100))
-    compact_log(disk, how)
+    compact_log(disk, compaction_settings)
     publish_and_collect(disk, FOLDER, NOW_MS, 0)
     assert not set(left) & set(disk.names(segments_folder(FOLDER)))
 
@@ -213,10 +215,10 @@ def disk() -> FaultyDisk:
     return FaultyDisk()
 
 
-def peak_bytes(folder: Path, how: CompactionSettings) -> int:
+def peak_bytes(folder: Path, compaction_settings: CompactionSettings) -> int:
     tracemalloc.start()
     try:
-        draft = compact(Disk(), folder, how)
+        draft = compact(Disk(), folder, compaction_settings)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -226,14 +228,19 @@ def peak_bytes(folder: Path, how: CompactionSettings) -> int:
 
 @pytest.mark.parametrize("fast", WAYS)
 def test_compaction_memory_stays_within_keys_bytes_max(tmp_path: Path, fast: bool) -> None:
-    bound, keys = 300_000, 30_000
-    batches = [BatchSpec(tuple(RecordSpec(b"group and topic key %010d" % (100 * batch + number), b"x") for number in range(100)))
-               for batch in range(keys // 100)]  # fmt: skip
-    how = ALWAYS._replace(fast=fast, chunk_bytes=16 * 1024)
+    limit_bytes, keys = 300_000, 30_000
+    records = [RecordSpec(b"group and topic key %010d" % number, b"x") for number in range(keys)]
+    batches = [BatchSpec(tuple(records[first : first + 100])) for first in range(0, keys, 100)]
+    compaction_settings = ALWAYS._replace(fast=fast, chunk_bytes=16 * 1024)
     peaks = {}
-    for keys_bytes_max in (1 << 30, bound, 1 << 30, bound):  # the second time without what is imported and cached
+    for keys_bytes_max in (
+        1 << 30,
+        limit_bytes,
+        1 << 30,
+        limit_bytes,
+    ):  # the second round has no imports or cache fills
         folder = tmp_path / str(len(list(tmp_path.iterdir()))) / "__consumer_offsets-0"
         write_files(Disk(), [batches, OPEN], folder)
-        peaks[keys_bytes_max] = peak_bytes(folder, how._replace(keys_bytes_max=keys_bytes_max))
-    assert peaks[1 << 30] > 12 * bound
-    assert peaks[bound] < 4 * bound, "of which numpy's tables are one, and a chunk is another"
+        peaks[keys_bytes_max] = peak_bytes(folder, compaction_settings._replace(keys_bytes_max=keys_bytes_max))
+    assert peaks[1 << 30] > 12 * limit_bytes
+    assert peaks[limit_bytes] < 4 * limit_bytes, "numpy's tables and a chunk are included"

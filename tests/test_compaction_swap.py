@@ -1,4 +1,4 @@
-"""How a compacted file becomes the log: all at once, whoever is killed when, and however many try."""
+"""Compacted files become the log atomically, with kills at any point and with concurrent runs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _numbers = count(1000)
 
 
 def ids() -> Callable[[], str]:
-    """As good as random: no two are the same."""
+    """Unique ids in a fixed order."""
     return lambda: f"{next(_numbers):08x}"
 
 
@@ -63,7 +63,7 @@ def compact_log(disk: Disk, now_ms: int = NOW_MS, new_id: Callable[[], str] | No
 
 
 def log_with_transactions(files: int = 6) -> list[list[BatchSpec]]:
-    """Keys that come again in other files, tombstones, a transaction; the last file is open."""
+    """Keys repeated across files, tombstones, and a transaction; the last file is open."""
 
     def one(number: int) -> list[BatchSpec]:
         again, gone = f"k{number % 2}".encode(), f"k{number}".encode()
@@ -84,7 +84,7 @@ def log_with_transactions(files: int = 6) -> list[list[BatchSpec]]:
 
 
 def compact_and_publish_twice(disk: Disk) -> None:
-    """Everything, twice: the second makes tombstones go that the first found."""
+    """Compact and publish twice: the second run drops the tombstones of the first."""
     for now_ms in (NOW_MS, NOW_MS + 10):
         new_id = ids()
         compact_log(disk, now_ms, new_id)
@@ -92,7 +92,7 @@ def compact_and_publish_twice(disk: Disk) -> None:
 
 
 def compact_twice_then_publish(disk: Disk) -> None:
-    """The same, and both are published at once: what a tombstone deleted and the tombstone go together."""
+    """Compact twice and publish once: a deleted record and its tombstone are removed together."""
     new_id = ids()
     for now_ms in (NOW_MS, NOW_MS + 10):
         compact_log(disk, now_ms, new_id)
@@ -110,7 +110,7 @@ def disk() -> FaultyDisk:
 
 
 def disks_after_every_kill(make: Callable[[], FaultyDisk], what: Callable[[Disk], None]) -> Iterator[FaultyDisk]:
-    """The disk as it was when the process was in the middle of each of its changes."""
+    """The disk after a kill at each of the changes of the run."""
     for change in count(1):
         disk = make()
         disk.crash_at(change)
@@ -119,7 +119,7 @@ def disks_after_every_kill(make: Callable[[], FaultyDisk], what: Callable[[Disk]
         except PowerLoss:
             yield disk
         else:
-            assert change > 40, "so few changes cannot be all of a run"
+            assert change > 40, "a whole run has more changes"
             return
 
 
@@ -131,7 +131,7 @@ def disk_with_log(seed: int = 0) -> FaultyDisk:
 
 @each_way
 def test_kill_at_any_change_keeps_state_of_log(whole_run: Callable[[Disk], None]) -> None:
-    """To who reads by the manifest and to who reads plain names; and the next run finishes what was begun."""
+    """Holds for readers of the manifest and of plain names; the next run completes the work."""
     expected = by_manifest(disk_with_log())
     for found in disks_after_every_kill(disk_with_log, whole_run):
         disk = found.kill()
@@ -156,7 +156,7 @@ def test_power_loss_at_any_change_keeps_state_of_log(seed: int, whole_run: Calla
 
 
 def assert_no_leftover_files(disk: Disk) -> None:
-    """Nothing lies about that no manifest names, and plain names are the compacted files and what is open."""
+    """All files are named by a manifest, and the plain names are the compacted files and the open segment."""
     manifest, files = log_files(disk, FOLDER)
     assert disk.names(segments_folder(FOLDER)) == sorted(one.file for one in manifest.segments)
     assert disk.names(manifest_folder(FOLDER)) == [manifest_name(manifest.generation)]
@@ -191,7 +191,7 @@ def test_commit_of_second_draft_of_same_generation_fails_and_removes_files(disk:
 
 
 class Interrupted(Disk):
-    """A disk on which somebody else is quicker, once: before we are alone to put the first manifest in its place."""
+    """A disk where, once, another run finishes just before this one takes the lock for its manifest."""
 
     def __init__(self, disk: Disk, meanwhile: Callable[[], None]) -> None:
         self._disk = disk
@@ -221,7 +221,7 @@ def test_compact_that_loses_plans_again(disk: FaultyDisk) -> None:
 
 
 def test_commit_of_draft_of_collected_generation_fails(disk: FaultyDisk) -> None:
-    """Its number is free again, but it is no longer the next."""
+    """Its number is free again, but it is not the next one."""
     late = write_draft(disk, FOLDER, make_plan(disk, FOLDER), SETTINGS, lambda: "0000000f")
     assert late is not None
     compact_and_publish_twice(disk)
@@ -231,7 +231,7 @@ def test_commit_of_draft_of_collected_generation_fails(disk: FaultyDisk) -> None
 
 
 def test_commit_of_draft_with_collected_files_fails(disk: FaultyDisk) -> None:
-    """Its run stood still for more than a day, in a machine that was suspended, and others took it for dead."""
+    """The run was suspended for more than a day, so other runs removed its files."""
     late = write_draft(disk, FOLDER, make_plan(disk, FOLDER), SETTINGS, lambda: "0000000f")
     assert late is not None
     before = by_manifest(disk)
@@ -242,14 +242,14 @@ def test_commit_of_draft_with_collected_files_fails(disk: FaultyDisk) -> None:
 
 
 def test_publish_and_collect_wait_for_grace_period(disk: FaultyDisk) -> None:
-    """Who listed the files then may still open one."""
+    """A reader that listed the files may still open one."""
     names = disk.names(FOLDER)
     compact_log(disk)
     publish_and_collect(disk, FOLDER, NOW_MS + GRACE_MS - 1, GRACE_MS)
     assert disk.names(FOLDER) == [COMPACTION, *names]
     compact_log(disk, NOW_MS + GRACE_MS - 1)
     publish_and_collect(disk, FOLDER, NOW_MS + GRACE_MS, GRACE_MS)
-    assert published_generation(disk, FOLDER) == 1, "the one that was the newest an hour ago"
+    assert published_generation(disk, FOLDER) == 1, "the newest generation of an hour ago"
     assert generations(disk, FOLDER) == [1, 2]
     publish_and_collect(disk, FOLDER, NOW_MS + 2 * GRACE_MS, GRACE_MS)
     assert (published_generation(disk, FOLDER), generations(disk, FOLDER)) == (2, [2])
@@ -300,7 +300,7 @@ def written_manifest(disk: FaultyDisk) -> tuple[Path, Manifest]:
 
 
 def test_manifest_with_any_flipped_bit_is_refused(disk: FaultyDisk) -> None:
-    """A flip that leaves the same values, in the white space, is none."""
+    """A flip in white space that leaves the same values is accepted."""
     path, manifest = written_manifest(disk)
     data = read_file(disk, path)
     refused = 0
@@ -352,7 +352,7 @@ def test_compact_below_min_ratio_does_nothing(disk: FaultyDisk) -> None:
 
 
 def test_compact_and_publish_on_real_disk(tmp_path: Path) -> None:
-    """Links, renames and locks of the system itself, through several generations."""
+    """Uses real links, renames and locks, over several generations."""
     folder, disk = tmp_path / "__consumer_offsets-0", Disk()
     end = write_files(disk, log_with_transactions(), folder)
     for generation in range(1, 4):

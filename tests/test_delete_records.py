@@ -1,4 +1,4 @@
-"""DeleteRecords: a partition begins later, consumers and searches see nothing before it, and what groups have stays."""
+"""DeleteRecords: raises the start of a partition; consumers and searches see no records before it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def log_of(*batches: bytes) -> PartitionLog:
 
 @given(sizes=st.lists(st.integers(1, 4), max_size=6), steps=st.lists(st.integers(0, 24), max_size=4))
 def test_delete_before_drops_whole_batches_and_never_lowers_start(sizes: list[int], steps: list[int]) -> None:
-    """Against a model: batches as (first, end); the start is the largest offset that was asked for."""
+    """Compared with a model: batches as (first, end); the start is the largest requested offset."""
     log = log_of(*(producer_batch(count) for count in sizes))
     end = log.end_offset
     places = [(sum(sizes[:index]), sum(sizes[: index + 1])) for index in range(len(sizes))]
@@ -74,7 +74,7 @@ def test_find_first_since_in_compressed_batch_returns_start_offset() -> None:
 
 
 def test_last_stable_offset_ignores_transaction_before_start() -> None:
-    """As in Kafka the last stable offset is never below the start; otherwise a consumer would reset for ever."""
+    """As in Kafka, the last stable offset is never below the start; otherwise a consumer would reset forever."""
     log = log_of(producer_batch(2, producer=(7, 0, 0), attributes=TRANSACTIONAL), producer_batch(2))
     assert log.last_stable_offset == 0
     log.delete_before(3)
@@ -82,7 +82,7 @@ def test_last_stable_offset_ignores_transaction_before_start() -> None:
 
 
 def delete(node: CardboardNode, name: str, version: int = newest("delete_records"), **offsets: int) -> Any:
-    """Ask for partitions as ``p0=3``; error and low watermark of each."""
+    """Delete records of partitions given as ``p0=3``; returns error and low watermark of each."""
 
     def build(types: Any) -> Any:
         wanted = tuple(

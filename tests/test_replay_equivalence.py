@@ -52,7 +52,7 @@ HOUR_MS = 3_600_000
 
 
 class DiskLog(HandLog):
-    """Rounds go into a real log when the world lets them; loading reads what is there, the newest first."""
+    """Writes rounds to a real log when the simulated world settles them; loads them newest first."""
 
     def __init__(self, disk: FaultyDisk) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ def partition(number: int) -> LogPartition:
 
 
 def copy_of(disk: FaultyDisk, folder: Path) -> FaultyDisk:
-    """Another disk with the files of one partition."""
+    """A new disk with a copy of one partition's files."""
     copy = FaultyDisk()
     for where in (folder, segments_folder(folder), manifest_folder(folder)):
         copy.make_folder(where)
@@ -120,7 +120,7 @@ class Machine(RuleBasedStateMachine):
         self.now_ms = 1_000_000
         self.members: dict[str, tuple[str, int]] = {}
         self.producers: dict[str, tuple[int, int]] = {}
-        self.events: set[str] = set()  # what this log has seen, and with what it lost its power
+        self.events: set[str] = set()  # events so far, and those before a power loss
         self.losses: list[frozenset[str]] = []
         self.world: TransactionWorld
         self.log: DiskLog
@@ -194,7 +194,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(groups=st.lists(st.sampled_from(GROUPS), min_size=4, max_size=12), offset=st.integers(200, 299))
     def commit_often(self, groups: list[str], offset: int) -> None:
-        """So much that segments end, and compaction has something to do."""
+        """Write enough to roll segments, so compaction has something to do."""
         for number, group in enumerate(groups):
             self.commit(group, number % 2, offset + number, "x" * 100)
 
@@ -202,7 +202,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from((1000, 15_000, 70_000, 3 * HOUR_MS, 8 * 24 * HOUR_MS)))
     def pass_time(self, ms: int) -> None:
-        """Sessions and transactions end; groups fall asleep; offsets grow old."""
+        """Sessions and transactions time out, groups are passivated, offsets expire."""
         before = self._tombstones()
         self.world.advance(ms)
         self.world.run()
@@ -212,10 +212,10 @@ class Machine(RuleBasedStateMachine):
     def _tombstones(self) -> int:
         return sum(isinstance(record, OffsetRecord) and record.value is None for _, record in self.log.durable)
 
-    # Ends and beginnings ---------------------------------------------------------------------------------------------
+    # Restarts --------------------------------------------------------------------------------------------------------
 
     def _again(self, known: dict[str, object]) -> None:
-        """``known``: what was there before, all of it answered, so it must be there now."""
+        """``known``: the acknowledged state before the restart, which must be the state after it."""
         self.now_ms = self.world.clock.now_ms
         with capture_logs():
             self.start()
@@ -230,7 +230,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def lose_power(self) -> None:
-        """All that was answered was synced before."""
+        """All acknowledged records were synced."""
         known = self._live()
         if any(isinstance(state, tuple) and state[2] for state in known.values()):
             self.events.add("open transaction")
@@ -247,7 +247,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 20), retention_ms=st.sampled_from((0, HOUR_MS)), grace_ms=st.sampled_from((0, HOUR_MS)))
     def compact(self, number: int, retention_ms: int, grace_ms: int) -> None:
-        """One of the partitions that hold something, under the running log; and what is left of earlier rounds."""
+        """Compact a partition with records under the running log, then publish and collect."""
         numbers = self._numbers()
         if numbers:
             folder = partition(numbers[number % len(numbers)]).folder
@@ -257,7 +257,7 @@ class Machine(RuleBasedStateMachine):
                 self.events.add("compacted")
             publish_and_collect(self.disk, folder, now_ms, grace_ms)
 
-    # What must hold --------------------------------------------------------------------------------------------------
+    # Invariants ------------------------------------------------------------------------------------------------------
 
     @invariant()
     def all_agree(self) -> None:
@@ -273,13 +273,13 @@ class Machine(RuleBasedStateMachine):
         assert not list(differences(live, "live", compacted, "compacted"))
 
     def _numbers(self) -> list[int]:
-        """The partitions that hold something."""
+        """The partitions with records."""
         return [*self.log.log.partitions_with_data(), *self.log.log.transactions_with_data()]
 
     def _replayed(self) -> dict[str, object]:
         replayed = dict[str, object]()
         for number in self._numbers():
-            replay = Replay()  # a marker concerns the partition that it stands in
+            replay = Replay()  # a marker applies to its own partition only
             for _, _, record in self.log.log.read(number):
                 replay.take(record)
             replayed |= replay.state()
@@ -296,7 +296,7 @@ class Machine(RuleBasedStateMachine):
         return groups | {name: one.value for name, one in self.world.table.items() if one.value is not None}
 
     def _compacted(self, where: LogPartition) -> dict[str, object]:
-        """A copy is compacted twice: tombstones stay the first time and go the second."""
+        """Compact a copy twice: the first run keeps tombstones, the second drops them."""
         disk = copy_of(self.disk, where.folder)
         files = log_files(disk, where.folder).files
         end = 1 + max((found.offset for found in walk(where, disk) if isinstance(found, Found)), default=0)
@@ -317,14 +317,14 @@ class Machine(RuleBasedStateMachine):
 
 
 def test_transactional_offset_counts_only_after_commit_marker() -> None:
-    """The machine's own judge: what it compares does tell open transactions from ended ones."""
+    """Check of the test itself: the compared states distinguish open from ended transactions."""
     replay = Replay()
     replay.take(TransactionRecord("tx", TransactionValue(1, 0, 60_000, 1)))
     assert replay.state() == {"tx": TransactionValue(1, 0, 60_000, 1)}
 
 
 def random_walk(seed: int, steps: int) -> Machine:
-    """A long run of the machine by chance alone, so that what is rare meets what is rare."""
+    """A long random run of the machine, so rare events coincide."""
     chance, machine = Random(seed), Machine()
     machine.start()
     for _ in range(steps):

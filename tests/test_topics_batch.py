@@ -1,6 +1,6 @@
-"""A producer's batch at the door of a topic: what is taken, what is refused, and with which of Kafka's codes.
+"""Validation of producers' batches: accepted batches, refused batches, and Kafka's error codes.
 
-The codes are those that Kafka 4.3 answered to the same kind of bytes, but for those marked as ours.
+The codes are those of Kafka 4.3 for the same bytes, except where a comment says otherwise.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def batch_with_field(position: int, layout: str, value: int) -> bytes:
 
 
 REFUSED: dict[str, tuple[bytes | None, ErrorCode]] = {
-    "null": (None, ErrorCode.INVALID_RECORD),  # ours: Kafka never answers this
+    "null": (None, ErrorCode.INVALID_RECORD),  # differs: Kafka does not respond
     "no bytes": (b"", ErrorCode.INVALID_RECORD),
     "half a header": (producer_batch()[:30], ErrorCode.INVALID_RECORD),
     "cut off": (producer_batch()[:-3], ErrorCode.INVALID_RECORD),
@@ -42,7 +42,7 @@ REFUSED: dict[str, tuple[bytes | None, ErrorCode]] = {
     "magic 0": (producer_batch(magic=0), ErrorCode.INVALID_RECORD),
     "magic 1": (producer_batch(magic=1), ErrorCode.INVALID_RECORD),
     "magic 3": (producer_batch(magic=3), ErrorCode.CORRUPT_MESSAGE),
-    # Ours: Kafka says UNKNOWN_SERVER_ERROR.
+    # Differs: Kafka returns UNKNOWN_SERVER_ERROR.
     "an unknown codec": (producer_batch(attributes=5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     "a control batch": (producer_batch(attributes=CONTROL_BIT), ErrorCode.INVALID_RECORD),
     "no records": (producer_batch(0, timestamps=[1], claimed=0, last_delta=0), ErrorCode.INVALID_RECORD),
@@ -68,14 +68,14 @@ def test_check_batch_above_message_max_bytes_raises_message_too_large() -> None:
 
 @pytest.mark.parametrize("codec", range(1, 5))
 def test_check_batch_of_compressed_batch_does_not_read_records(codec: int) -> None:
-    """Nothing is decompressed, so the header's count stands, whatever the bytes are."""
+    """Nothing is decompressed, so the record count of the header is accepted for any bytes."""
     batch = check_batch(producer_batch(1000, attributes=codec, records=b"not really compressed"), MESSAGE_MAX_BYTES)
     assert batch.record_count == 1000
 
 
 @given(base_offset=st.integers(0, 2**62), count=st.integers(1, 5))
 def test_with_base_offset_changes_only_offset_and_leader_epoch(base_offset: int, count: int) -> None:
-    """The checksum does not cover them, so the consumer can still check what the producer sent."""
+    """The checksum does not cover these fields, so consumers can still verify the producer's checksum."""
     records = producer_batch(count)
     placed = check_batch(records, MESSAGE_MAX_BYTES).with_base_offset(base_offset)
     assert placed[:16] == pack(">qii", base_offset, len(records) - 12, 0)

@@ -1,4 +1,4 @@
-"""How many partitions all topics may have together, and what one that nobody uses costs."""
+"""The limit ``max_partitions`` of all topics together, and the memory of an unused partition."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from callboard.runtime.node.node import Node
 from callboard.runtime.settings.table import Options, Settings
 from callboard.runtime.topics.catalogue import TopicCatalogue
 
-BYTES_A_PARTITION_MAX = 32  # 8 are the end offset; a partition that was used has some 750
+UNUSED_PARTITION_MAX_BYTES = 32  # 8 of them for the end offset; a used partition takes some 750
 
 
 def catalogue(max_partitions: int) -> TopicCatalogue:
@@ -110,12 +110,12 @@ def test_unused_partition_takes_at_most_32_bytes(tmp_path: Path) -> None:
         before = traced_bytes()
         for number in range(5):
             topics.create(f"t{number}", 10_000)
-        assert traced_bytes() - before < 50_000 * BYTES_A_PARTITION_MAX
+        assert traced_bytes() - before < 50_000 * UNUSED_PARTITION_MAX_BYTES
         topics.close()
         del topics
         before = traced_bytes()
         again = TopicCatalogue(tmp_path, Settings(), SystemRandom())
-        assert traced_bytes() - before < 50_000 * BYTES_A_PARTITION_MAX
+        assert traced_bytes() - before < 50_000 * UNUSED_PARTITION_MAX_BYTES
     finally:
         tracemalloc.stop()
     topic = again.get("t3")

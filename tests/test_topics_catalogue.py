@@ -1,4 +1,4 @@
-"""The topics of a node: their names and ends are there after a stop, after a kill, and never behind a commit."""
+"""The topic catalogue: names and end offsets survive stops and kills, and ends are never below committed offsets."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_by_id_returns_topic_and_none_for_zero_id(topics: TopicCatalogue) -> Non
 
 
 def test_new_topic_id_never_begins_with_dash(tmp_path: Path) -> None:
-    """Kafka's tools would take it for an option."""
+    """Kafka's tools would parse it as an option."""
     drawn = [UUID(int=0xF8 << 120), UUID(int=0xFB << 120 | 1), UUID(int=5), UUID(int=0xFB << 120 | 2), UUID(int=6)]
 
     class Drawn:
@@ -141,7 +141,7 @@ def test_internal_topics_keep_ids_after_restart(tmp_path: Path) -> None:
 
 
 def test_internal_topics_have_partition_counts_of_data_folder(tmp_path: Path) -> None:
-    """It was made with other settings; what it has counts."""
+    """The data folder was created with other settings; its own counts are used."""
     catalogue = TopicCatalogue(tmp_path, SETTINGS, SystemRandom(), (7, 9))
     for name, partitions in ((OFFSETS_TOPIC, 7), (TRANSACTIONS_TOPIC, 9)):
         topic = catalogue.get(name)
@@ -151,7 +151,7 @@ def test_internal_topics_have_partition_counts_of_data_folder(tmp_path: Path) ->
 
 
 def test_client_topic_named_transaction_state_is_kept_after_upgrade(tmp_path: Path) -> None:
-    """Once a client could make one."""
+    """Older versions allowed clients to create it."""
     row = TopicRow(TRANSACTIONS_TOPIC, UUID(int=5), 2, 1)
     open_catalogue(tmp_path).close()
     save_table(tmp_path / "topics.json", TopicsFile(UUID(int=1), 0, (row,)), Disk())
@@ -216,13 +216,13 @@ while True:
 
 
 def test_restart_after_sigkill_has_every_acknowledged_end(tmp_path: Path) -> None:
-    """kill -9 in the middle of appends: the next process begins behind the last answer, at most one append further."""
+    """SIGKILL during appends: the next process begins at the last acknowledged end, or one append later."""
     command = [sys.executable, "-c", APPENDS, str(tmp_path), producer_batch(3).hex()]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(2000)]
         process.send_signal(signal.SIGKILL)
-        lines += process.stdout.read().splitlines()  # often none: the kill may come before the next answer
+        lines += process.stdout.read().splitlines()  # often none: the kill may come before the next line
         told = int(lines[-1])
     again = open_catalogue(tmp_path)
     [end] = topic_snapshots(again)["plays"].ends
@@ -278,7 +278,7 @@ def test_free_slots_allocate_uses_gap_of_exact_size() -> None:
 
 
 def test_raise_end_at_start_raises_ends_to_committed_offsets(tmp_path: Path) -> None:
-    """A power loss may take back an end that a consumer has committed already."""
+    """A power loss may lose an end offset that a consumer has already committed."""
     before = open_catalogue(tmp_path)
     create_topics_with_records(before)
     before.close()
@@ -376,7 +376,7 @@ def test_new_producer_id_before_block_is_durable_is_refused(
 
 
 def test_topics_json_is_replaced_not_overwritten(tmp_path: Path, topics: TopicCatalogue) -> None:
-    """Who opened the old file reads the old file: so does a start after a crash in the middle of the change."""
+    """A reader of the old file keeps reading the old content, as a start after a crash during the change does."""
     with (tmp_path / "topics.json").open() as old:
         topics.create("plays", 1)
         assert json.load(old)["topics"] == []

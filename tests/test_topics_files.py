@@ -1,4 +1,4 @@
-"""``topics.json`` and ``topics.ends`` that are missing, damaged, cut or of an old format, at a start and later."""
+"""Missing, damaged, truncated and old ``topics.json`` and ``topics.ends``, at start and while serving."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from callboard.runtime.topics.end_slots import OLD_HEADER, SLOT_BYTES
 
 
 def edit(folder: Path, **changes: object) -> None:
-    """Write ``topics.json`` in format 1, which has no checksum, unless another version is given."""
+    """Write ``topics.json`` in format 1, which has no checksum, or with another version."""
     path = folder / "topics.json"
     found = json.loads(path.read_text())
     del found["checksum"]
@@ -119,7 +119,7 @@ def snapshots_or_none_if_refused(folder: Path) -> dict[str, TopicSnapshot] | Non
 
 
 def test_start_with_journal_and_without_topics_files_is_refused(tmp_path: Path) -> None:
-    """A folder that was served has a journal; one that was copied from a Kafka, or imported, has none."""
+    """A folder that was served has a journal; one copied from Kafka, or imported, has none."""
     open_catalogue(tmp_path).close()
     (tmp_path / "journal").mkdir()
     (tmp_path / "topics.json").unlink()
@@ -149,7 +149,7 @@ def test_start_with_braces_in_topics_json_drops_all_topics(tmp_path: Path) -> No
 
 
 def test_start_after_interrupted_first_start_succeeds(tmp_path: Path) -> None:
-    """The table is written first, and names no topics yet."""
+    """``topics.json`` is written first, and has no topics yet."""
     open_catalogue(tmp_path).close()
     (tmp_path / "topics.ends").unlink()
     (tmp_path / "topics.ends.new").write_bytes(b"half")
@@ -207,7 +207,7 @@ def test_start_with_ends_file_renamed_to_damaged_keeps_valid_slots(tmp_path: Pat
         "props": [2],
         "empty": [0, 0, 0],
     }
-    again.raise_end("plays", 1, 4)  # what loading does for each committed offset
+    again.raise_end("plays", 1, 4)  # as loading does for each committed offset
     again.close()
     assert (tmp_path / "topics.ends.salvaged").exists()
     assert not (tmp_path / "topics.ends.damaged").exists()
@@ -227,7 +227,7 @@ def test_start_without_ends_and_with_empty_damaged_file_begins_at_zero(tmp_path:
     again.close()
 
 
-# The format before ---------------------------------------------------------------------------------------------------
+# Format 1 ------------------------------------------------------------------------------------------------------------
 
 
 def test_start_with_files_of_format_1_converts_them(tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ def test_truncated_or_removed_file_is_rewritten_while_serving(
 
 
 def test_truncated_ends_with_new_topic_are_rewritten(tmp_path: Path) -> None:
-    """The new topic's slots lie behind the cut: the file must not look whole for its size."""
+    """The new topic's slots are after the truncation, so the size of the file must not hide it."""
     catalogue = open_catalogue(tmp_path)
     create_topics_with_records(catalogue)
     os.truncate(tmp_path / "topics.ends", 0)
@@ -367,7 +367,7 @@ def test_grow_moves_ends_of_topic(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_power_cut_at_any_change_leaves_valid_files(seed: int) -> None:
-    """What was answered is there; what was synced has its ends."""
+    """Acknowledged changes are there, and synced end offsets too."""
     disk = FaultyDisk(seed)
     disk.make_folder(MEMORY)
     disk.sync_folder(Path("/"))

@@ -1,4 +1,4 @@
-"""One partition in memory: offsets, whole batches, search by time, and producers that send again."""
+"""The log of one partition in memory: offsets, whole batches, search by timestamp, and duplicate batches."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_append_assigns_consecutive_offsets() -> None:
 
 
 def test_read_begins_with_batch_that_contains_offset() -> None:
-    """Consumers skip what comes before the offset that they asked for; a batch is never cut."""
+    """Batches are never split; consumers skip the records before the requested offset."""
     log = log_of(producer_batch(3), producer_batch(3), producer_batch(3))
     assert offsets(log.read(4, ALL)) == [3, 4, 5, 6, 7, 8]
 
@@ -80,7 +80,7 @@ def test_raise_end_of_log_without_records() -> None:
 
 
 def test_drop_oldest_frees_list_entries() -> None:
-    """A log that is full for days takes as much memory as one that is full for a minute."""
+    """Memory does not grow with the number of dropped batches."""
     log = log_of(producer_batch(), producer_batch())
     for _ in range(1000):
         log.append(producer_batch())
@@ -90,7 +90,7 @@ def test_drop_oldest_frees_list_entries() -> None:
 
 
 class Partition(RuleBasedStateMachine):
-    """Appends, drops and reads in any order, against a plain list of offsets."""
+    """Appends, drops and reads in random order, checked against a list of offsets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ def test_find_newest_returns_first_record_with_highest_timestamp() -> None:
 
 
 def test_timestamp_search_in_compressed_batch_returns_first_or_last_offset() -> None:
-    """Too early rather than too late: a consumer that seeks there misses nothing."""
+    """The result is too early rather than too late, so a consumer that seeks there misses no record."""
     log = log_of(
         producer_batch(2), producer_batch(9, attributes=GZIP, timestamps=list(range(5000, 5009)), records=b"squeezed")
     )
@@ -164,7 +164,7 @@ def test_timestamp_search_in_unreadable_batch_uses_header() -> None:
     assert log.find_newest() == (40, 0)
 
 
-# Producers that send again -------------------------------------------------------------------------------------------
+# Idempotent producers ------------------------------------------------------------------------------------------------
 
 
 def from_producer(sequence: int, count: int = 1, producer_id: int = 4, epoch: int = 0) -> bytes:
@@ -195,7 +195,7 @@ def test_append_with_wrong_sequence_is_out_of_order(wrong: bytes) -> None:
 
 
 def test_append_of_unknown_producer_accepts_any_sequence() -> None:
-    """After a restart nobody is known, and producers go on with the numbers they were at."""
+    """After a restart no producer is known, and producers continue with their next sequence numbers."""
     log = log_of(from_producer(700))
     assert error_code_of(log, from_producer(702)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert log.append(from_producer(701)) == 1

@@ -1,4 +1,4 @@
-"""A topic in memory: what its partitions may hold together, and who hears of appends."""
+"""A topic in memory: retention of its partitions, and waiters for appends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BATCH_BYTES = len(producer_batch())
 
 
 class InMemoryEnds:
-    """End offsets of a topic of which each partition begins at 0."""
+    """End offsets of a topic in memory; each partition begins at 0."""
 
     def __init__(self, count: int, kept: dict[int, int]) -> None:
         self._count = count
@@ -33,7 +33,7 @@ class InMemoryEnds:
 
 
 def topic_of(partitions: int, retention_bytes: int) -> tuple[Topic, dict[int, int]]:
-    """A topic and the end offsets that it has kept."""
+    """A topic, and the end offsets that it has stored."""
     kept: dict[int, int] = {}
     return Topic("plays", UUID(int=7), InMemoryEnds(partitions, kept), MESSAGE_MAX_BYTES, retention_bytes), kept
 
@@ -59,7 +59,7 @@ def test_append_to_busy_partition_keeps_records_of_quiet_one() -> None:
 
 
 def test_append_of_batch_above_retention_keeps_it() -> None:
-    """Otherwise a producer would be told of an offset that no consumer can ever read."""
+    """Otherwise a producer would get an offset that no consumer can ever read."""
     topic, _ = topic_of(2, BATCH_BYTES)
     topic.append(0, producer_batch())
     topic.append(1, producer_batch(value=b"x" * 5000))
@@ -96,7 +96,7 @@ def test_held_bytes_stay_within_retention_or_newest_batch(retention: int, batche
 
 
 def test_append_stores_end_before_calling_waiters() -> None:
-    """A consumer that was woken may commit at once; the end must not be behind by then."""
+    """A waiting consumer may commit at once, so the stored end must not be below its offset."""
     topic, kept = topic_of(1, 10_000)
     heard: list[tuple[int, int]] = []
     topic.partitions[0].waiters.add(lambda size: heard.append((size, kept[0])))
