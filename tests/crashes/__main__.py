@@ -1,11 +1,11 @@
-"""``python -m crashes SEED [COUNT]``: one run again, with everything that happened; or many, and which of them fail."""
+"""``python -m crashes SEED [COUNT]``: repeat one run and print its events; or do many and list the failures."""
 
 from __future__ import annotations
 
 import sys
 import time
 
-from .life import CrashRun
+from .crash_run import CrashRun
 
 
 def main() -> int:

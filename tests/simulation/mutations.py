@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from crashes.mutations import answered_before_the_sync
+from crashes.mutations import journal_is_not_synced
 
 from callboard.actors.engine_ports import ReplyTo
 from callboard.actors.errors import NO_ERROR, ErrorCode
@@ -358,7 +358,7 @@ def journals_names_are_not_synced(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTATIONS: dict[str, Mutant] = {
-    "the journal is not synced": Mutant(answered_before_the_sync, "crashes"),
+    "the journal is not synced": Mutant(journal_is_not_synced, "crashes"),
     "the journal's name is not synced": Mutant(journals_names_are_not_synced, "crashes"),
     "a commit is answered before it is written": Mutant(answered_before_it_is_written, "commits"),
     "a refused commit is answered as if it was kept": Mutant(answered_though_it_failed, "full_disk"),

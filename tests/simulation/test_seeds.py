@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from mutate import judge
+from mutate import run_mutant
 
 from callboard.runtime.testing.simulation.simulate import run_seed
 
@@ -41,7 +41,7 @@ WORDS = (
 @pytest.mark.parametrize("name", QUICK + QUICK_LOG + QUICK_MEMBERS)
 def test_a_planted_mistake_is_found(name: str) -> None:
     """``python tests/mutate.py`` plants all of them."""
-    assert judge(name, QUICK_SEEDS).seeds is not None
+    assert run_mutant(name, QUICK_SEEDS).seeds is not None
 
 
 def test_every_mutant_has_its_scenario_and_every_scenario_its_seeds() -> None:

@@ -1,7 +1,7 @@
-"""A run: several lives of one log on one disk, each of which ends in a crash, a kill or a stop; a seed says how.
+"""A crash run: several lives of one log on one disk, each of which ends in a crash, a kill or a stop, by a seed.
 
-Everything happens on one thread, in an order that the seed chooses: rounds, the work that they leave behind, the
-checkpoint's jobs. The power goes at a change of the disk that the seed chooses too, opening and closing included.
+Everything runs on one thread, in an order chosen by the seed: rounds, their follow-up work, checkpoint jobs. The seed
+also chooses the change of the disk at which the power is lost; it may be during opening or closing.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.partition import TRANSACTIONS_TOPIC, folder_name
 
 from .compacting import Compaction, read_plain_names
+from .disk_faults import DiskFaults
 from .entries import EntryGenerator
 from .hostile import HostilePayloads
 from .model import LogRecord, ModelViolation, PartitionModel, SentEntry
-from .trouble import DiskFaults
 
 ROOT = Path("/data")
 FLUSH_INTERVAL_MS = 1000
 CHECKPOINT_INTERVAL_MS = 60000
-SECONDS = (0.01, 0.3, 2.0, 70.0, 7200.0, 200_000.0)
-"""Nothing is due, laying in, a flush, a checkpoint, publishing what was compacted, collecting what a crash has left."""
+PASSED_SECONDS = (0.01, 0.3, 2.0, 70.0, 7200.0, 200_000.0)
+"""After each, more is due: nothing, a flush, a sync, a checkpoint, publishing, collecting files of a crash."""
 
 START_MS = 1_700_000_000_000
 LIVES_MAX = 5
 ACTIONS_MAX = 25
-CRASH_SHARE = 0.8  # of the lives; the others come to their end
+CRASH_SHARE = 0.8  # of the lives
 KILL_SHARE = 0.25  # of the ends
-EARLY, LATE = 40, 200  # changes of the disk until the power goes
-TROUBLE_SHARE = 0.3  # of the lives that meet errors
-IMAGES = 1  # outcomes of a loss of power that are looked at, besides the one that is lived on
+EARLY_CRASH_MAX, LATE_CRASH_MAX = 40, 200  # changes of the disk until the power loss
+FAULT_SHARE = 0.3  # of the lives
+IMAGES = 1  # outcomes of a power loss that are checked, besides the one that the run continues with
 
 
 class RunPlan(NamedTuple):
-    """What a seed chooses for a whole run."""
+    """The parameters of a whole run, chosen by the seed."""
 
     sync: SyncPolicy
     offsets: int
@@ -59,7 +59,7 @@ class RunPlan(NamedTuple):
     max_message_bytes: int
     step_bytes: int
     sector_bytes: int
-    compactions: int  # how often there is one, against 17 other things
+    compactions: int  # relative weight; that of all other actions is 17
 
     @classmethod
     def chosen(cls, random: Random) -> RunPlan:
@@ -78,12 +78,12 @@ class RunPlan(NamedTuple):
 
 
 class CrashRun:
-    """The lives of one seed. ``story`` is what happened, line by line."""
+    """The run of one seed. ``story``: its events, line by line."""
 
     def __init__(self, seed: int) -> None:
         self.story: list[str] = []
         self._random = Random(seed)
-        self._salts = Random(seed)  # of its own: they depend on how often a log is opened, and on nothing else
+        self._salts = Random(seed)  # separate: salts depend only on how often a log is opened
         self.plan = plan = RunPlan.chosen(self._random)
         self._hostile = HostilePayloads(self._random, ROOT / journal.FOLDER)
         self._entries = EntryGenerator(self._random, plan.offsets, plan.transactions, self._hostile_bytes)
@@ -94,38 +94,38 @@ class CrashRun:
         self._disk.watch = lambda operation, path: self.story.append(f"    {operation} {path}")
         self._disk.make_folder(ROOT)
         self._disk.sync_folder(ROOT.parent)  # as DataFolder does
-        self._is_intact = True  # no loss of power since what the models know was appended
+        self._is_intact = True  # no power loss since the models' entries were appended
         self._now_s = 0.0
         self._timestamp_ms = 0
         self._log: OffsetsLog
         self._threads: Inline
         self._compaction: Compaction
-        self._trouble: DiskFaults
+        self._faults: DiskFaults
 
     def run(self) -> None:
-        """``ModelViolation``, or what the log raises, when something is amiss."""
-        self._tell(str(self.plan))
+        """Raises ModelViolation, or an error of the log, if something is wrong."""
+        self._add_to_story(str(self.plan))
         with capture_logs(), pytest.MonkeyPatch.context() as patch:
             patch.setattr(journal, "ZEROS", bytes(self.plan.step_bytes))
             for number in range(self._random.randint(2, LIVES_MAX)):
-                self._tell(f"life {number}")
-                self._life()
-            self._tell("the end")
+                self._add_to_story(f"life {number}")
+                self._run_life()
+            self._add_to_story("the end")
             self._check(self._disk, self._models, self._is_intact)
 
-    def _life(self) -> None:
+    def _run_life(self) -> None:
         if self._random.random() < CRASH_SHARE:
-            self._disk.crash_at(self._random.randint(1, self._random.choice((EARLY, LATE))))
+            self._disk.crash_at(self._random.randint(1, self._random.choice((EARLY_CRASH_MAX, LATE_CRASH_MAX))))
         self._compaction = Compaction(self._random, self._disk, self._models, self._folders)
-        self._trouble = DiskFaults(self._random, self._disk, TROUBLE_SHARE)
+        self._faults = DiskFaults(self._random, self._disk, FAULT_SHARE)
         try:
             self._open()
             for _ in range(self._random.randrange(ACTIONS_MAX)):
-                self._act()
+                self._do_action()
             if self._random.random() < 0.5:
                 self._close()
         except PowerLoss:
-            self._tell("the power goes")
+            self._add_to_story("power loss")
         self._end()
 
     # Actions ---------------------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ class CrashRun:
         self._log, self._threads = self._opened(self._disk, Inline(self._random.randrange))
         settle(self._log, self._models, self._is_intact)
         self._is_intact = True
-        self._tell(f"opened with {[len(model.settled) for model in self._models]} records")
+        self._add_to_story(f"opened with {[len(model.settled) for model in self._models]} records")
 
     def _opened(self, disk: FaultyDisk, threads: Inline) -> tuple[OffsetsLog, Inline]:
         log = OffsetsLog(
@@ -156,14 +156,14 @@ class CrashRun:
         with power_loss_when_off(disk):
             log.open()
         if log.quarantined():
-            raise ModelViolation(f"a crash is no damage, but the log says so: {log.quarantined()}")
+            raise ModelViolation(f"a crash must not cause damage, but the log reports {log.quarantined()}")
         return log, threads
 
-    def _act(self) -> None:
-        if came := self._trouble.inject():
-            self._tell(came)
+    def _do_action(self) -> None:
+        if line := self._faults.inject():
+            self._add_to_story(line)
         (action,) = self._random.choices(
-            (self._append, self._pass_time, self._drain, self._read, self._compact),
+            (self._append, self._pass_time, self._run_all_steps, self._read, self._compact),
             (12, 3, 1, 1, self.plan.compactions),
         )
         with power_loss_when_off(self._disk):
@@ -173,9 +173,11 @@ class CrashRun:
         self._timestamp_ms = max(self._timestamp_ms + 1, self._wall_ms())
         entries = [self._entries.next() for _ in range(self._random.randint(1, 4))]
         entries = list({(entry.partition, entry.records[0]): entry for entry in entries}.values())
-        self._tell(f"append {self._timestamp_ms}: {[(entry.partition, len(entry.records)) for entry in entries]}")
+        self._add_to_story(
+            f"append {self._timestamp_ms}: {[(entry.partition, len(entry.records)) for entry in entries]}"
+        )
         sent = [self._sent(entry) for entry in entries]
-        self._log.append(entries, self._timestamp_ms, lambda outcomes: self._done(sent, outcomes))
+        self._log.append(entries, self._timestamp_ms, lambda outcomes: self._handle_outcomes(sent, outcomes))
         for _ in range(self._random.choice((0, 1, 2, 10))):
             self._threads.step()
 
@@ -188,64 +190,66 @@ class CrashRun:
         model.sent.append(SentEntry(self._timestamp_ms, entry.records))
         return model, model.sent[-1]
 
-    def _done(self, sent: Sequence[tuple[PartitionModel, SentEntry]], outcomes: Sequence[Appended]) -> None:
-        """What is said after the power has gone reaches nobody."""
+    def _handle_outcomes(self, sent: Sequence[tuple[PartitionModel, SentEntry]], outcomes: Sequence[Appended]) -> None:
+        """Outcomes after a power loss reach no client."""
         if self._disk.is_off:
             return
-        self._tell(f"answered {sent[0][1].timestamp_ms}: {[(each.error.name, each.base_offset) for each in outcomes]}")
-        for (model, one), outcome in zip(sent, outcomes, strict=True):
-            model.answered(one, outcome, self.plan.sync == "always")
+        self._add_to_story(
+            f"acknowledged {sent[0][1].timestamp_ms}: {[(each.error.name, each.base_offset) for each in outcomes]}"
+        )
+        for (model, entry), outcome in zip(sent, outcomes, strict=True):
+            model.handle_outcome(entry, outcome, self.plan.sync == "always")
 
     def _pass_time(self) -> None:
-        """What was answered a flush interval ago is safe by the policy ``interval``, if the log has had its turns."""
-        self._drain()
-        seconds = self._random.choice(SECONDS)
-        self._tell(f"{seconds} s pass")
+        """Entries acknowledged a flush interval ago are safe under the policy ``interval`` once the log has run."""
+        self._run_all_steps()
+        seconds = self._random.choice(PASSED_SECONDS)
+        self._add_to_story(f"{seconds} s pass")
         self._now_s += seconds
-        self._drain()
-        if self.plan.sync == "interval" and seconds * 1000 >= FLUSH_INTERVAL_MS and not self._trouble.has_occurred:
-            self._all_safe()
+        self._run_all_steps()
+        if self.plan.sync == "interval" and seconds * 1000 >= FLUSH_INTERVAL_MS and not self._faults.has_occurred:
+            self._mark_all_safe()
 
-    def _drain(self) -> None:
+    def _run_all_steps(self) -> None:
         while self._threads.step():
             pass
 
     def _read(self) -> None:
         for model in self._models:
             try:
-                found = [LogRecord(*each) for each in self._log.read(model.number)]
+                records = [LogRecord(*each) for each in self._log.read(model.number)]
             except OSError:
-                if self._trouble.has_occurred:
+                if self._faults.has_occurred:
                     continue
                 raise
             if not self._disk.is_off:
-                model.check_read(found)
+                model.check_read(records)
 
     def _close(self) -> None:
-        self._tell("closes")
+        self._add_to_story("closes")
         with power_loss_when_off(self._disk):
             self._log.close()
-        if not self._trouble.has_occurred:
-            self._all_safe()
-        self._tell("closed")
+        if not self._faults.has_occurred:
+            self._mark_all_safe()
+        self._add_to_story("closed")
 
-    def _all_safe(self) -> None:
+    def _mark_all_safe(self) -> None:
         for model in self._models:
             model.mark_safe()
 
     # Ends ------------------------------------------------------------------------------------------------------------
 
     def _end(self) -> None:
-        """A process that was killed leaves everything that it wrote, but that is not durable for it."""
+        """A killed process leaves everything that it has written, but that is not durable."""
         self._disk.capacity_bytes = inf
         if self._random.random() < KILL_SHARE:
-            self._tell("killed")
+            self._add_to_story("killed")
             self._disk = self._disk.kill()
             return
         for number in range(IMAGES):
-            self._tell(f"image {number}")
+            self._add_to_story(f"image {number}")
             self._check(self._disk.crash(), [model.copy() for model in self._models], False)
-        self._tell("the image to live on")
+        self._add_to_story("the image to continue with")
         self._disk = self._disk.crash()
         self._is_intact = False
 
@@ -257,24 +261,24 @@ class CrashRun:
                 model.check_read(list(read_plain_names(disk, folder)))
 
     def _compact(self) -> None:
-        if came := self._compaction.step(self._wall_ms(), self._trouble.has_occurred):
-            self._tell(came)
+        if line := self._compaction.step(self._wall_ms(), self._faults.has_occurred):
+            self._add_to_story(line)
 
     def _wall_ms(self) -> int:
         return START_MS + round(self._now_s * 1000)
 
-    def _tell(self, line: str) -> None:
+    def _add_to_story(self, line: str) -> None:
         self.story.append(line)
 
 
 def settle(log: OffsetsLog, models: list[PartitionModel], is_intact: bool) -> None:
     for model in models:
-        model.settle([LogRecord(*found) for found in log.read(model.number)], is_intact)
+        model.settle([LogRecord(*records) for records in log.read(model.number)], is_intact)
 
 
 @contextmanager
 def power_loss_when_off(disk: FaultyDisk) -> Iterator[None]:
-    """Whatever became of the error that the log was given: a process without power does nothing more."""
+    """Raise PowerLoss if the disk is off, even if the log has handled the disk's error."""
     try:
         yield
     except Exception:
