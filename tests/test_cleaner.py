@@ -18,8 +18,7 @@ from callboard.runtime.log.compaction.publish import GRACE_MS
 from callboard.runtime.log.folder import FORMAT, INFO_NAME
 from callboard.runtime.log.manifest import manifest_folder, manifest_name, newest_manifest
 from callboard.runtime.log.offsets_log import OffsetsLog
-from callboard.runtime.node import cleaner
-from callboard.runtime.node.cleaner import Cleaner
+from callboard.runtime.node.cleaner import RETRY_S, Cleaner
 from callboard.runtime.settings.table import Settings
 
 CLOSED = [BatchSpec((RecordSpec(b"a", b"1"), RecordSpec(b"a", b"2")))]
@@ -62,49 +61,49 @@ def test_partition_with_closed_segment_is_due(data: Path) -> None:
 
 def test_partition_is_not_due_soon_after_run_without_result(data: Path, now: ManualClock) -> None:
     """It becomes due again with new content, or after ten minutes."""
-    found = new_cleaner(data, now)
-    assert found.due() == [ONE]
-    assert found.due() == []
-    now.s += cleaner.RETRY_S
-    assert found.due() == [ONE]
-    assert found.due() == []
+    cleaner = new_cleaner(data, now)
+    assert cleaner.due() == [ONE]
+    assert cleaner.due() == []
+    now.s += RETRY_S
+    assert cleaner.due() == [ONE]
+    assert cleaner.due() == []
     write_files(Disk(), [OPEN], data / ONE, base=3)
-    assert found.due() == [ONE]
+    assert cleaner.due() == [ONE]
 
 
 def test_cleaner_run_compacts_in_process_and_is_logged(data: Path) -> None:
     expected = by_manifest(Disk(), data / ONE)
-    found = Cleaner(data, Settings())
+    cleaner = Cleaner(data, Settings())
     with capture_logs() as logs:
-        found._look()
+        cleaner._look()
     assert newest_manifest(Disk(), data / ONE).generation == 1
     assert by_manifest(Disk(), data / ONE) == expected
-    [told] = logs
-    assert (told["event"], told["partition"]) == ("compacted", ONE)
-    assert (told["records_before"], told["records_after"]) == (2, 1)
-    found._look()
-    assert found.runs == 1
+    [event] = logs
+    assert (event["event"], event["partition"]) == ("compacted", ONE)
+    assert (event["records_before"], event["records_after"]) == (2, 1)
+    cleaner._look()
+    assert cleaner.runs == 1
 
 
 def test_partition_is_due_for_publishing_after_grace_period(data: Path, now: ManualClock) -> None:
     Cleaner(data, Settings())._look()
-    found = new_cleaner(data, now)
+    cleaner = new_cleaner(data, now)
     now.wall_ms = newest_manifest(Disk(), data / ONE).created_ms + GRACE_MS - 1
-    assert found.due() == []
+    assert cleaner.due() == []
     now.wall_ms += 1
-    assert found.due() == [ONE]
+    assert cleaner.due() == [ONE]
 
 
 def test_unusable_manifest_is_logged_once_and_starts_no_run(data: Path) -> None:
     manifest_folder(data / ONE).mkdir(parents=True)
     (manifest_folder(data / ONE) / manifest_name(1)).write_text("{")
-    found = Cleaner(data, Settings())
+    cleaner = Cleaner(data, Settings())
     with capture_logs() as logs:
-        assert found.due() == []
-        assert found.due() == []
-    [told] = logs
-    assert told["partition"] == ONE
-    assert "found no manifest" in told["reason"]
+        assert cleaner.due() == []
+        assert cleaner.due() == []
+    [event] = logs
+    assert event["partition"] == ONE
+    assert "found no manifest" in event["reason"]
 
 
 @pytest.mark.parametrize(
@@ -119,9 +118,9 @@ def test_failed_run_is_logged(data: Path, monkeypatch: pytest.MonkeyPatch, progr
     monkeypatch.setattr(Cleaner, "_command", lambda self, names: [sys.executable, "-c", program])
     with capture_logs() as logs:
         Cleaner(data, Settings())._look()
-    [told] = logs
-    assert told["event"] == "the log could not be compacted"
-    assert told["reason"] == expected
+    [event] = logs
+    assert event["event"] == "the log could not be compacted"
+    assert event["reason"] == expected
 
 
 def test_pipe_of_child_process_stays_open_during_run(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +129,7 @@ def test_pipe_of_child_process_stays_open_during_run(data: Path, monkeypatch: py
     monkeypatch.setattr(Cleaner, "_command", lambda self, names: [sys.executable, "-c", program])
     with capture_logs() as logs:
         Cleaner(data, Settings())._look()
-    assert [told["exit_code"] for told in logs] == [5]
+    assert [event["exit_code"] for event in logs] == [5]
 
 
 def test_open_without_open_segment_continues_at_end_of_compacted_log(data: Path) -> None:
@@ -143,8 +142,8 @@ def test_open_without_open_segment_continues_at_end_of_compacted_log(data: Path)
     log.close()
 
 
-def options(found: Cleaner) -> dict[str, Any]:
-    command = found._command([ONE, OTHER])
+def options(cleaner: Cleaner) -> dict[str, Any]:
+    command = cleaner._command([ONE, OTHER])
     return dict(pairwise(command))
 
 

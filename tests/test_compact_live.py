@@ -56,9 +56,9 @@ class Stress(NamedTuple):
                 self.errors.append(error)
                 self.stop.set()
 
-        made = threading.Thread(target=run)
-        made.start()
-        return made
+        result = threading.Thread(target=run)
+        result.start()
+        return result
 
 
 class Writer:
@@ -87,11 +87,11 @@ class Reader:
         self._before: dict[OffsetKey, int] = {}
 
     def read(self) -> bool:
-        found = live(self._folder) if self._folder.exists() else {}
-        assert self._before.keys() <= found.keys()
-        assert all(offset <= found[key] for key, offset in self._before.items())
-        self._before = found
-        return bool(found)
+        current = live(self._folder) if self._folder.exists() else {}
+        assert self._before.keys() <= current.keys()
+        assert all(offset <= current[key] for key, offset in self._before.items())
+        self._before = current
+        return bool(current)
 
 
 def live(folder: Path) -> dict[OffsetKey, int]:
@@ -100,9 +100,9 @@ def live(folder: Path) -> dict[OffsetKey, int]:
 
 def compact_once(folder: Path) -> bool:
     how = CompactionSettings(wall_clock_ms(), "stress", 0.1, delete_retention_ms=100, segment_bytes=8000)
-    made = compact(Disk(), folder, how)
+    result = compact(Disk(), folder, how)
     publish_and_collect(Disk(), folder, wall_clock_ms(), GRACE_MS)
-    return made is not None
+    return result is not None
 
 
 def test_log_with_concurrent_compactors_and_readers_keeps_all_records(tmp_path: Path) -> None:
@@ -145,22 +145,22 @@ def _written(record: Record) -> tuple[OffsetKey, int]:
 
 
 def commit(wire: Wire, group: str, value: int) -> None:
-    one = {
+    partition = {
         "partition_index": 0,
         "committed_offset": value,
         "committed_leader_epoch": -1,
         "committed_metadata": "x" * 40,
     }
     values = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
-    answer = wire.ask("offset_commit", 8, **values, topics=[{"name": "t", "partitions": [one]}])
+    answer = wire.ask("offset_commit", 8, **values, topics=[{"name": "t", "partitions": [partition]}])
     assert answer["topics"][0]["partitions"][0]["error_code"] == "NONE"
 
 
 def committed(wire: Wire, group: str) -> int:
     topics = [{"name": "t", "partition_indexes": [0]}]
     answer = wire.ask("offset_fetch", 5, group_id=group, topics=topics)
-    found: int = answer["topics"][0]["partitions"][0]["committed_offset"]
-    return found
+    current: int = answer["topics"][0]["partitions"][0]["committed_offset"]
+    return current
 
 
 @pytest.fixture
@@ -173,8 +173,8 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
         "log_cleaner_backoff_ms": 50,
         "log_cleaner_min_cleanable_ratio": 0.1,
     }
-    with ServerProcess(tmp_path, settings=settings, options=("--topic", "t:1")) as found:
-        yield found
+    with ServerProcess(tmp_path, settings=settings, options=("--topic", "t:1")) as current:
+        yield current
 
 
 def commit_until(server: ServerProcess, enough: Callable[[], bool]) -> dict[str, int]:
@@ -216,7 +216,7 @@ def test_server_with_two_more_compactors_keeps_all_commits(server: ServerProcess
     started: list[subprocess.Popen[bytes]] = []
 
     def more() -> bool:
-        running = [one for one in started if one.poll() is None]
+        running = [process for process in started if process.poll() is None]
         if len(running) < 2:
             started.append(subprocess.Popen([*command, "--grace-minutes", "0.05"], env=client_environment()))
         elif len(started) % 3 == 0:
@@ -224,8 +224,8 @@ def test_server_with_two_more_compactors_keeps_all_commits(server: ServerProcess
         return generations(server) >= 6 and len(started) >= 6
 
     latest = commit_until(server, more)
-    for one in started:
-        assert one.wait() in (0, -signal.SIGKILL)
+    for process in started:
+        assert process.wait() in (0, -signal.SIGKILL)
     assert_committed(server, latest)
     server.restart()
     assert_committed(server, latest)

@@ -242,7 +242,7 @@ def test_compact_splits_output_at_source_file_boundaries(disk: FaultyDisk) -> No
     write_files(disk, [*files, OPEN])
     size = len(contents(disk, FOLDER)[f"{0:020d}.log"])
     compact_log(disk, ALWAYS._replace(segment_bytes=2 * size))
-    assert [(one.base, one.end) for one in log_files(disk, FOLDER).manifest.segments] == [(0, 10), (10, 20)]
+    assert [(segment.base, segment.end) for segment in log_files(disk, FOLDER).manifest.segments] == [(0, 10), (10, 20)]
 
 
 @settings(max_examples=300)
@@ -283,13 +283,13 @@ def test_kafka_python_reads_compacted_files(disk: FaultyDisk) -> None:
     write_files(disk, [[plain_batch(("a", "1"), ("b", "0"), ("d", "1")), tombstones, plain_batch(("c", None))], OPEN])
     before = [record for batch in read_batches(contents(disk, FOLDER)[f"{0:020d}.log"]) for record in batch.records()]
     compact_log(disk)
-    [made] = contents(disk, segments_folder(FOLDER)).values()
-    found = [
+    [compacted_file] = contents(disk, segments_folder(FOLDER)).values()
+    records_read = [
         (record.offset, record.timestamp, record.key, record.value)
-        for batch in kafka_python_batches(made)
+        for batch in kafka_python_batches(compacted_file)
         for record in batch
     ]
-    assert found == [before[index] for index in (2, 3, 4, 6)]
+    assert records_read == [before[index] for index in (2, 3, 4, 6)]
 
 
 @pytest.mark.parametrize("fast", [True, False])

@@ -108,16 +108,16 @@ hashes = st.lists(st.sampled_from([b"\0", b"\1"]), min_size=HASH_BYTES, max_size
 
 
 @settings(max_examples=200)
-@given(kept=st.sets(hashes, max_size=60), asked=st.sets(hashes, max_size=60))
-def test_hash_run_find_returns_stored_hashes(kept: set[bytes], asked: set[bytes]) -> None:
+@given(stored=st.sets(hashes, max_size=60), requested=st.sets(hashes, max_size=60))
+def test_hash_run_find_returns_stored_hashes(stored: set[bytes], requested: set[bytes]) -> None:
     """The hashes are so similar that one often matches across two others."""
     disk = FaultyDisk()
     disk.make_folder(Path("/spill"))
-    made = HashRun(disk, Path("/spill/run"))
-    made.write(sorted(kept))
-    assert list(made) == sorted(kept)
-    assert made.find(sorted(asked | {b"\0" * 16, b"\1" * 16})) == (asked | {b"\0" * 16, b"\1" * 16}) & kept
-    made.remove()
+    result = HashRun(disk, Path("/spill/run"))
+    result.write(sorted(stored))
+    assert list(result) == sorted(stored)
+    assert result.find(sorted(requested | {b"\0" * 16, b"\1" * 16})) == (requested | {b"\0" * 16, b"\1" * 16}) & stored
+    result.remove()
     assert disk.names(Path("/spill")) == []
 
 
@@ -126,17 +126,17 @@ def test_hash_run_find_returns_stored_hashes(kept: set[bytes], asked: set[bytes]
 def test_hash_runs_find_same_keys_as_set_and_stay_few(sizes: list[int], seed: int) -> None:
     disk, numbers, chance = FaultyDisk(), count(), random.Random(seed)
     disk.make_folder(Path("/spill"))
-    made = HashRuns(disk, lambda: Path(f"/spill/{next(numbers)}"))
+    result = HashRuns(disk, lambda: Path(f"/spill/{next(numbers)}"))
     model: set[bytes] = set()
     for size in sizes:
         keys = {b"%d" % chance.randrange(2000) for _ in range(size)}
-        fresh = made.find_missing(keys)
-        assert len(fresh) == len(set(fresh)) and set(fresh) == keys - model
-        made.add(set(fresh))
+        new_keys = result.find_missing(keys)
+        assert len(new_keys) == len(set(new_keys)) and set(new_keys) == keys - model
+        result.add(set(new_keys))
         model |= keys
-        assert len(made) <= len(model).bit_length() + 1
-        assert len(disk.names(Path("/spill"))) == len(made)
-    made.remove()
+        assert len(result) <= len(model).bit_length() + 1
+        assert len(disk.names(Path("/spill"))) == len(result)
+    result.remove()
     assert disk.names(Path("/spill")) == []
 
 
@@ -150,7 +150,7 @@ def test_compaction_with_one_chunk_unreadable_by_numpy_keeps_state() -> None:
     names = [f"a group and a topic {number}" for number in range(60)]
     far = encoded(plain_batch(*((name, "1") for name in names)), 0, FAR_MS)
     near = [plain_batch(*((name, "2") for name in names[:20])), plain_batch(*((name, "3") for name in names[10:40]))]
-    made = []
+    result = []
     for fast in WAYS:
         disk = FaultyDisk()
         disk.make_folder(FOLDER)
@@ -159,8 +159,8 @@ def test_compaction_with_one_chunk_unreadable_by_numpy_keeps_state() -> None:
         before = by_manifest(disk)
         assert compact_log(disk, ALWAYS._replace(fast=fast)).records_after == 60
         assert by_manifest(disk) == before
-        made.append(contents(disk, segments_folder(FOLDER)))
-    assert made[0] == made[1]
+        result.append(contents(disk, segments_folder(FOLDER)))
+    assert result[0] == result[1]
 
 
 def many_keys(number: int) -> list[BatchSpec]:

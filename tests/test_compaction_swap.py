@@ -65,7 +65,7 @@ def compact_log(disk: Disk, now_ms: int = NOW_MS, new_id: Callable[[], str] | No
 def log_with_transactions(files: int = 6) -> list[list[BatchSpec]]:
     """Keys repeated across files, tombstones, and a transaction; the last file is open."""
 
-    def one(number: int) -> list[BatchSpec]:
+    def batches_of_file(number: int) -> list[BatchSpec]:
         again, gone = f"k{number % 2}".encode(), f"k{number}".encode()
         return [
             BatchSpec(
@@ -80,7 +80,7 @@ def log_with_transactions(files: int = 6) -> list[list[BatchSpec]]:
             BatchSpec((RecordSpec(gone, None),)),
         ]
 
-    return [one(number) for number in range(files)]
+    return [batches_of_file(number) for number in range(files)]
 
 
 def compact_and_publish_twice(disk: Disk) -> None:
@@ -104,18 +104,18 @@ each_way = pytest.mark.parametrize("whole_run", [compact_and_publish_twice, comp
 
 @pytest.fixture
 def disk() -> FaultyDisk:
-    found = FaultyDisk()
-    write_files(found, log_with_transactions())
-    return found
+    faulty_disk = FaultyDisk()
+    write_files(faulty_disk, log_with_transactions())
+    return faulty_disk
 
 
-def disks_after_every_kill(make: Callable[[], FaultyDisk], what: Callable[[Disk], None]) -> Iterator[FaultyDisk]:
+def disks_after_every_kill(make: Callable[[], FaultyDisk], action: Callable[[Disk], None]) -> Iterator[FaultyDisk]:
     """The disk after a kill at each of the changes of the run."""
     for change in count(1):
         disk = make()
         disk.crash_at(change)
         try:
-            what(disk)
+            action(disk)
         except PowerLoss:
             yield disk
         else:
@@ -133,8 +133,8 @@ def disk_with_log(seed: int = 0) -> FaultyDisk:
 def test_kill_at_any_change_keeps_state_of_log(whole_run: Callable[[Disk], None]) -> None:
     """Holds for readers of the manifest and of plain names; the next run completes the work."""
     expected = by_manifest(disk_with_log())
-    for found in disks_after_every_kill(disk_with_log, whole_run):
-        disk = found.kill()
+    for faulty_disk in disks_after_every_kill(disk_with_log, whole_run):
+        disk = faulty_disk.kill()
         assert by_manifest(disk) == expected
         assert by_plain_names(disk) == expected
         compact_and_publish_twice(disk)
@@ -147,8 +147,8 @@ def test_kill_at_any_change_keeps_state_of_log(whole_run: Callable[[Disk], None]
 @pytest.mark.parametrize("seed", range(8))
 def test_power_loss_at_any_change_keeps_state_of_log(seed: int, whole_run: Callable[[Disk], None]) -> None:
     expected = by_manifest(disk_with_log())
-    for found in disks_after_every_kill(lambda: disk_with_log(seed), whole_run):
-        disk = found.crash()
+    for faulty_disk in disks_after_every_kill(lambda: disk_with_log(seed), whole_run):
+        disk = faulty_disk.crash()
         assert by_manifest(disk) == expected
         assert by_plain_names(disk) == expected
         compact_and_publish_twice(disk)
@@ -158,7 +158,7 @@ def test_power_loss_at_any_change_keeps_state_of_log(seed: int, whole_run: Calla
 def assert_no_leftover_files(disk: Disk) -> None:
     """All files are named by a manifest, and the plain names are the compacted files and the open segment."""
     manifest, files = log_files(disk, FOLDER)
-    assert disk.names(segments_folder(FOLDER)) == sorted(one.file for one in manifest.segments)
+    assert disk.names(segments_folder(FOLDER)) == sorted(segment.file for segment in manifest.segments)
     assert disk.names(manifest_folder(FOLDER)) == [manifest_name(manifest.generation)]
     assert sorted(disk.names(FOLDER / COMPACTION)) == ["lock", "manifest", "published", "segments"]
     plain = [f"{file.base:020d}.log" for file in files]
@@ -186,7 +186,7 @@ def test_commit_of_second_draft_of_same_generation_fails_and_removes_files(disk:
     assert commit_draft(disk, FOLDER, second, NOW_MS, "0000000a")
     assert not commit_draft(disk, FOLDER, first, NOW_MS, "0000000b")
     assert newest_manifest(disk, FOLDER).segments == second.manifest.segments
-    assert disk.names(segments_folder(FOLDER)) == sorted(one.file for one in second.manifest.segments)
+    assert disk.names(segments_folder(FOLDER)) == sorted(segment.file for segment in second.manifest.segments)
     assert by_manifest(disk) == expected
 
 

@@ -42,9 +42,9 @@ def test_delete_before_drops_whole_batches_and_never_lowers_start(sizes: list[in
         held = log.size_bytes
         start = max(start, offset)
         assert log.delete_before(offset) == held - log.size_bytes
-        kept = [producer_batch(last - first) for first, last in places if last > start]
+        remaining = [producer_batch(last - first) for first, last in places if last > start]
         assert (log.start_offset, log.end_offset) == (start, end)
-        assert log.size_bytes == sum(map(len, kept)) == len(log.read(start, ALL))
+        assert log.size_bytes == sum(map(len, remaining)) == len(log.read(start, ALL))
         for before in range(start):
             with pytest.raises(CoordinatorError):
                 log.read(before, ALL)
@@ -93,7 +93,7 @@ def delete(node: CardboardNode, name: str, version: int = newest("delete_records
 
     [topic] = Asked(node, "delete_records", version, build).answer.topics
     assert topic.name == name
-    return {f"p{found.partition_index}": (found.error_code, found.low_watermark) for found in topic.partitions}
+    return {f"p{result.partition_index}": (result.error_code, result.low_watermark) for result in topic.partitions}
 
 
 @versions("delete_records")

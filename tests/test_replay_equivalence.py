@@ -85,14 +85,14 @@ class DiskLog(HandLog):
             self.durable += [(entry.partition, record) for record in entry.records]
 
     def groups(self) -> dict[str, GroupData]:
-        found: dict[str, GroupData] = {}
+        groups_by_name: dict[str, GroupData] = {}
         for number in self.log.partitions_with_data():
             loaded = load_partition(partition(number).folder, self.disk)
             assert not loaded.problems and not loaded.quarantined
-            found |= loaded.unpacked_groups | {
+            groups_by_name |= loaded.unpacked_groups | {
                 name: GroupData.unpack(packed) for name, packed in loaded.packed_groups.items()
             }
-        return found
+        return groups_by_name
 
 
 def partition(number: int) -> LogPartition:
@@ -214,29 +214,29 @@ class Machine(RuleBasedStateMachine):
 
     # Restarts --------------------------------------------------------------------------------------------------------
 
-    def _again(self, known: dict[str, object]) -> None:
-        """``known``: the acknowledged state before the restart, which must be the state after it."""
+    def _check_restart(self, state_before: dict[str, object]) -> None:
+        """``state_before``: the acknowledged state before the restart, which must be the state after it."""
         self.now_ms = self.world.clock.now_ms
         with capture_logs():
             self.start()
-        assert not list(differences(known, "before", self._replayed(), "after the start"))
+        assert not list(differences(state_before, "before", self._replayed(), "after the start"))
         self.world.run()
 
     @rule()
     def restart(self) -> None:
-        known = self._live()
+        state_before = self._live()
         self.log.log.close()
-        self._again(known)
+        self._check_restart(state_before)
 
     @rule()
     def lose_power(self) -> None:
         """All acknowledged records were synced."""
-        known = self._live()
-        if any(isinstance(state, tuple) and state[2] for state in known.values()):
+        state_before = self._live()
+        if any(isinstance(state, tuple) and state[2] for state in state_before.values()):
             self.events.add("open transaction")
         self.losses.append(frozenset(self.events))
         self.disk = self.disk.crash()
-        self._again(known)
+        self._check_restart(state_before)
 
     @rule(change=st.integers(0, 60), number=st.integers(0, 20))
     def lose_power_while_compacting(self, change: int, number: int) -> None:
@@ -287,19 +287,26 @@ class Machine(RuleBasedStateMachine):
 
     def _live(self) -> dict[str, object]:
         directory = self.world.directory
-        found = {name: GroupData.unpack(packed) for name, packed in directory.asleep.items()}
+        groups_by_name = {name: GroupData.unpack(packed) for name, packed in directory.asleep.items()}
         for name, ref in directory.groups.items():
             actor = ref.actor_inbox.actor
             assert isinstance(actor, GroupActor)
-            found[name] = actor.data
-        groups: dict[str, object] = {name: state_of(data) for name, data in found.items() if not data.is_gone()}
-        return groups | {name: one.value for name, one in self.world.table.items() if one.value is not None}
+            groups_by_name[name] = actor.data
+        groups: dict[str, object] = {
+            name: state_of(data) for name, data in groups_by_name.items() if not data.is_gone()
+        }
+        return groups | {
+            name: transaction.value for name, transaction in self.world.table.items() if transaction.value is not None
+        }
 
     def _compacted(self, where: LogPartition) -> dict[str, object]:
         """Compact a copy twice: the first run keeps tombstones, the second drops them."""
         disk = copy_of(self.disk, where.folder)
         files = log_files(disk, where.folder).files
-        end = 1 + max((found.offset for found in walk(where, disk) if isinstance(found, Found)), default=0)
+        end = 1 + max(
+            (groups_by_name.offset for groups_by_name in walk(where, disk) if isinstance(groups_by_name, Found)),
+            default=0,
+        )
         next_segment = where.folder / segment_name(max(end, files[-1].base + 1))
         disk.close(disk.open(next_segment, os.O_CREAT | os.O_RDWR))
         for now_ms in (WALL_MS, WALL_MS + CENTURY_MS):
@@ -310,9 +317,9 @@ class Machine(RuleBasedStateMachine):
                 clock=lambda: WALL_MS,
             )
         replay = Replay()
-        for found in walk(where, disk):
-            if isinstance(found, Found):
-                replay.take(found.record)
+        for groups_by_name in walk(where, disk):
+            if isinstance(groups_by_name, Found):
+                replay.take(groups_by_name.record)
         return replay.state()
 
 

@@ -130,9 +130,9 @@ def test_internal_topics_are_listed_and_cannot_be_changed(topics: TopicCatalogue
 def test_internal_topics_keep_ids_after_restart(tmp_path: Path) -> None:
     def ids() -> list[UUID]:
         catalogue = open_catalogue(tmp_path)
-        found = [catalogue.get(name) for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)]
+        internal_topics = [catalogue.get(name) for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)]
         catalogue.close()
-        return [topic.topic_id for topic in found if topic is not None]
+        return [topic.topic_id for topic in internal_topics if topic is not None]
 
     first = ids()
     assert len(set(first)) == 2
@@ -223,11 +223,11 @@ def test_restart_after_sigkill_has_every_acknowledged_end(tmp_path: Path) -> Non
         lines = [process.stdout.readline() for _ in range(2000)]
         process.send_signal(signal.SIGKILL)
         lines += process.stdout.read().splitlines()  # often none: the kill may come before the next line
-        told = int(lines[-1])
+        acknowledged_end = int(lines[-1])
     again = open_catalogue(tmp_path)
     [end] = topic_snapshots(again)["plays"].ends
     again.close()
-    assert end in (told + 3, told + 6)
+    assert end in (acknowledged_end + 3, acknowledged_end + 6)
 
 
 def test_create_in_slots_of_deleted_topic_begins_at_zero(tmp_path: Path, topics: TopicCatalogue) -> None:
@@ -261,10 +261,10 @@ def test_free_slots_never_overlap_used_slots(sizes: list[int], gone: set[int], c
     spans: list[tuple[int, int]] = []
     for size in sizes:
         spans.append((FreeSlots(spans).allocate(size), size))
-    kept = [span for place, span in enumerate(spans) if place not in gone]
-    free = FreeSlots(kept)
-    kept += [(free.allocate(count), count), (free.allocate(1), 1)]
-    slots = [slot for first, size in kept for slot in range(first, first + size)]
+    used_spans = [span for place, span in enumerate(spans) if place not in gone]
+    free = FreeSlots(used_spans)
+    used_spans += [(free.allocate(count), count), (free.allocate(1), 1)]
+    slots = [slot for first, size in used_spans for slot in range(first, first + size)]
     assert len(slots) == len(set(slots))
     assert min(slots) >= 1
 

@@ -38,9 +38,9 @@ from callboard.runtime.topics.end_slots import OLD_HEADER, SLOT_BYTES
 def edit(folder: Path, **changes: object) -> None:
     """Write ``topics.json`` in format 1, which has no checksum, or with another version."""
     path = folder / "topics.json"
-    found = json.loads(path.read_text())
-    del found["checksum"]
-    path.write_text(json.dumps(found | {"version": 1} | changes))
+    fields = json.loads(path.read_text())
+    del fields["checksum"]
+    path.write_text(json.dumps(fields | {"version": 1} | changes))
 
 
 ROW = {"name": "plays", "id": "A" * 22, "partitions": 2, "first_slot": 1}

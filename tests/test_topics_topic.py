@@ -18,24 +18,26 @@ BATCH_BYTES = len(producer_batch())
 class InMemoryEnds:
     """End offsets of a topic in memory; each partition begins at 0."""
 
-    def __init__(self, count: int, kept: dict[int, int]) -> None:
+    def __init__(self, count: int, stored_ends: dict[int, int]) -> None:
         self._count = count
-        self._kept = kept
+        self._stored_ends = stored_ends
 
     def __len__(self) -> int:
         return self._count
 
     def __getitem__(self, index: int) -> int:
-        return self._kept.get(index, 0)
+        return self._stored_ends.get(index, 0)
 
     def store(self, index: int, offset: int) -> None:
-        self._kept[index] = offset
+        self._stored_ends[index] = offset
 
 
 def topic_of(partitions: int, retention_bytes: int) -> tuple[Topic, dict[int, int]]:
     """A topic, and the end offsets that it has stored."""
-    kept: dict[int, int] = {}
-    return Topic("plays", UUID(int=7), InMemoryEnds(partitions, kept), MESSAGE_MAX_BYTES, retention_bytes), kept
+    stored_ends: dict[int, int] = {}
+    return Topic(
+        "plays", UUID(int=7), InMemoryEnds(partitions, stored_ends), MESSAGE_MAX_BYTES, retention_bytes
+    ), stored_ends
 
 
 def bounds(topic: Topic) -> list[tuple[int, int]]:
@@ -69,12 +71,12 @@ def test_append_of_batch_above_retention_keeps_it() -> None:
 
 
 def test_append_of_refused_batch_drops_nothing() -> None:
-    topic, kept = topic_of(1, BATCH_BYTES)
+    topic, stored_ends = topic_of(1, BATCH_BYTES)
     topic.append(0, producer_batch())
     with pytest.raises(CoordinatorError):
         topic.append(0, producer_batch(value=b"x" * 500, crc_change=1))
     assert bounds(topic) == [(0, 1)]
-    assert kept == {0: 1}
+    assert stored_ends == {0: 1}
 
 
 @given(
@@ -82,7 +84,7 @@ def test_append_of_refused_batch_drops_nothing() -> None:
     batches=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3), st.integers(0, 300)), max_size=40),
 )
 def test_held_bytes_stay_within_retention_or_newest_batch(retention: int, batches: list[tuple[int, int, int]]) -> None:
-    topic, kept = topic_of(3, retention)
+    topic, stored_ends = topic_of(3, retention)
     ends = [0, 0, 0]
     for partition, count, size in batches:
         records = producer_batch(count, value=b"v" * size)
@@ -92,16 +94,16 @@ def test_held_bytes_stay_within_retention_or_newest_batch(retention: int, batche
         assert log.read(ends[partition] - 1, len(records))[16:] == records[16:]
         assert topic.held_bytes == sum(log.size_bytes for log in topic.partitions)
         assert topic.held_bytes <= max(retention, len(records))
-    assert [kept.get(partition, 0) for partition in range(3)] == ends
+    assert [stored_ends.get(partition, 0) for partition in range(3)] == ends
 
 
 def test_append_stores_end_before_calling_waiters() -> None:
     """A waiting consumer may commit at once, so the stored end must not be below its offset."""
-    topic, kept = topic_of(1, 10_000)
-    heard: list[tuple[int, int]] = []
-    topic.partitions[0].waiters.add(lambda size: heard.append((size, kept[0])))
+    topic, stored_ends = topic_of(1, 10_000)
+    calls: list[tuple[int, int]] = []
+    topic.partitions[0].waiters.add(lambda size: calls.append((size, stored_ends[0])))
     topic.append(0, producer_batch(3))
-    assert heard == [(len(producer_batch(3)), 3)]
+    assert calls == [(len(producer_batch(3)), 3)]
 
 
 def test_append_of_duplicate_calls_no_waiter() -> None:
@@ -129,7 +131,7 @@ def test_waiter_may_remove_itself_when_called() -> None:
 
 def test_close_calls_waiters_with_topic_deleted() -> None:
     topic, _ = topic_of(2, 10_000)
-    heard: list[int] = []
-    topic.partitions[1].waiters.add(heard.append)
+    calls: list[int] = []
+    topic.partitions[1].waiters.add(calls.append)
     topic.close()
-    assert heard == [TOPIC_DELETED]
+    assert calls == [TOPIC_DELETED]

@@ -33,8 +33,8 @@ def filter_batch(data: bytes, at: int, records: bytes, count: int, max_timestamp
 def empty_batch(data: bytes, at: int) -> bytes:
     """The batch at ``at`` without records: it keeps only the next offset of the log."""
     base, _, epoch, magic, _, attributes, last, _, max_ms, *rest = _HEADER.unpack_from(data, at)
-    kept = attributes & ~(DELETE_HORIZON_BIT | CODEC_BITS)
-    return _batch((base, epoch, magic, kept, last, max_ms, max_ms, *rest[:-1]), 0, b"")
+    remaining = attributes & ~(DELETE_HORIZON_BIT | CODEC_BITS)
+    return _batch((base, epoch, magic, remaining, last, max_ms, max_ms, *rest[:-1]), 0, b"")
 
 
 def set_delete_horizon(
@@ -60,8 +60,8 @@ def timestamp_delta(data: bytes, start: int) -> int:
 
 def _with_delta(data: bytes, start: int, end: int, delta_ms: int) -> bytes:
     _, body = decode_signed(data, start)
-    _, behind = decode_signed(data, body + 1)
-    content = data[body : body + 1] + encode_signed(delta_ms) + data[behind:end]
+    _, delta_end = decode_signed(data, body + 1)
+    content = data[body : body + 1] + encode_signed(delta_ms) + data[delta_end:end]
     return encode_length(len(content)) + content
 
 

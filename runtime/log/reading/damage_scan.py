@@ -139,7 +139,7 @@ class _OffsetOrder:
         return None
 
     def _reject_held(self, held: Batch, follower: Batch) -> None:
-        reason = f"offsets {held.base_offset} to {held.last_offset}, but {follower.base_offset} comes behind them"
+        reason = f"offsets {held.base_offset} to {held.last_offset}, but {follower.base_offset} follows"
         self._waiting[self._waiting.index(held)] = _BadRange(held.position, held.size, reason)
         self._held = None
 

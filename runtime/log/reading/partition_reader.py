@@ -143,7 +143,7 @@ def _live_offsets(folder: Path, on_damage: OnDamage | None) -> dict[OffsetKey, t
     live = _LiveOffsets()
     for log_offset, _, record in read_partition(folder, on_damage=on_damage):
         live.replay(log_offset, record)
-    return live.found
+    return live.committed
 
 
 def _live_groups(folder: Path, on_damage: OnDamage | None) -> dict[str, tuple[int, GroupValue]]:
@@ -165,7 +165,7 @@ class _LiveOffsets:
     """The committed offsets, and the pending offsets of open transactions."""
 
     def __init__(self) -> None:
-        self.found: dict[OffsetKey, tuple[int, OffsetValue]] = {}
+        self.committed: dict[OffsetKey, tuple[int, OffsetValue]] = {}
         self._pending: dict[int, dict[OffsetKey, tuple[int, OffsetValue]]] = {}
 
     def replay(self, log_offset: int, record: Record) -> None:
@@ -179,7 +179,7 @@ class _LiveOffsets:
         if record.value is not None and isinstance(record, PendingOffsetRecord):
             self._pending.setdefault(record.producer_id, {})[key] = log_offset, record.value
             return
-        _put(self.found, key, log_offset, record.value)
+        _put(self.committed, key, log_offset, record.value)
         if record.value is None:
             for pending in self._pending.values():
                 pending.pop(key, None)
@@ -187,8 +187,8 @@ class _LiveOffsets:
     def _end_transaction(self, marker: MarkerRecord) -> None:
         """A committed offset does not replace one that is later in the log."""
         for key, (log_offset, value) in self._pending.pop(marker.producer_id, {}).items():
-            if marker.committed and (key not in self.found or self.found[key][0] < log_offset):
-                self.found[key] = log_offset, value
+            if marker.committed and (key not in self.committed or self.committed[key][0] < log_offset):
+                self.committed[key] = log_offset, value
 
 
 def _records(batch: Batch, path: Path, on_damage: OnDamage) -> Iterator[tuple[int, int, Record]]:
