@@ -334,9 +334,11 @@ class NewestFirstLoader:
     def _new_group(self, group_key: bytes) -> _GroupRecords | None:
         if group_key[0] > 0x7F:  # negative length
             return None
-        with suppress(UnicodeDecodeError):
-            self._groups[group_key] = _GroupRecords(group_key[2:].decode())
-        return self._groups.get(group_key)
+        try:
+            group = self._groups[group_key] = _GroupRecords(group_key[2:].decode())
+        except UnicodeDecodeError:
+            return None
+        return group
 
     def _store_any(self, index: int) -> None:
         """Store a record of any version, with a key in any encoding, or report that it is damaged."""
