@@ -72,12 +72,12 @@ class CardboardConnection:
     client_id = "tester"
     client_host = "/127.0.0.1"
 
-    def __init__(self, node: CardboardNode) -> None:
-        self.node = node
+    def __init__(self, services: CardboardNode) -> None:
+        self.services = services
         self.answers = 0
         self.is_closed = False
 
-    def answered(self) -> None:
+    def on_response_ready(self) -> None:
         self.answers += 1
 
     def close(self) -> None:

@@ -41,7 +41,7 @@ from peers.wire import Hangup, encode, message_type
 
 from callboard.runtime.kafka.api import APIS, Api, describe_groups
 from callboard.runtime.kafka.codec.schemas import schema
-from callboard.runtime.kafka.codec.strict import STRING_BYTES_MAX
+from callboard.runtime.kafka.codec.validation import STRING_BYTES_MAX
 
 LOG_CHARS_MAX = 600
 MEMORY_KIB_MAX = 64 * 1024  # what announcing gigabytes may add to the most that the process ever had

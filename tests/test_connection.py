@@ -213,7 +213,7 @@ async def test_a_client_that_hangs_up_while_its_join_waits_harms_nobody(
         first, member = await parked(door, client)
         client.write(frame("offset_commit", 9, **committing("other", offset=4)))
         await client.close()
-        while not any(connection._is_gone for connection in door.node.connections):
+        while not any(connection._is_disconnected for connection in door.node.connections):
             await asyncio.sleep(0)
         assert await offsets(first, "other") == {}
         joined = await first.ask("join_group", **joining("g", member.member_id))

@@ -29,7 +29,7 @@ from door import (
 from peers.wire import decode
 
 from callboard.runtime.kafka.call import Call
-from callboard.runtime.kafka.response_queue import ANSWERS_A_TURN, Backlog
+from callboard.runtime.kafka.response_queue import RESPONSES_PER_TURN, ResponseQueue
 from callboard.runtime.node.node import CROWD_A_TURN
 
 MEMBERS = 640
@@ -119,7 +119,7 @@ async def test_a_beat_is_answered_before_most_of_a_generation_is(tmp_path: Path)
         while waits[-1] < MEMBERS - 1:
             await other.beat()
             waits.append(answered(clients[1:], 2))
-        assert max(after - before for before, after in pairwise([0, *waits])) <= 4 * ANSWERS_A_TURN
+        assert max(after - before for before, after in pairwise([0, *waits])) <= 4 * RESPONSES_PER_TURN
         leader, *others = [decode("join_group", 9, client.answers()[-1]) for client in clients]
         generation = leader["generation_id"]
         assert {one["generation_id"] for one in others} == {generation}
@@ -140,7 +140,7 @@ async def sync_all(clients: list[CardboardClient], leader: Any, others: list[Any
     while counts[-1] < MEMBERS:
         await other.beat()
         counts.append(sum(len(client.answers()) > known for client, known in zip(clients, before, strict=True)))
-    assert max(after - earlier for earlier, after in pairwise(counts)) <= 4 * ANSWERS_A_TURN
+    assert max(after - earlier for earlier, after in pairwise(counts)) <= 4 * RESPONSES_PER_TURN
     for client, one in zip(clients, everybody, strict=True):
         assert decode("sync_group", 5, client.answers()[-1])["assignment"] == one["member_id"].encode()
 
@@ -230,23 +230,23 @@ class Shared:
 
 def test_groups_take_turns_and_each_keeps_its_order() -> None:
     loop, taken = Loop(), list[Any]()
-    backlog, place = Backlog(loop.soon), Shared(taken)
-    for number in range(3 * ANSWERS_A_TURN):
+    backlog, place = ResponseQueue(loop.soon), Shared(taken)
+    for number in range(3 * RESPONSES_PER_TURN):
         backlog.add("large", place, ("large", number))
     for number in range(3):
         backlog.add("small", place, ("small", number))
     loop.turn()
-    assert len(taken) == ANSWERS_A_TURN
+    assert len(taken) == RESPONSES_PER_TURN
     assert [number for name, number in taken if name == "small"] == [0, 1, 2]
     while loop.callbacks:
         loop.turn()
-    assert [number for name, number in taken if name == "large"] == list(range(3 * ANSWERS_A_TURN))
+    assert [number for name, number in taken if name == "large"] == list(range(3 * RESPONSES_PER_TURN))
     assert len(backlog) == 0
 
 
 def test_a_backlog_that_was_emptied_is_filled_again() -> None:
     loop, taken = Loop(), list[Any]()
-    backlog = Backlog(loop.soon)
+    backlog = ResponseQueue(loop.soon)
     for value in range(5):
         backlog.add("g", Shared(taken), value)
         loop.turn()
@@ -255,7 +255,7 @@ def test_a_backlog_that_was_emptied_is_filled_again() -> None:
 
 def test_at_the_end_all_are_answered_at_once_or_none() -> None:
     loop, taken = Loop(), list[Any]()
-    backlog = Backlog(loop.soon)
+    backlog = ResponseQueue(loop.soon)
     for value in range(100):
         backlog.add(f"group-{value % 3}", Shared(taken), value)
     backlog.deliver_all()
@@ -268,7 +268,7 @@ def test_at_the_end_all_are_answered_at_once_or_none() -> None:
 
 def test_a_place_that_takes_nothing_costs_the_others_nothing(caplog: pytest.LogCaptureFixture) -> None:
     loop, taken = Loop(), list[Any]()
-    backlog = Backlog(loop.soon)
+    backlog = ResponseQueue(loop.soon)
     for value in range(4):
         backlog.add("g", Shared(taken, bad=value == 1), value)
     loop.turn()

@@ -13,7 +13,7 @@ from test_bad_input import body_of
 
 from callboard.runtime.kafka.api import APIS, Api
 from callboard.runtime.kafka.codec.schemas import schema
-from callboard.runtime.kafka.codec.strict import why
+from callboard.runtime.kafka.codec.validation import describe_decode_error
 
 CLEAR = re.compile(
     r"it is cut off"
@@ -31,7 +31,7 @@ def reason(api: Api, version: int, body: bytes) -> str | None:
     try:
         known.read(body, 0)
     except (ValueError, IndexError, known.decode_error) as error:
-        return why(error)
+        return describe_decode_error(error)
     return None
 
 

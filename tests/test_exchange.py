@@ -24,7 +24,7 @@ from callboard.runtime.cli.exchange import export, imports, restore
 from callboard.runtime.cli.exchange.parse import TOLD, read_table
 from callboard.runtime.cli.exchange.restore import PLACES_AT_ONCE
 from callboard.runtime.cli.exchange.rows import Row, in_order, write_csv, write_json
-from callboard.runtime.client.cluster import Cluster, Offset
+from callboard.runtime.client.cluster import Cluster, OffsetAndMetadata
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.folder import DataFolder
@@ -103,10 +103,11 @@ def test_what_is_written_is_read_back(
     form(rows, text)
     path = tmp_path_factory.getbasetemp() / "table"
     path.write_bytes(text.getvalue().encode())
-    expected: dict[str, dict[tuple[str, int], Offset]] = {}
+    expected: dict[str, dict[tuple[str, int], OffsetAndMetadata]] = {}
     for row in rows:
         epoch = -1 if row.leader_epoch is None else row.leader_epoch
-        expected.setdefault(row.group, {})[row.topic, row.partition] = Offset(row.offset, epoch, row.metadata)
+        offset = OffsetAndMetadata(row.offset, epoch, row.metadata)
+        expected.setdefault(row.group, {})[row.topic, row.partition] = offset
     name = "csv" if form is write_csv else "json"
     if rows:
         assert read_table(path, pytest.fail, name) == expected
@@ -254,12 +255,13 @@ def parsed(tmp_path: Path, text: str | bytes, **options: Any) -> Any:
 def test_all_that_is_read(tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ours with and without the columns that may be missing, and Kafka's export of several groups; a dash is stdin."""
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-    assert parsed(tmp_path, text) == read_table(Path("-"), pytest.fail) == {"g": {("t", 0): Offset(42, -1, "")}}
+    expected = {"g": {("t", 0): OffsetAndMetadata(42, -1, "")}}
+    assert parsed(tmp_path, text) == read_table(Path("-"), pytest.fail) == expected
 
 
 def test_kafkas_export_of_one_group(tmp_path: Path) -> None:
     assert parsed(tmp_path, '"t",0,42\nt,1,43\n', group="g") == {
-        "g": {("t", 0): Offset(42, -1, ""), ("t", 1): Offset(43, -1, "")}
+        "g": {("t", 0): OffsetAndMetadata(42, -1, ""), ("t", 1): OffsetAndMetadata(43, -1, "")}
     }
     assert (
         "line 1: found no group, expected one; say whose it is with --groups NAME" in (parsed(tmp_path, "t,0,42\n")[0])
@@ -468,7 +470,7 @@ def test_what_the_server_refuses_is_named(server: ServerProcess, groups: Any, in
     assert (said.code, said.out) == (1, "1 offset of 1 group written and read back: 1 new, 0 changed\n")
     assert "group 'shop': 1 of 2 offsets, orders:0 first: " in said.err
     with Cluster(Address(server.host, server.port), 10) as cluster:
-        assert cluster.committed("shop") == {("orders", 1): Offset(51, -1, "")}
+        assert cluster.committed("shop") == {("orders", 1): OffsetAndMetadata(51, -1, "")}
         assert restore.states(cluster)["shop"] == "Empty"
 
 

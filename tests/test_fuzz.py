@@ -303,7 +303,7 @@ class Fuzzer:
                 self.answers += 1
                 client.transport.written.clear()
                 self._idle.append(client)
-            elif client.is_closed or client.connection._rest:
+            elif client.is_closed or client.connection._partial_frame:
                 client.close()
             else:
                 self._waiting.append(client)

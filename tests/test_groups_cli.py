@@ -22,7 +22,7 @@ from peers.server import ServerProcess
 
 from callboard.runtime.cli.groups.report import in_words
 from callboard.runtime.client.assignment import read_assignment
-from callboard.runtime.client.cluster import Cluster, Group
+from callboard.runtime.client.cluster import Cluster, GroupListing
 from callboard.runtime.client.wire import APIS
 from callboard.runtime.kafka.api import APIS as SERVED
 
@@ -181,7 +181,7 @@ def test_a_group_that_is_not_there(callboard: Program, command: str) -> None:
 
 def test_a_group_of_a_newer_protocol_is_named(callboard: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other servers list groups that DescribeGroups calls dead: a word more than that nobody is there."""
-    newer = [Group("new", "Stable", "consumer", "consumer")]
+    newer = [GroupListing("new", "Stable", "consumer", "consumer")]
     monkeypatch.setattr(Cluster, "groups", lambda _self: newer)
     done = callboard("describe", "new")
     one_line(done, "group 'new' is of type consumer, and only those of type classic can be described")

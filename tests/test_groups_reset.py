@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from peers.server import ServerProcess
 
 from callboard.runtime.cli.groups.reset import Bounds, Target, Way, parse_datetime, parse_topic, plan
-from callboard.runtime.client.cluster import Offset
+from callboard.runtime.client.cluster import OffsetAndMetadata
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +167,7 @@ def test_what_is_not_there_cannot_be_reset(callboard: Program) -> None:
     target=st.builds(Target, st.sampled_from([Way.EARLIEST, Way.LATEST, Way.OFFSET]), st.integers(-(2**63), 2**63 - 1)),
 )
 def test_no_plan_leads_out_of_the_partition(before: int | None, low: int, size: int, target: Target) -> None:
-    committed = {} if before is None else {("t", 0): Offset(before, -1, "")}
+    committed = {} if before is None else {("t", 0): OffsetAndMetadata(before, -1, "")}
     [step] = plan([("t", 0)], committed, Bounds({("t", 0): low}, {("t", 0): low + size}), target)
     assert low <= step.after <= low + size
     assert step.before == before

@@ -18,7 +18,7 @@ from peers.server import ServerProcess
 from peers.waiting import wait_until
 from pyspark.sql import SparkSession
 
-from callboard.runtime.client.cluster import Cluster, Offset
+from callboard.runtime.client.cluster import Cluster, OffsetAndMetadata
 from callboard.runtime.client.errors import ClientError
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
@@ -117,7 +117,7 @@ def test_restore_and_undo(history: History) -> None:
     assert history.committed("shop") == {"orders_0": 5, "orders_1": 7, "refunds_0": 3}
     [note] = history.notes()
     assert (note.what, note.group, note.reason, note.ended) == ("restore", "shop", "a bad release", "done")
-    assert "@" in note.who and note.offsets[0].before == Offset(50, -1, "orders's")
+    assert "@" in note.who and note.offsets[0].before == OffsetAndMetadata(50, -1, "orders's")
 
     assert history("undo", "--reason", "it was not that")[0] == 0
     assert history.committed("shop") == {"orders_0": 50, "orders_1": 7, "refunds_0": 3}
@@ -216,7 +216,7 @@ def test_what_cannot_be_done_is_said_in_a_line(
 
 # The plan and the notes, without a server ----------------------------------------------------------------------------
 
-ONE, TWO, THREE = (Offset(number, -1, "") for number in (1, 2, 3))
+ONE, TWO, THREE = (OffsetAndMetadata(number, -1, "") for number in (1, 2, 3))
 NOTE = Change("abc", "restore", "g", "g", "then", "now", "me@here", "why", "h:1", "", (Written(("t", 0), ONE, TWO),))
 
 

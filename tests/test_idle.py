@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from door import CardboardClient, Door, enrol, frame, joining, on_a_loop, open_door
 
-from callboard.runtime.kafka.idle import LOOK_PAUSE_MAX_MS, LOOKS, IdleWatch
+from callboard.runtime.kafka.idle import CHECK_INTERVAL_MAX_MS, CHECKS_PER_TIMEOUT, IdleConnectionCloser
 
 IDLE_MS = 600_000
 BEAT = frame("heartbeat", 4, group_id="g", generation_id=1, member_id="m", group_instance_id=None)
@@ -44,11 +44,13 @@ class Watched:
 
     def __init__(self, door: Door, max_idle_ms: int = IDLE_MS) -> None:
         self.timer = HandTimer()
-        self.watch = IdleWatch(door.node.connections, max_idle_ms, self.timer.later)
+        self.watch = IdleConnectionCloser(door.node.connections, max_idle_ms, self.timer.later)
         self.watch.start()
 
 
-@pytest.mark.parametrize("heard_at_ms", [0, 1, IDLE_MS // LOOKS - 1, IDLE_MS // LOOKS, 777_777])
+@pytest.mark.parametrize(
+    "heard_at_ms", [0, 1, IDLE_MS // CHECKS_PER_TIMEOUT - 1, IDLE_MS // CHECKS_PER_TIMEOUT, 777_777]
+)
 @on_a_loop
 async def test_silence_ends_a_connection_not_before_its_time(tmp_path: Path, heard_at_ms: int) -> None:
     async with open_door(tmp_path) as door:
@@ -61,7 +63,7 @@ async def test_silence_ends_a_connection_not_before_its_time(tmp_path: Path, hea
         await client.answered(heard_at_ms // 100_000 + 1)
         timer.advance(IDLE_MS - 1)
         assert not client.is_closed
-        timer.advance(1 + IDLE_MS // LOOKS)
+        timer.advance(1 + IDLE_MS // CHECKS_PER_TIMEOUT)
         assert client.is_closed
 
 
@@ -116,7 +118,7 @@ async def test_a_server_closes_and_goes_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("max_idle_ms", "looks"), [(1, 1), (3, 3), (4, 4), (IDLE_MS, 4), (2**63 - 1, 2**62)])
 def test_any_length_is_never_shortened(max_idle_ms: int, looks: int) -> None:
     """The looks together last at least as long as the setting says, and no single wait is too long for a loop."""
-    watch: Any = IdleWatch((), max_idle_ms, HandTimer().later)
-    assert 0 < watch._pause_ms <= LOOK_PAUSE_MAX_MS
-    assert watch._pause_ms * watch._looks >= max_idle_ms
-    assert watch._looks <= looks
+    watch: Any = IdleConnectionCloser((), max_idle_ms, HandTimer().later)
+    assert 0 < watch._check_interval_ms <= CHECK_INTERVAL_MAX_MS
+    assert watch._check_interval_ms * watch._max_idle_checks >= max_idle_ms
+    assert watch._max_idle_checks <= looks

@@ -18,7 +18,7 @@ from callboard.runtime.cli.exchange.offsets_file import WantedOffsets
 from callboard.runtime.cli.exchange.parse import BAD_MAX, read_table
 from callboard.runtime.cli.exchange.source import BYTES_MAX, RECORD_CHARS_MAX, Source, opened
 from callboard.runtime.cli.groups.reset import read_offsets
-from callboard.runtime.client.cluster import Offset
+from callboard.runtime.client.cluster import OffsetAndMetadata
 from callboard.runtime.common.errors import StartError
 
 MEBIBYTE = 1024 * 1024
@@ -150,7 +150,7 @@ def test_memory_does_not_grow_with_a_valid_file(tmp_path: Path, rows: Callable[[
 def test_any_size_of_pieces_reads_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int) -> None:
     """Characters of several bytes, line ends of two, quoted line ends and values of JSON are cut anywhere."""
     monkeypatch.setattr("callboard.runtime.cli.exchange.source.CHUNK_BYTES", chunk_bytes)
-    expected = {"grüße 🎉": {("t", 0): Offset(5, -1, 'a\r\nb "q"\r'), ("t", 1): Offset(6, 2, "")}}
+    expected = {"grüße 🎉": {("t", 0): OffsetAndMetadata(5, -1, 'a\r\nb "q"\r'), ("t", 1): OffsetAndMetadata(6, 2, "")}}
     path = tmp_path / "offsets"
     texts = (
         "\ufeffgroup,topic,partition,offset,leader_epoch,metadata\r\n"

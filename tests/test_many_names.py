@@ -11,11 +11,11 @@ from door import CardboardClient, Door, beating, enrol, frame, on_a_loop, open_d
 from peers.wire import decode
 
 from callboard.runtime.kafka.codec.schemas import schema
-from callboard.runtime.kafka.gather import SLICE
+from callboard.runtime.kafka.scatter_gather import MESSAGES_PER_BATCH
 
-NAMES = 30 * SLICE
+NAMES = 30 * MESSAGES_PER_BATCH
 LONG = (0, 6)  # versions in which the array's count has three bytes or more
-SLICE_MAX = 3 * SLICE  # between a heartbeat and its answer: that takes up to three turns of the loop
+SLICE_MAX = 3 * MESSAGES_PER_BATCH  # between a heartbeat and its answer: that takes up to three turns of the loop
 
 
 class Counted:
@@ -65,7 +65,15 @@ async def test_answers_in_slices_are_whole_in_every_version(tmp_path: Path) -> N
         client = await door.connect()
         await enrol(client, "g")
         for version in versions("describe_groups"):
-            for count in (0, 1, 126, 127, 128, SLICE + 1, 16_400 if version in LONG else SLICE):
+            for count in (
+                0,
+                1,
+                126,
+                127,
+                128,
+                MESSAGES_PER_BATCH + 1,
+                16_400 if version in LONG else MESSAGES_PER_BATCH,
+            ):
                 names = (["g", "nobody"] * count)[:count]
                 client.write(frame("describe_groups", version, groups=names, include_authorized_operations=True))
                 answer = await client.receive_frame()
@@ -90,7 +98,7 @@ def kafka_answer(version: int, body: bytes) -> Any:
 async def test_deletions_of_many_groups_come_in_slices_too(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client = await door.connect()
-        names = [f"nobody-{number}" for number in range(3 * SLICE + 1)]
+        names = [f"nobody-{number}" for number in range(3 * MESSAGES_PER_BATCH + 1)]
         answer = await client.ask("delete_groups", groups_names=names)
         assert [one["group_id"] for one in answer["results"]] == names
         assert {one["error_code"] for one in answer["results"]} == {"GROUP_ID_NOT_FOUND"}

@@ -69,7 +69,7 @@ def test_what_describe_tells(members: list[DescribedMember], version: int, asks:
         authorized_operations=operations,
     )
     response = asked.make("DescribeGroupsResponse", throttle_time=NO_THROTTLE, groups=(group, group))
-    items = describe_groups._encode_slice(asked, [answer, answer])
+    items = describe_groups._encode_batch(asked, [answer, answer])
     assert describe_groups._encode(asked, items) == asked.schema.write(response)
 
 

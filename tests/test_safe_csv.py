@@ -18,7 +18,7 @@ from callboard.actors.javahash import offsets_partition
 from callboard.runtime.cli.exchange import export
 from callboard.runtime.cli.exchange.parse import read_table
 from callboard.runtime.cli.exchange.rows import Row, write_safe_csv
-from callboard.runtime.client.cluster import Offset
+from callboard.runtime.client.cluster import OffsetAndMetadata
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.common.printing import from_spreadsheet_cell, spreadsheet_cell
 from callboard.runtime.log.folder import DataFolder
@@ -57,8 +57,8 @@ def test_export_is_read_back_as_it_was(tmp_path_factory: pytest.TempPathFactory,
         write_safe_csv([*rows, Row("last", "t", 0, 1, 3, "", "2026-01-01T00:00:00Z")], out)
     table = read_table(path, pytest.fail)
     read = [(group, place, value) for group in table for place, value in table[group].items()]
-    expected = [(row.group, (row.topic, row.partition), Offset(5, -1, row.metadata)) for row in rows]
-    assert sorted(read) == sorted([*expected, ("last", ("t", 0), Offset(1, 3, ""))])
+    expected = [(row.group, (row.topic, row.partition), OffsetAndMetadata(5, -1, row.metadata)) for row in rows]
+    assert sorted(read) == sorted([*expected, ("last", ("t", 0), OffsetAndMetadata(1, 3, ""))])
 
 
 @pytest.fixture
@@ -87,7 +87,10 @@ def test_option_for_another_form_is_refused(tmp_path: Path, out: Command) -> Non
 def test_apostrophes_of_an_exact_file_stay(tmp_path: Path) -> None:
     path = tmp_path / "offsets.csv"
     path.write_text("group,topic,partition,offset,escaped\n'g,t,0,1,\n'g,t,0,2,yes\n")
-    assert read_table(path, pytest.fail) == {"'g": {("t", 0): Offset(1, -1, "")}, "g": {("t", 0): Offset(2, -1, "")}}
+    assert read_table(path, pytest.fail) == {
+        "'g": {("t", 0): OffsetAndMetadata(1, -1, "")},
+        "g": {("t", 0): OffsetAndMetadata(2, -1, "")},
+    }
 
 
 def test_unknown_escape_is_refused(tmp_path: Path) -> None:

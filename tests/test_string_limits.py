@@ -34,7 +34,7 @@ from callboard.actors.errors import ErrorCode
 from callboard.actors.group import members
 from callboard.actors.messages import Heartbeat, Joined, JoinGroup, Protocol
 from callboard.actors.strings import STRING_BYTES_MAX, fits_a_string
-from callboard.runtime.kafka import gather
+from callboard.runtime.kafka import scatter_gather as gather
 from callboard.runtime.kafka.api import Api
 from callboard.runtime.kafka.call import Call
 from callboard.runtime.kafka.codec.schemas import ERROR_MESSAGE_CHARS_MAX, schema
@@ -264,7 +264,7 @@ async def test_answer_beyond_the_size_of_a_frame_is_an_error(tmp_path: Path, api
         request = random_entity(message_type(api.name, version, "request"), Random(3))
         call = Call(client.connection, schema(api.name, version), 7, request)
         client.connection._calls.append(call)
-        call.reply_bytes(Huge())
+        call.respond_with_bytes(Huge())
         if not client.is_closed:
             [answer] = await client.answered(1)
             decode(api.name, version, answer)
@@ -276,7 +276,7 @@ async def test_answer_beyond_the_size_of_a_frame_is_an_error(tmp_path: Path, api
 async def test_groups_whose_descriptions_are_too_large_together_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(gather, "ANSWER_BYTES_MAX", 10_000)
+    monkeypatch.setattr(gather, "RESPONSE_BYTES_MAX", 10_000)
     async with open_door(tmp_path) as door:
         client = await door.connect()
         await enrol(client, "g")

@@ -10,24 +10,24 @@ import socket
 from types import TracebackType
 from typing import Any
 
-from ..kafka.codec.frames import ANSWER_BYTES_MAX, SIZE, BadAnswer, Known, common_versions, decode, encode
+from ..kafka.codec.frames import RESPONSE_BYTES_MAX, SIZE, ApiVersionRange, BadResponse, common_versions, decode, encode
 from ..settings.table import Address
 from .errors import ClientError
 
 CLIENT_ID = "callboard"
 
 APIS = {
-    "list_offsets": Known(2, 1, 7),
-    "metadata": Known(3, 4, 9),
-    "offset_commit": Known(8, 2, 8),
-    "offset_fetch": Known(9, 2, 7),
-    "find_coordinator": Known(10, 0, 3),
-    "leave_group": Known(13, 3, 5),
-    "describe_groups": Known(15, 0, 5),
-    "list_groups": Known(16, 0, 5),
-    "api_versions": Known(18, 0, 0),
-    "delete_groups": Known(42, 0, 2),
-    "offset_delete": Known(47, 0, 0),
+    "list_offsets": ApiVersionRange(2, 1, 7),
+    "metadata": ApiVersionRange(3, 4, 9),
+    "offset_commit": ApiVersionRange(8, 2, 8),
+    "offset_fetch": ApiVersionRange(9, 2, 7),
+    "find_coordinator": ApiVersionRange(10, 0, 3),
+    "leave_group": ApiVersionRange(13, 3, 5),
+    "describe_groups": ApiVersionRange(15, 0, 5),
+    "list_groups": ApiVersionRange(16, 0, 5),
+    "api_versions": ApiVersionRange(18, 0, 0),
+    "delete_groups": ApiVersionRange(42, 0, 2),
+    "offset_delete": ApiVersionRange(47, 0, 0),
 }
 """Up to the last version with one group or key a request: several are asked for one after the other."""
 
@@ -64,10 +64,10 @@ class Wire:
             self._correlation_id += 1
             self._socket.sendall(encode(name, APIS[name].key, version, self._correlation_id, CLIENT_ID, values))
             (size,) = SIZE.unpack(self._exactly(SIZE.size))
-            if not 0 < size <= ANSWER_BYTES_MAX:
+            if not 0 < size <= RESPONSE_BYTES_MAX:
                 raise ClientError(f"{self.address} does not speak Kafka's protocol: a frame of {size} bytes")
             return decode(name, version, self._correlation_id, self._exactly(size))
-        except BadAnswer as error:
+        except BadResponse as error:
             raise ClientError(f"{self.address} answers {name} with {error}") from error
         except OSError as error:
             raise ClientError(f"{self.address} did not answer {name}: {_reason(error, self._timeout_s)}") from error

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.messages import GroupRequest
 from ..common.errors import StartError
-from ..kafka.codec.frames import ANSWER_BYTES_MAX, API_VERSIONS, SIZE, BadAnswer, common_versions, decode, encode
+from ..kafka.codec.frames import API_VERSIONS, RESPONSE_BYTES_MAX, SIZE, BadResponse, common_versions, decode, encode
 from ..settings.table import Address, parse_address
 from .channel import ChannelLost
 from .translate import APIS, TRANSLATIONS, error_of
@@ -82,7 +82,7 @@ class Connection(asyncio.Protocol):
         position = 0
         while len(self._rest) - position >= SIZE.size:
             (size,) = SIZE.unpack_from(self._rest, position)
-            if not 0 < size <= ANSWER_BYTES_MAX:
+            if not 0 < size <= RESPONSE_BYTES_MAX:
                 self._fail_pending(f"it does not speak Kafka's protocol: a frame of {size} bytes")
                 return
             end = position + SIZE.size + size
@@ -99,7 +99,7 @@ class Connection(asyncio.Protocol):
         waiting = self._waiting.popleft()
         try:
             entity = decode(waiting.name, waiting.version, waiting.correlation_id, payload)
-        except BadAnswer as error:
+        except BadResponse as error:
             self._waiting.appendleft(waiting)
             self._fail_pending(f"it answered {waiting.name} with {error}")
             return

@@ -25,20 +25,20 @@ from ...actors.messages import (
     Synced,
     SyncGroup,
 )
-from ..kafka.codec.frames import API_VERSIONS, Known
+from ..kafka.codec.frames import API_VERSIONS, ApiVersionRange
 
 APIS = {
-    "metadata": Known(3, 4, 9),
-    "offset_commit": Known(8, 2, 8),
-    "offset_fetch": Known(9, 2, 7),
-    "find_coordinator": Known(10, 0, 3),
-    "join_group": Known(11, 2, 9),
-    "heartbeat": Known(12, 0, 4),
-    "leave_group": Known(13, 3, 5),
-    "sync_group": Known(14, 0, 5),
-    API_VERSIONS: Known(18, 0, 0),
-    "create_topics": Known(19, 2, 7),
-    "create_partitions": Known(37, 0, 3),
+    "metadata": ApiVersionRange(3, 4, 9),
+    "offset_commit": ApiVersionRange(8, 2, 8),
+    "offset_fetch": ApiVersionRange(9, 2, 7),
+    "find_coordinator": ApiVersionRange(10, 0, 3),
+    "join_group": ApiVersionRange(11, 2, 9),
+    "heartbeat": ApiVersionRange(12, 0, 4),
+    "leave_group": ApiVersionRange(13, 3, 5),
+    "sync_group": ApiVersionRange(14, 0, 5),
+    API_VERSIONS: ApiVersionRange(18, 0, 0),
+    "create_topics": ApiVersionRange(19, 2, 7),
+    "create_partitions": ApiVersionRange(37, 0, 3),
 }
 """The newest versions are the last ones with a single group or key per request."""
 

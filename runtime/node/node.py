@@ -31,9 +31,9 @@ from ..disk.disk import Disk
 from ..disk.file_work import FileThread, FileWork, OnCaller
 from ..engine.system import System
 from ..kafka.connection import Connection
-from ..kafka.idle import IdleWatch
+from ..kafka.idle import IdleConnectionCloser
 from ..kafka.interceptor import Interceptor
-from ..kafka.response_queue import Backlog
+from ..kafka.response_queue import ResponseQueue
 from ..kafka.services import Origin
 from ..loading.loader import AT_ONCE_BYTES, load_at_once, load_beside, make_jobs
 from ..loading.pieces import Job, Report
@@ -80,11 +80,11 @@ class Node:
         self.random = self.environment.random
         self.connections: set[Connection] = set()
         self.places: Places
-        self._idle_watch = IdleWatch(self.connections, settings.connections_max_idle_ms, self.later)
+        self._idle_closer = IdleConnectionCloser(self.connections, settings.connections_max_idle_ms, self.later)
         self._cleaner: Cleaner | None = None
         self._unsent: list[Connection] = []
         self._untaken: deque[Connection] = deque()
-        self.backlog = Backlog(self._soon)
+        self.backlog = ResponseQueue(self._soon)
         self._takes_requests = True
         self._asked: set[Reply] = set()  # in this process, and not answered yet
         self.channels: dict[LocalChannel, None] = {}  # of members in this process: they are closed at the end
@@ -134,7 +134,7 @@ class Node:
         except BaseException:
             self._give_up()
             raise
-        self._idle_watch.start()
+        self._idle_closer.start()
         self._loading = self._start_task(self._load_beside(jobs) if loads_beside else self._start_cleaner())
         self._start_task(self._keep_topics())
 
@@ -183,7 +183,7 @@ class Node:
             connection.stop_reading()
 
     def _cancel_tasks(self) -> None:
-        self._idle_watch.stop()
+        self._idle_closer.stop()
         for task in self._tasks:
             task.cancel()
 
@@ -309,7 +309,7 @@ class Node:
     def _soon(self, callback: Callable[[], None]) -> object:
         return self._loop.call_soon(callback)
 
-    def take_soon(self, connection: Connection) -> None:
+    def schedule_request(self, connection: Connection) -> None:
         """Let a connection handle its next request in one of the next turns of the loop."""
         self._untaken.append(connection)
         if len(self._untaken) == 1:
@@ -320,7 +320,7 @@ class Node:
         if self._untaken:
             self._soon(self._take_some)
 
-    def send_soon(self, connection: Connection) -> None:
+    def schedule_responses(self, connection: Connection) -> None:
         """Send a connection's answers when this turn of the loop is over."""
         self._unsent.append(connection)
         if len(self._unsent) == 1:
@@ -333,7 +333,7 @@ class Node:
     def _send(self, connections: Sequence[Connection]) -> None:
         for connection in connections:
             try:
-                connection.send_answers()
+                connection.send_responses()
             except Exception:  # the others behind it must not pay for it
                 log.exception("a connection could not be answered")
                 connection.close()

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...runtime.client.cluster import Offset, Place
+from ...runtime.client.cluster import OffsetAndMetadata, TopicPartition
 from ...runtime.common.errors import StartError
 from ...runtime.disk.disk import write_all
 from ...runtime.disk.modes import disk_like
@@ -28,9 +28,9 @@ RESTORE, UNDO = "restore", "undo"
 class Written(NamedTuple):
     """One partition of a change; None for no offset."""
 
-    place: Place
-    before: Offset | None
-    after: Offset | None
+    place: TopicPartition
+    before: OffsetAndMetadata | None
+    after: OffsetAndMetadata | None
 
 
 class Change(NamedTuple):
@@ -109,8 +109,8 @@ def _values(one: Written) -> Mapping[str, Any]:
     return {"before": one.before and one.before._asdict(), "after": one.after and one.after._asdict()}
 
 
-def _offset(fields: dict[str, Any] | None) -> Offset | None:
-    return None if fields is None else Offset(**fields)
+def _offset(fields: dict[str, Any] | None) -> OffsetAndMetadata | None:
+    return None if fields is None else OffsetAndMetadata(**fields)
 
 
 def _append(path: Path, fields: Mapping[str, Any]) -> None:

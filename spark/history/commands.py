@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from ...runtime.cli.groups.show import Column, Table, counted, grouped, print_facts, print_table
 from ...runtime.cli.main import make_app
-from ...runtime.client.cluster import Cluster, Offset
+from ...runtime.client.cluster import Cluster, OffsetAndMetadata
 from ...runtime.client.errors import ClientError
 from ...runtime.common.printing import print_error, print_json, print_line, tell_on_terminal
 from ...runtime.disk.disk import Disk
@@ -194,7 +194,10 @@ def restore_offsets(
         rows = as_of(spark, made, moment, groups=[group], data=data).collect()
     if not rows:
         raise ClientError(f"group '{group}' had no offsets at {moment.isoformat()}")
-    wanted = {(row.topic, row.partition): Offset(row.offset, epoch_of(row.leader_epoch), row.metadata) for row in rows}
+    wanted = {
+        (row.topic, row.partition): OffsetAndMetadata(row.offset, epoch_of(row.leader_epoch), row.metadata)
+        for row in rows
+    }
     change = new_change(RESTORE, target, group, moment.isoformat(), reason, str(address))
     with Cluster(address, timeout) as cluster:
         steps = plan_restore(wanted, cluster.committed(target))

@@ -11,8 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ...runtime.cli.groups.show import Column, Table, counted
-from ...runtime.client.cluster import Cluster, Description, Offset, Place
-from ...runtime.client.errors import HAS_MEMBERS, NO_SUCH_GROUP, ClientError, Refused, meaning
+from ...runtime.client.cluster import Cluster, GroupDescription, OffsetAndMetadata, TopicPartition
+from ...runtime.client.errors import (
+    GROUP_HAS_MEMBERS_ERRORS,
+    NO_SUCH_GROUP,
+    ClientError,
+    RefusedError,
+    describe_error_code,
+)
 from . import changes
 from .changes import UNDO, Change, Written
 from .table import HistoryTable
@@ -30,7 +36,9 @@ class Step(NamedTuple):
     note: str
 
 
-def plan_restore(wanted: Mapping[Place, Offset], committed: Mapping[Place, Offset]) -> list[Step]:
+def plan_restore(
+    wanted: Mapping[TopicPartition, OffsetAndMetadata], committed: Mapping[TopicPartition, OffsetAndMetadata]
+) -> list[Step]:
     """What is to be written so that a group has ``wanted``. What it has besides is kept."""
     steps = []
     for place in sorted({*wanted, *committed}):
@@ -40,7 +48,7 @@ def plan_restore(wanted: Mapping[Place, Offset], committed: Mapping[Place, Offse
     return steps
 
 
-def plan_undo(change: Change, committed: Mapping[Place, Offset], force: bool) -> list[Step]:
+def plan_undo(change: Change, committed: Mapping[TopicPartition, OffsetAndMetadata], force: bool) -> list[Step]:
     """What is to be written so that a change was not made. ClientError if somebody has committed since."""
     steps, foreign = [], []
     for place, before, after in change.offsets:
@@ -85,11 +93,11 @@ def refuse_live(cluster: Cluster, group: str) -> None:
         )
 
 
-def describe(cluster: Cluster, group: str) -> Description | None:
+def describe(cluster: Cluster, group: str) -> GroupDescription | None:
     """None for a group that is not there."""
     try:
         return cluster.describe(group)
-    except Refused as refused:
+    except RefusedError as refused:
         if refused.code != NO_SUCH_GROUP:
             raise
         return None
@@ -120,13 +128,13 @@ def _write(cluster: Cluster, change: Change, fence: bool, pause: Callable[[float
         if fence:
             _fence(cluster, change)
         refused = _try(cluster, change)
-        if not (fence and HAS_MEMBERS & set(refused.values())):
+        if not (fence and GROUP_HAS_MEMBERS_ERRORS & set(refused.values())):
             break
         if attempt < FENCE_TRIES - 1:
             pause(PAUSE_S)
     if refused:
         (topic, partition), code = next(iter(refused.items()))
-        first = f"{topic}:{partition} first: {meaning(code)}"
+        first = f"{topic}:{partition} first: {describe_error_code(code)}"
         raise ClientError(f"{len(refused)} of {len(change.offsets)} refused, {first}")
 
 
@@ -136,7 +144,7 @@ def _fence(cluster: Cluster, change: Change) -> None:
         cluster.remove_members(change.group, found.members, f"{change.what} of offsets: {change.reason}")
 
 
-def _try(cluster: Cluster, change: Change) -> dict[Place, int]:
+def _try(cluster: Cluster, change: Change) -> dict[TopicPartition, int]:
     """What was refused, with the error code."""
     set_to = {one.place: one.after for one in change.offsets if one.after is not None}
     gone = [one.place for one in change.offsets if one.after is None]

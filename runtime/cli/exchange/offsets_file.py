@@ -9,7 +9,7 @@ import sqlite3
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 
-from ...client.cluster import Offset, Place
+from ...client.cluster import OffsetAndMetadata, TopicPartition
 
 _CACHE_KIB = 16 * 1024
 _SCHEMA = """
@@ -20,7 +20,7 @@ CREATE TABLE offsets (
 """
 
 
-class WantedOffsets(Mapping[str, Mapping[Place, Offset]]):
+class WantedOffsets(Mapping[str, Mapping[TopicPartition, OffsetAndMetadata]]):
     """By group, then by topic and partition. OSError when there is no room for the temporary file."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class WantedOffsets(Mapping[str, Mapping[Place, Offset]]):
             self._database.execute(f"PRAGMA {pragma}")
         self._database.execute(_SCHEMA)
 
-    def add(self, group: str, place: Place, offset: Offset, line: int) -> int | None:
+    def add(self, group: str, place: TopicPartition, offset: OffsetAndMetadata, line: int) -> int | None:
         """Keep what a line says; the line that said it before, if one did, and then nothing is kept."""
         key = group.encode(), *place
         values = line, offset.offset, offset.leader_epoch, offset.metadata.encode()
@@ -52,12 +52,15 @@ class WantedOffsets(Mapping[str, Mapping[Place, Offset]]):
         self._groups = dict.fromkeys(groups)
         return self
 
-    def __getitem__(self, group: str) -> Mapping[Place, Offset]:
+    def __getitem__(self, group: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
         if group not in self._groups:
             raise KeyError(group)
         query = "SELECT topic, part, value, epoch, metadata FROM offsets WHERE owner = ? ORDER BY line"
         rows = self._database.execute(query, (group.encode(),))
-        return {(topic, part): Offset(value, epoch, metadata.decode()) for topic, part, value, epoch, metadata in rows}
+        return {
+            (topic, part): OffsetAndMetadata(value, epoch, metadata.decode())
+            for topic, part, value, epoch, metadata in rows
+        }
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._groups)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...client.cluster import Offset
+from ...client.cluster import OffsetAndMetadata
 from ...common.errors import StartError
 from ...common.printing import from_spreadsheet_cell
 from ...settings.table import nearest
@@ -261,7 +261,7 @@ class _Table:
             raise BadLine(number, f"found the column {_shown(unknown[0])}, expected some of {known}")
         group = self._whose(line)
         place = _topic(line), _integer(line, "partition", 0, INT32_MAX)
-        offset = Offset(
+        offset = OffsetAndMetadata(
             _integer(line, "offset", 0, INT64_MAX),
             _integer(line, "leader_epoch", -1, INT32_MAX, -1),
             _string(line, "metadata", ""),

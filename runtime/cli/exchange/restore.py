@@ -7,8 +7,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from ....actors.errors import ErrorCode
-from ...client.cluster import Cluster, Offset, Place
-from ...client.errors import ClientError, Refused, meaning
+from ...client.cluster import Cluster, OffsetAndMetadata, TopicPartition
+from ...client.errors import ClientError, RefusedError, describe_error_code
 
 PLACES_AT_ONCE = 200
 """So many offsets in one request: with the longest metadata that Kafka takes (4096 bytes) they still fit a message."""
@@ -38,38 +38,38 @@ def states(cluster: Cluster) -> Mapping[str, str]:
     return {group.group_id: group.state for group in cluster.groups()}
 
 
-def look(cluster: Cluster, group: str, wanted: Mapping[Place, Offset], state: str) -> Outcome:
+def look(cluster: Cluster, group: str, wanted: Mapping[TopicPartition, OffsetAndMetadata], state: str) -> Outcome:
     """What writing would do. ClientError when the server goes away."""
     try:
         before = _committed(cluster, group, state)
-    except Refused as refused:
+    except RefusedError as refused:
         return Outcome(group, len(wanted), refused=str(refused))
     missing = _not_there(cluster, wanted)
     possible = {place: offset for place, offset in wanted.items() if place not in missing}
     return _outcome(group, wanted, possible, before)._replace(refused=_first(missing, len(wanted)))
 
 
-def _not_there(cluster: Cluster, wanted: Mapping[Place, Offset]) -> dict[Place, str]:
+def _not_there(cluster: Cluster, wanted: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, str]:
     """The places that a commit would be refused for, and why."""
     partitions: dict[str, Sequence[int]] = {}
     for topic in {topic for topic, _ in wanted}:
         try:
             partitions[topic] = cluster.partitions(topic)
-        except Refused:
+        except RefusedError:
             partitions[topic] = ()
-    why = meaning(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    why = describe_error_code(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return {place: why for place in wanted if place[1] not in partitions[place[0]]}
 
 
-def write(cluster: Cluster, group: str, wanted: Mapping[Place, Offset], state: str) -> Outcome:
+def write(cluster: Cluster, group: str, wanted: Mapping[TopicPartition, OffsetAndMetadata], state: str) -> Outcome:
     """Write a group's offsets and read them back. ClientError when the server goes away."""
-    refused: dict[Place, str] = {}
+    refused: dict[TopicPartition, str] = {}
     try:
         before = _committed(cluster, group, state)
         for some in _portions(wanted):
-            refused |= {place: meaning(code) for place, code in cluster.commit_offsets(group, some).items()}
+            refused |= {place: describe_error_code(code) for place, code in cluster.commit_offsets(group, some).items()}
         found = cluster.committed(group)
-    except Refused as error:
+    except RefusedError as error:
         return Outcome(group, len(wanted), refused=str(error))
     written = {place: offset for place, offset in wanted.items() if place not in refused}
     different = tuple(_differences(written, found))
@@ -78,15 +78,18 @@ def write(cluster: Cluster, group: str, wanted: Mapping[Place, Offset], state: s
     )
 
 
-def _committed(cluster: Cluster, group: str, state: str) -> Mapping[Place, Offset]:
+def _committed(cluster: Cluster, group: str, state: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
     """Refused for a group that has members."""
     if state not in WITHOUT_MEMBERS:
-        raise Refused(f"it is {state}", ErrorCode.NON_EMPTY_GROUP)
+        raise RefusedError(f"it is {state}", ErrorCode.NON_EMPTY_GROUP)
     return cluster.committed(group) if state else {}
 
 
 def write_all(
-    cluster: Cluster, wanted: Mapping[str, Mapping[Place, Offset]], groups: Iterator[str], is_dry: bool
+    cluster: Cluster,
+    wanted: Mapping[str, Mapping[TopicPartition, OffsetAndMetadata]],
+    groups: Iterator[str],
+    is_dry: bool,
 ) -> Iterator[Outcome]:
     """Group by group. A server that goes away ends it with a ClientError that says how far it came."""
     known = states(cluster)
@@ -99,33 +102,40 @@ def write_all(
 
 
 def _outcome(
-    group: str, wanted: Mapping[Place, Offset], written: Mapping[Place, Offset], before: Mapping[Place, Offset]
+    group: str,
+    wanted: Mapping[TopicPartition, OffsetAndMetadata],
+    written: Mapping[TopicPartition, OffsetAndMetadata],
+    before: Mapping[TopicPartition, OffsetAndMetadata],
 ) -> Outcome:
     new = sum(place not in before for place in written)
     changed = sum(place in before and before[place] != offset for place, offset in written.items())
     return Outcome(group, len(wanted), len(written), new, changed)
 
 
-def _portions(wanted: Mapping[Place, Offset]) -> Iterator[Mapping[Place, Offset]]:
+def _portions(
+    wanted: Mapping[TopicPartition, OffsetAndMetadata],
+) -> Iterator[Mapping[TopicPartition, OffsetAndMetadata]]:
     items = iter(wanted.items())
     while some := dict(islice(items, PLACES_AT_ONCE)):
         yield some
 
 
-def _first(refused: Mapping[Place, str], of: int) -> str:
+def _first(refused: Mapping[TopicPartition, str], of: int) -> str:
     if not refused:
         return ""
     (topic, partition), why = next(iter(refused.items()))
     return f"{len(refused)} of {of} offsets, {topic}:{partition} first: {why}"
 
 
-def _differences(written: Mapping[Place, Offset], found: Mapping[Place, Offset]) -> Iterator[str]:
+def _differences(
+    written: Mapping[TopicPartition, OffsetAndMetadata], found: Mapping[TopicPartition, OffsetAndMetadata]
+) -> Iterator[str]:
     for place, offset in written.items():
         if found.get(place) != offset:
             yield f"{place[0]}:{place[1]} was written as {_words(offset)}, and read back as {_words(found.get(place))}"
 
 
-def _words(offset: Offset | None) -> str:
+def _words(offset: OffsetAndMetadata | None) -> str:
     if offset is None:
         return "nothing"
     return f"{offset.offset} (leader epoch {offset.leader_epoch}, metadata {offset.metadata[:40]!r})"

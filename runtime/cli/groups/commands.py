@@ -14,8 +14,8 @@ from typing import Annotated
 import typer
 
 from ....actors.errors import ErrorCode
-from ...client.cluster import EARLIEST, LATEST, Cluster, Description, Offset, Place
-from ...client.errors import ClientError, Refused, meaning
+from ...client.cluster import EARLIEST, LATEST, Cluster, GroupDescription, OffsetAndMetadata, TopicPartition
+from ...client.errors import ClientError, RefusedError, describe_error_code
 from ...common.errors import StartError
 from ...common.printing import csv_stream, print_error, print_json, print_line
 from ...settings.table import nearest, parse_address
@@ -108,7 +108,7 @@ def describe(
         print_table(offset_table(lines, with_members=True))
 
 
-def facts_of(description: Description, lines: Sequence[Line]) -> list[tuple[str, str]]:
+def facts_of(description: GroupDescription, lines: Sequence[Line]) -> list[tuple[str, str]]:
     protocol = description.protocol or "-"
     if description.protocol_type:
         protocol += f" ({description.protocol_type})"
@@ -210,7 +210,7 @@ def check_resettable(cluster: Cluster, group: str, create: bool) -> None:
     """Raise ClientError unless the group is there, or may be made, and has no members."""
     try:
         description = cluster.describe(group)
-    except Refused as refused:
+    except RefusedError as refused:
         if refused.code != ErrorCode.GROUP_ID_NOT_FOUND:
             raise
         if not create:
@@ -228,11 +228,11 @@ def places_of(
     cluster: Cluster,
     target: Target,
     chosen: Iterable[tuple[str, tuple[int, ...] | None]],
-    committed: dict[Place, Offset],
-) -> list[Place]:
+    committed: dict[TopicPartition, OffsetAndMetadata],
+) -> list[TopicPartition]:
     if target.way is Way.FILE:
         return sorted(target.wanted)
-    places: dict[Place, None] = {}
+    places: dict[TopicPartition, None] = {}
     for topic, partitions in chosen:
         known = cluster.partitions(topic)
         for partition in known if partitions is None else partitions:
@@ -240,7 +240,7 @@ def places_of(
     return sorted(places or committed)
 
 
-def bounds_of(cluster: Cluster, places: Sequence[Place], target: Target) -> Bounds:
+def bounds_of(cluster: Cluster, places: Sequence[TopicPartition], target: Target) -> Bounds:
     at_time = cluster.list_offsets(places, target.number) if target.way is Way.DATETIME else {}
     return Bounds(cluster.list_offsets(places, EARLIEST), cluster.list_offsets(places, LATEST), at_time)
 
@@ -256,11 +256,11 @@ def show_steps(group: str, steps: Sequence[Step], is_written: bool, as_json: boo
     print_line(f"{what} written" if is_written else f"dry run: {what} would be written; --execute writes them")
 
 
-def complain(refused: dict[Place, int], of: int) -> None:
+def complain(refused: dict[TopicPartition, int], of: int) -> None:
     """Raise ClientError where partitions were refused; the first stands for all."""
     if refused:
         (topic, partition), code = next(iter(refused.items()))
-        raise ClientError(f"{len(refused)} of {of} refused, {topic}:{partition} first: {meaning(code)}")
+        raise ClientError(f"{len(refused)} of {of} refused, {topic}:{partition} first: {describe_error_code(code)}")
 
 
 @app.command("delete")
@@ -289,7 +289,7 @@ def delete_offsets(
     cluster: Cluster, group: str, chosen: Iterable[tuple[str, tuple[int, ...] | None]], as_json: bool
 ) -> None:
     committed = cluster.committed(group)
-    places: dict[Place, None] = {}
+    places: dict[TopicPartition, None] = {}
     for topic, partitions in chosen:
         has = [place for place in committed if place[0] == topic]
         places.update(dict.fromkeys(has if partitions is None else [(topic, one) for one in partitions]))
@@ -311,7 +311,7 @@ def delete_groups(cluster: Cluster, groups: Sequence[str], as_json: bool) -> Non
     for group in groups:
         try:
             cluster.delete_group(group)
-        except Refused as refused:
+        except RefusedError as refused:
             failures.append(refused)
         else:
             if not as_json:

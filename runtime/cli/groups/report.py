@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ...client.cluster import LATEST, Cluster, Description, Member, Offset, Place
+from ...client.cluster import LATEST, Cluster, GroupDescription, MemberDescription, OffsetAndMetadata, TopicPartition
 from .show import Column, Table
 
 
 class Line(NamedTuple):
     """One partition. ``committed`` is None for one that is assigned and has no offset, ``end`` for one that is gone."""
 
-    place: Place
-    committed: Offset | None
+    place: TopicPartition
+    committed: OffsetAndMetadata | None
     end: int | None
-    member: Member | None
+    member: MemberDescription | None
 
     @property
     def lag(self) -> int | None:
@@ -23,7 +23,7 @@ class Line(NamedTuple):
         return None if self.committed is None or self.end is None else self.end - self.committed.offset
 
 
-def look_at_offsets(cluster: Cluster, group_id: str, members: Sequence[Member] = ()) -> list[Line]:
+def look_at_offsets(cluster: Cluster, group_id: str, members: Sequence[MemberDescription] = ()) -> list[Line]:
     """A line for each partition that the group has an offset for or that one of its members is assigned."""
     committed = cluster.committed(group_id)
     owners = {place: member for member in members for place in member.assigned or ()}
@@ -38,7 +38,7 @@ def total_lag(lines: Iterable[Line]) -> int | None:
     return sum(known) if known else None
 
 
-def member_table(members: Sequence[Member], lines: Iterable[Line]) -> Table:
+def member_table(members: Sequence[MemberDescription], lines: Iterable[Line]) -> Table:
     lag: dict[str, int] = {}
     for line in lines:
         if line.member is not None and line.lag is not None:
@@ -96,7 +96,7 @@ def _offset_row(line: Line, with_members: bool) -> tuple[str | int | None, ...]:
     return (*line.place, offset.offset if offset else None, line.end, line.lag, *last)
 
 
-def group_json(description: Description, lines: Sequence[Line]) -> Mapping[str, object]:
+def group_json(description: GroupDescription, lines: Sequence[Line]) -> Mapping[str, object]:
     members = []
     for one, row in zip(description.members, member_table(description.members, lines).as_json(), strict=True):
         assigned = None if one.assigned is None else [{"topic": topic, "partition": p} for topic, p in one.assigned]
@@ -113,7 +113,7 @@ def group_json(description: Description, lines: Sequence[Line]) -> Mapping[str, 
     }
 
 
-def in_words(places: Iterable[Place]) -> str:
+def in_words(places: Iterable[TopicPartition]) -> str:
     """Partitions the short way: ``orders:0-3,7 refunds:0``."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(places):

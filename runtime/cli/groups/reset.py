@@ -12,7 +12,7 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
-from ...client.cluster import Offset, Place
+from ...client.cluster import OffsetAndMetadata, TopicPartition
 from ...common.errors import StartError
 from ..exchange.source import RecordLines, TooLong, opened
 from .show import Column, Table
@@ -37,13 +37,13 @@ class Target(NamedTuple):
 
     way: Way
     number: int = 0
-    wanted: Mapping[Place, int] = {}
+    wanted: Mapping[TopicPartition, int] = {}
 
 
 class Step(NamedTuple):
     """One partition of the plan; ``note`` says what is worth a word."""
 
-    place: Place
+    place: TopicPartition
     before: int | None
     after: int
     note: str = ""
@@ -52,17 +52,22 @@ class Step(NamedTuple):
 class Bounds(NamedTuple):
     """What the partitions have: their first offsets, their ends, and what ListOffsets says of the time asked for."""
 
-    earliest: Mapping[Place, int]
-    latest: Mapping[Place, int]
-    at_time: Mapping[Place, int] = {}
+    earliest: Mapping[TopicPartition, int]
+    latest: Mapping[TopicPartition, int]
+    at_time: Mapping[TopicPartition, int] = {}
 
 
-def plan(places: Iterable[Place], committed: Mapping[Place, Offset], bounds: Bounds, target: Target) -> list[Step]:
+def plan(
+    places: Iterable[TopicPartition],
+    committed: Mapping[TopicPartition, OffsetAndMetadata],
+    bounds: Bounds,
+    target: Target,
+) -> list[Step]:
     """The new offset of each place. Raises StartError for a place that does not exist or that has nothing to shift."""
     return [_step(place, committed.get(place), bounds, target) for place in places]
 
 
-def _step(place: Place, offset: Offset | None, bounds: Bounds, target: Target) -> Step:
+def _step(place: TopicPartition, offset: OffsetAndMetadata | None, bounds: Bounds, target: Target) -> Step:
     if place not in bounds.latest or place not in bounds.earliest:
         raise StartError(f"partition {place[0]}:{place[1]} does not exist, or has no leader now")
     before = None if offset is None else offset.offset
@@ -76,7 +81,7 @@ def _step(place: Place, offset: Offset | None, bounds: Bounds, target: Target) -
     return Step(place, before, after, "unchanged" if after == before else "")
 
 
-def _wanted(place: Place, before: int | None, bounds: Bounds, target: Target) -> int | None:
+def _wanted(place: TopicPartition, before: int | None, bounds: Bounds, target: Target) -> int | None:
     match target.way:
         case Way.EARLIEST:
             return bounds.earliest[place]
@@ -139,9 +144,9 @@ def parse_topic(text: str) -> tuple[str, tuple[int, ...] | None]:
     return topic, tuple(dict.fromkeys(int(part) for part in parts)) if colon else None
 
 
-def read_offsets(path: Path) -> dict[Place, int]:
+def read_offsets(path: Path) -> dict[TopicPartition, int]:
     """Lines of topic,partition,offset, as ``callboard groups offsets --csv`` and Kafka's tool write them."""
-    wanted: dict[Place, int] = {}
+    wanted: dict[TopicPartition, int] = {}
     try:
         with opened(path, FILE_BYTES_MAX) as source:
             lines = RecordLines(source)
@@ -156,7 +161,7 @@ def read_offsets(path: Path) -> dict[Place, int]:
     return wanted
 
 
-def _read_row(path: Path, number: int, row: Sequence[str]) -> tuple[Place, int]:
+def _read_row(path: Path, number: int, row: Sequence[str]) -> tuple[TopicPartition, int]:
     """Raises StartError for what is no such line."""
     try:
         topic, partition, offset = row

@@ -1,4 +1,4 @@
-"""AlterConfigs (33): the old way to change settings. What is not named goes back to where it came from."""
+"""AlterConfigs (33): replace the changed settings of a resource. The others return to their defaults."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .incremental_alter_configs import alter, dynamic_setting
 
 
 def handle(call: Call) -> None:
-    alter(call, replaced, "AlterConfigsResponse")
+    alter(call, replace_values, "AlterConfigsResponse")
 
 
-def replaced(_table: Table, asked: Sequence[Any]) -> dict[str, float | bool]:
-    """The values that are asked for, and no others. Raises BadValue."""
-    settings = [(dynamic_setting(one.name), one.value) for one in asked]
+def replace_values(_table: Table, configs: Sequence[Any]) -> dict[str, float | bool]:
+    """Return the requested values, and no others. Raises BadValue."""
+    settings = [(dynamic_setting(config.name), config.value) for config in configs]
     return {setting.name: parse(setting, value) for setting, value in settings}

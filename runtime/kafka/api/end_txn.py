@@ -1,4 +1,4 @@
-"""EndTxn (26): commit or abort. Answered when that is durable; since version 5 with the next epoch (KIP-890)."""
+"""EndTxn (26): commit or abort a transaction. Answered when that is durable; from v5 with the next epoch (KIP-890)."""
 
 from __future__ import annotations
 

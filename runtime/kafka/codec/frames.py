@@ -1,7 +1,7 @@
-"""Requests and answers as bytes, by kio's schemas, for the clients here: requests are given as plain values.
+"""Encoding of requests and decoding of responses by kio's schemas, for the clients in this project.
 
-One set of values serves every version of a request: what a version does not have is left out. Answers are kio's
-entities of that version.
+Requests are given as plain values. Fields that a version does not have are left out, so one set of values serves every
+version. Responses are kio's entities of the version.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from typing import Any, NamedTuple
 
 from .kio import kio
 
-ANSWER_BYTES_MAX = 100 * 1024 * 1024
-"""A larger answer is none of Kafka's: something else listens there."""
+RESPONSE_BYTES_MAX = 100 * 1024 * 1024
+"""A larger response is not Kafka's: the server speaks another protocol."""
 
 SIZE = struct.Struct(">i")
 API_VERSIONS = "api_versions"
 
 
-class Known(NamedTuple):
-    """An API that a client knows, by kio's name for it, and the versions that it can write."""
+class ApiVersionRange(NamedTuple):
+    """The key of an API and the versions that a client supports."""
 
     key: int
     min_version: int
     max_version: int
 
 
-class BadAnswer(ValueError):
-    """What came is no answer to what was asked."""
+class BadResponse(ValueError):
+    """The bytes are not a valid response to the request."""
 
 
 def encode(name: str, key: int, version: int, correlation_id: int, client_id: str, values: Mapping[str, Any]) -> bytes:
-    """A request's frame, its size in front."""
+    """Encode a request as a frame with its size."""
     request_type = _message_type(name, version, "request")
     header = {
         "request_api_key": key,
@@ -51,28 +51,31 @@ def encode(name: str, key: int, version: int, correlation_id: int, client_id: st
 
 
 def decode(name: str, version: int, correlation_id: int, payload: bytes) -> Any:
-    """kio's entity of an answer, from a frame without its size. Raises BadAnswer."""
+    """Decode a response from a frame without its size. Raises BadResponse."""
     response_type = _message_type(name, version, "response")
     serial_error: type[Exception] = kio("serial.errors").SerialError
     try:
         header, start = _reader(response_type.__header_schema__)(payload, 0)
         if header.correlation_id != correlation_id:
-            raise BadAnswer(f"an answer to request {header.correlation_id}, not {correlation_id}")
+            raise BadResponse(f"a response to request {header.correlation_id}, expected {correlation_id}")
         return _reader(response_type)(payload, start)[0]
     except (ValueError, KeyError, IndexError, OverflowError, serial_error) as error:
-        raise BadAnswer(f"what cannot be read: {error!r}") from error
+        raise BadResponse(f"a response that cannot be decoded: {error!r}") from error
 
 
-def common_versions(served: Any, known: Mapping[str, Known]) -> dict[str, int]:
-    """The newest version of each API that both sides know, from the answer to api_versions. Others are left out."""
-    theirs = {one.api_key: one for one in served.api_keys}
+def common_versions(served: Any, supported: Mapping[str, ApiVersionRange]) -> dict[str, int]:
+    """Return the newest common version of each API. APIs without one are left out.
+
+    ``served``: the response to api_versions.
+    """
+    served_ranges = {api.api_key: api for api in served.api_keys}
     versions = {}
-    for name, ours in known.items():
-        other = theirs.get(ours.key)
-        if other is None:
+    for name, own_range in supported.items():
+        served_range = served_ranges.get(own_range.key)
+        if served_range is None:
             continue
-        version = min(ours.max_version, other.max_version)
-        if version >= max(ours.min_version, other.min_version):
+        version = min(own_range.max_version, served_range.max_version)
+        if version >= max(own_range.min_version, served_range.min_version):
             versions[name] = version
     return versions
 
@@ -94,7 +97,7 @@ def _writer(entity_type: Any) -> Any:
 
 
 def _build(entity_type: Any, values: Mapping[str, Any]) -> Any:
-    """kio's entity from plain values: mappings for entities, sequences for arrays."""
+    """Make kio's entity from plain values: mappings for entities, sequences for arrays."""
     hints = _hints(entity_type)
     return entity_type(**{name: _value(hints[name], value) for name, value in values.items() if name in hints})
 
@@ -106,7 +109,7 @@ def _value(hint: Any, value: Any) -> Any:
 
 
 def _item_type(hint: Any) -> Any:
-    """``X`` of ``tuple[X, ...]``, which may also be None."""
+    """Return ``X`` of ``tuple[X, ...]`` or ``tuple[X, ...] | None``."""
     choices = [hint, *typing.get_args(hint)]
     return next(typing.get_args(choice)[0] for choice in choices if typing.get_origin(choice) is tuple)
 

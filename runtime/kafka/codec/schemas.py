@@ -15,7 +15,7 @@ from typing import Any
 
 from .durations import duration_reader
 from .kio import kio
-from .strict import Reader, strict_reader
+from .validation import Reader, validating_reader
 
 ERROR_MESSAGE_CHARS_MAX = 1000
 
@@ -34,7 +34,7 @@ class Schema:
         self.flexible_header = self.flexible and name != "api_versions"
         self.decode_error: type[Exception] = kio("serial.errors").SerialError
         read = duration_reader(self.request_type, serial.entity_reader(self.request_type))
-        self.read: Reader = strict_reader(self.request_type, read)
+        self.read: Reader = validating_reader(self.request_type, read)
         self._write = serial.entity_writer(self.response_type)
         self._types = sys.modules[self.response_type.__module__]
 

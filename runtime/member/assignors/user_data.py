@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from ...client.assignment import read_places
+from ...client.assignment import read_topic_partitions
 from .base import NO_GENERATION, NO_WEIGHT, Partition
 from .wire import write_places
 
@@ -40,7 +40,7 @@ def write_claims(claims: Claims) -> bytes:
 def read_claims(data: bytes) -> Claims:
     """Versions 0 (without a generation) and 1. No claims for anything else: such a member begins anew."""
     try:
-        partitions, position = read_places(data, len(_KAFKA_PYTHON) if data.startswith(_KAFKA_PYTHON) else 0)
+        partitions, position = read_topic_partitions(data, len(_KAFKA_PYTHON) if data.startswith(_KAFKA_PYTHON) else 0)
     except (struct.error, ValueError):
         return Claims()
     return Claims(tuple(partitions), _read_generation(data, position))

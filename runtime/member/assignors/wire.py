@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from ....actors.group.subscription import read_beginning
-from ...client.assignment import read_places
+from ...client.assignment import read_topic_partitions
 from .base import NO_GENERATION, Partition
 
 NEWEST = 3
@@ -72,7 +72,7 @@ def _read_subscription(data: bytes) -> Subscription:
     owned: list[Partition] = []
     generation, rack_id = NO_GENERATION, None
     if version >= 1:
-        owned, position = read_places(data, position)
+        owned, position = read_topic_partitions(data, position)
     if version >= 2:
         (generation,) = _INT32.unpack_from(data, position)
     if version >= 3:
@@ -92,7 +92,7 @@ def read_assignment(data: bytes) -> Assigned | None:
         return Assigned(())
     try:
         _read_version(data)
-        partitions, position = read_places(data, _INT16.size)
+        partitions, position = read_topic_partitions(data, _INT16.size)
         return Assigned(tuple(partitions), _read_bytes(data, position))
     except (struct.error, ValueError):
         return None

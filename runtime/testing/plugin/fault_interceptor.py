@@ -16,7 +16,7 @@ from ....actors.messages import GroupRequest
 from ....actors.refusal import refusal
 from ...kafka.call import Call, ResponseChannel
 from ...kafka.codec.schemas import Schema
-from ...kafka.refusing import error_body, errors_in, read_answer
+from ...kafka.error_response import decode_response, encode_error_response, error_names_in
 from ...kafka.services import GroupRouter, Origin
 from ...member.channel import ChannelLost
 from .clock import Later, MovableClock
@@ -94,7 +94,7 @@ class Interception:
         return True
 
     def answered(self, answer: Any) -> None:
-        self.interceptor.timeline.answer(self.number, self.facts, errors_in(answer), outcome(answer))
+        self.interceptor.timeline.answer(self.number, self.facts, error_names_in(answer), outcome(answer))
 
     def note_joined(self, answer: Any, client: Any) -> None:
         """Record the member id from a JoinGroup's answer."""
@@ -130,17 +130,17 @@ class InterceptedCall(Call):
         if not self._interception.before(self):
             handle(self)
 
-    def reply_bytes(self, body: bytes) -> None:
+    def respond_with_bytes(self, body: bytes) -> None:
         self._body = body
         answer = self._read(body)
         self._interception.note_joined(answer, self.connection)
         if not self._interception.after(self):
             self.send_answer()
 
-    def reply_nothing(self) -> None:
+    def respond_with_nothing(self) -> None:
         if not self._interception.after(self):
             self._interceptor.timeline.answer(self._interception.number, self.facts, [], NO_ANSWER)
-            super().reply_nothing()
+            super().respond_with_nothing()
 
     def proceed(self) -> None:
         try:
@@ -151,10 +151,10 @@ class InterceptedCall(Call):
     def send_answer(self) -> None:
         if self.connection.is_open:  # else the coordinator was killed, or the client has disconnected
             self._interception.answered(self._read(self._body))
-        super().reply_bytes(self._body)
+        super().respond_with_bytes(self._body)
 
     def refuse(self, code: Any) -> None:
-        body = error_body(self.schema, self.request, code)
+        body = encode_error_response(self.schema, self.request, code)
         if body is None:
             raise ValueError(f"{self.facts.api} version {self.version} has no place for an error")
         self._body = body
@@ -162,13 +162,13 @@ class InterceptedCall(Call):
 
     def disconnect(self) -> None:
         self.connection.close()
-        super().reply_nothing()  # ends the call; nothing is sent on a closed connection
+        super().respond_with_nothing()  # ends the call; nothing is sent on a closed connection
 
     def later(self, delay_ms: int, step: Callable[[], None]) -> None:
         Later(asyncio.get_running_loop(), self._interceptor.clock, delay_ms, step)
 
     def _read(self, body: bytes) -> Any:
-        return read_answer(self.schema, body)
+        return decode_response(self.schema, body)
 
 
 class LocalExchange:

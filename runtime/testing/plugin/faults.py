@@ -17,7 +17,7 @@ from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 from ...disk.faulty import Fault as DiskFault
 from ...disk.faulty import FaultyDisk
 from ...embed.lifecycle import End
-from ...kafka.refusing import error_named
+from ...kafka.error_response import error_code_by_name
 from .facts import Facts, api_names
 
 WAIT_S = 10.0
@@ -191,7 +191,7 @@ class Faults(Generic[R]):
         """The answer is this error of Kafka's, by its name ("REBALANCE_IN_PROGRESS"), and nothing else."""
         if api == ANY:
             raise ValueError("fail('*'): expected one API: not every answer has a place for an error")
-        match, code = Match(api, **which), error_named(error)
+        match, code = Match(api, **which), error_code_by_name(error)
         fault = Fail(_said(f"fail {match} with {error}", after), match, after)
         fault.code = code
         return self._plan(fault)

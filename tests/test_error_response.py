@@ -11,7 +11,12 @@ from peers.wire import build, message_type, plain
 
 from callboard.runtime.kafka.api import APIS
 from callboard.runtime.kafka.codec.schemas import schema
-from callboard.runtime.kafka.refusing import error_body, error_named, errors_in, read_answer
+from callboard.runtime.kafka.error_response import (
+    decode_response,
+    encode_error_response,
+    error_code_by_name,
+    error_names_in,
+)
 
 SEEDS = range(10)
 REBALANCE = "REBALANCE_IN_PROGRESS"
@@ -20,9 +25,9 @@ REBALANCE = "REBALANCE_IN_PROGRESS"
 def refused(name: str, version: int, **values: Any) -> dict[str, Any]:
     """The answer to a request of these values, as plain values."""
     request = build(message_type(name, version, "request"), values)
-    body = error_body(schema(name, version), request, error_named(REBALANCE))
+    body = encode_error_response(schema(name, version), request, error_code_by_name(REBALANCE))
     assert body is not None
-    answer: dict[str, Any] = plain(read_answer(schema(name, version), body))
+    answer: dict[str, Any] = plain(decode_response(schema(name, version), body))
     return answer
 
 
@@ -33,9 +38,9 @@ def test_any_request_in_any_version_can_be_refused(api: Any) -> None:
         told = set()
         for seed in SEEDS:
             request = random_entity(schema(api.name, version).request_type, Random(seed))
-            body = error_body(schema(api.name, version), request, error_named(REBALANCE))
+            body = encode_error_response(schema(api.name, version), request, error_code_by_name(REBALANCE))
             assert body is not None
-            told |= {*errors_in(read_answer(schema(api.name, version), body))}
+            told |= {*error_names_in(decode_response(schema(api.name, version), body))}
         assert told == {REBALANCE}, f"version {version}"
 
 
@@ -75,10 +80,10 @@ def test_names_in_a_plain_list_come_back() -> None:
 
 
 def test_every_error_of_kafkas_has_its_name() -> None:
-    assert int(error_named("GROUP_AUTHORIZATION_FAILED")) == 30
-    assert int(error_named("unknown_server_error")) == -1
+    assert int(error_code_by_name("GROUP_AUTHORIZATION_FAILED")) == 30
+    assert int(error_code_by_name("unknown_server_error")) == -1
 
 
 def test_a_name_that_kafka_does_not_have_is_refused_with_the_list() -> None:
     with pytest.raises(ValueError, match=r"no error 'REBALANCE': expected one of .*REBALANCE_IN_PROGRESS"):
-        error_named("REBALANCE")
+        error_code_by_name("REBALANCE")
