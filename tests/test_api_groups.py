@@ -48,7 +48,7 @@ AGES = range(max(len(versions(name)) for name in ("join_group", "offset_commit",
 
 @pytest.mark.parametrize("age", AGES)
 @on_a_loop
-async def test_a_whole_life_in_every_version(tmp_path: Path, age: int) -> None:
+async def test_join_sync_heartbeat_leave_in_every_version(tmp_path: Path, age: int) -> None:
     """From the search for the coordinator to the deletion of the group, so that every version serves once."""
     async with open_door(tmp_path) as door:
         client, topic = OfAge(await door.connect(), age), {"name": "t", "topic_id": topic_id(door, "t")}
@@ -134,7 +134,7 @@ async def left_and_deleted(client: OfAge, member: Member) -> None:
 
 
 @on_a_loop
-async def test_api_versions_tells_what_is_served(tmp_path: Path) -> None:
+async def test_api_versions_returns_served_apis(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client = await door.connect()
         for version in versions("api_versions"):
@@ -150,7 +150,7 @@ async def test_api_versions_tells_what_is_served(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "-a", "a.", "a b", "é", "a\n"])
 @on_a_loop
-async def test_software_that_calls_itself_something_odd_is_refused(tmp_path: Path, name: str) -> None:
+async def test_api_versions_with_invalid_client_software_name_is_refused(tmp_path: Path, name: str) -> None:
     async with open_door(tmp_path) as door:
         client = await door.connect()
         for software in (
@@ -165,7 +165,7 @@ async def test_software_that_calls_itself_something_odd_is_refused(tmp_path: Pat
 
 
 @on_a_loop
-async def test_find_coordinator_takes_any_group_and_transactional_id_and_no_other_key(tmp_path: Path) -> None:
+async def test_find_coordinator_accepts_groups_and_transactional_ids_only(tmp_path: Path) -> None:
     async with open_door(tmp_path, {"advertised": ("stage.example", 19092)}) as door:
         client = await door.connect()
         for version in versions("find_coordinator", since=4):
@@ -194,7 +194,7 @@ async def test_find_coordinator_takes_any_group_and_transactional_id_and_no_othe
 
 
 @on_a_loop
-async def test_what_no_group_needs_to_see_is_refused_in_every_version(tmp_path: Path) -> None:
+async def test_invalid_group_request_is_refused_in_every_version(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client, nobody = await door.connect(), Member("nobody", 1)
         for version in versions("join_group"):
@@ -225,7 +225,7 @@ async def test_what_no_group_needs_to_see_is_refused_in_every_version(tmp_path: 
 
 
 @on_a_loop
-async def test_sync_group_without_a_protocol_is_refused_first(tmp_path: Path) -> None:
+async def test_sync_group_v5_without_protocol_is_refused(tmp_path: Path) -> None:
     """Since version 5, and before the group is looked for."""
     async with open_door(tmp_path) as door:
         client = await door.connect()
@@ -243,7 +243,7 @@ async def test_sync_group_without_a_protocol_is_refused_first(tmp_path: Path) ->
 
 
 @on_a_loop
-async def test_leave_group_answers_for_each_member(tmp_path: Path) -> None:
+async def test_leave_group_returns_error_per_member(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client = await door.connect()
         await enrol(client, "g", group_instance_id="i")
@@ -265,7 +265,7 @@ async def test_leave_group_answers_for_each_member(tmp_path: Path) -> None:
 
 
 @on_a_loop
-async def test_list_groups_filters_in_any_case(tmp_path: Path) -> None:
+async def test_list_groups_filters_are_case_insensitive(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client = await door.connect()
         await enrol(client, "members")
@@ -292,7 +292,7 @@ async def test_list_groups_filters_in_any_case(tmp_path: Path) -> None:
 
 
 @on_a_loop
-async def test_describe_groups_answers_for_each_group(tmp_path: Path) -> None:
+async def test_describe_groups_returns_each_group(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client = await door.connect()
         await enrol(client, "stable", group_instance_id="i")
@@ -315,7 +315,7 @@ async def test_describe_groups_answers_for_each_group(tmp_path: Path) -> None:
 
 
 @on_a_loop
-async def test_delete_groups_answers_for_each_group(tmp_path: Path) -> None:
+async def test_delete_groups_returns_error_per_group(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client = await door.connect()
         member = await enrol(client, "stable")

@@ -59,7 +59,7 @@ def codes(answer: dict[str, Any], key: str = "name") -> list[tuple[Any, list[tup
 
 
 @on_a_loop
-async def test_partitions_that_do_not_exist_are_refused_first(tmp_path: Path) -> None:
+async def test_offset_commit_to_unknown_partitions_returns_them_first(tmp_path: Path) -> None:
     """In every version: first what is unknown, in the order of the request, then the group's own answers."""
     async with open_door(tmp_path) as door:
         client = await door.connect()
@@ -81,7 +81,7 @@ async def test_partitions_that_do_not_exist_are_refused_first(tmp_path: Path) ->
 
 
 @on_a_loop
-async def test_the_lowest_number_is_answered_as_any_partition_that_does_not_exist(tmp_path: Path) -> None:
+async def test_offset_commit_to_partition_minus_2_31_is_refused_as_unknown(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client = await door.connect()
         asked = [{"name": name, "partitions": partitions(-(2**31), 0)} for name in ("t", "nowhere")]
@@ -95,7 +95,7 @@ async def test_the_lowest_number_is_answered_as_any_partition_that_does_not_exis
 
 
 @on_a_loop
-async def test_topics_by_id(tmp_path: Path) -> None:
+async def test_offset_commit_with_topic_ids(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client, t, u = await door.connect(), topic_id(door, "t"), topic_id(door, "u")
         topics = [
@@ -128,7 +128,7 @@ async def test_topics_by_id(tmp_path: Path) -> None:
 
 
 @on_a_loop
-async def test_a_commit_of_nothing_known_asks_no_group(tmp_path: Path) -> None:
+async def test_offset_commit_to_unknown_partitions_only_is_not_sent_to_group(tmp_path: Path) -> None:
     """Not even a member that does not exist is found out."""
     async with open_door(tmp_path) as door:
         client, stranger = await door.connect(), Member("stranger", 5)
@@ -143,7 +143,7 @@ async def test_a_commit_of_nothing_known_asks_no_group(tmp_path: Path) -> None:
 
 
 @on_a_loop
-async def test_a_partition_that_is_committed_twice_is_answered_twice(tmp_path: Path) -> None:
+async def test_offset_commit_with_repeated_partition_returns_it_twice(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client = await door.connect()
         twice = [{"name": "t", "partitions": partitions((0, 1), (1, 2), (0, 3))}]
@@ -153,7 +153,7 @@ async def test_a_partition_that_is_committed_twice_is_answered_twice(tmp_path: P
 
 
 @on_a_loop
-async def test_a_topic_that_stands_in_a_request_twice_is_answered_twice_unless_something_was_refused(
+async def test_offset_commit_with_repeated_topic_returns_it_twice_unless_partitions_are_unknown(
     tmp_path: Path,
 ) -> None:
     """The same in all three requests that name partitions (asked of Kafka 4.3.1)."""
@@ -192,7 +192,7 @@ def in_a_transaction(topics: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 @on_a_loop
-async def test_metadata_that_is_too_long_is_refused_for_its_partition_alone(tmp_path: Path) -> None:
+async def test_offset_commit_with_too_long_metadata_is_refused_for_that_partition_only(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client = await door.connect()
         for version in range(2, 10):
@@ -204,7 +204,7 @@ async def test_metadata_that_is_too_long_is_refused_for_its_partition_alone(tmp_
 
 
 @on_a_loop
-async def test_unknown_groups_and_members_are_told_in_the_words_of_the_version(tmp_path: Path) -> None:
+async def test_offset_commit_to_unknown_group_returns_error_of_version(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client, stranger = await door.connect(), Member("stranger", 1)
         member = await enrol(client, "known")
@@ -218,7 +218,7 @@ async def test_unknown_groups_and_members_are_told_in_the_words_of_the_version(t
 
 
 @on_a_loop
-async def test_a_retention_time_is_taken(tmp_path: Path) -> None:
+async def test_offset_commit_with_retention_time_is_accepted(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client = await door.connect()
         for version in (2, 3, 4):
@@ -231,7 +231,9 @@ async def test_a_retention_time_is_taken(tmp_path: Path) -> None:
 
 @on_a_loop
 @pytest.mark.parametrize("retention_ms", [2**63 - 1, 2**63 - 2, 2**62, MAX_DURATION_MS + 1, -(2**63)])
-async def test_a_retention_time_of_some_hundred_thousand_years_is_taken(tmp_path: Path, retention_ms: int) -> None:
+async def test_offset_commit_with_retention_time_beyond_kio_maximum_is_accepted(
+    tmp_path: Path, retention_ms: int
+) -> None:
     """kio has no such duration, and clients that want to keep an offset for ever send it."""
     mark = 123_456_789
     async with open_door(tmp_path) as door:
@@ -316,7 +318,7 @@ def by_kio(name: str, version: int, **values: Any) -> bytes:
 
 
 @pytest.mark.parametrize("version", versions("heartbeat"))
-def test_prepared_heartbeats_are_kios(version: int) -> None:
+def test_cached_heartbeat_response_equals_kio_encoding(version: int) -> None:
     for code in ErrorCode:
         for _ in range(2):  # made, and kept
             assert heartbeat.body(schema("heartbeat", version), code) == by_kio(
@@ -347,7 +349,7 @@ class StandInGroups:
 
 
 @pytest.mark.parametrize("version", versions("offset_commit"))
-def test_kept_commit_answers_are_kios(version: int) -> None:
+def test_cached_offset_commit_response_equals_kio_encoding(version: int) -> None:
     """Whatever order errors and shapes come in: an answer that was kept is never another one's."""
     groups = StandInGroups()
     node = SimpleNamespace(topics=StandInTopics(), groups=groups)

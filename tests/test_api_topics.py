@@ -454,7 +454,7 @@ def test_describe_cluster_in_every_version(node: CardboardNode, name: str, versi
     assert [(broker.broker_id, broker.host, broker.port) for broker in answer.brokers] == [(1, "stage.example", 9092)]
 
 
-def test_what_no_client_can_ask_is_not_served() -> None:
+def test_unserved_versions_have_no_route() -> None:
     """Kafka advertises Produce from 0 on and closes the connection on v0-v2."""
     for key, version in [(0, 2), (0, 14), (1, 3), (2, 0), (19, 1), (20, 0)]:
         assert find_route(key, version) is None

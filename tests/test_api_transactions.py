@@ -96,7 +96,7 @@ async def stable(client: Client, group: str = "g") -> int:
 
 
 @on_a_loop
-async def test_a_whole_transaction_in_every_version(tmp_path: Path) -> None:
+async def test_transaction_in_every_version(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client = await door.connect()
         offset = 0
@@ -121,7 +121,7 @@ async def test_a_whole_transaction_in_every_version(tmp_path: Path) -> None:
     [("add_offsets_to_txn", 1), ("end_txn", 1), ("add_partitions_to_txn", 1), ("init_producer_id", 3)],
 )
 @on_a_loop
-async def test_a_fenced_producer_hears_what_its_version_knows(tmp_path: Path, name: str, newest_old: int) -> None:
+async def test_fenced_producer_gets_error_of_version(tmp_path: Path, name: str, newest_old: int) -> None:
     """KIP-588: PRODUCER_FENCED, and INVALID_PRODUCER_EPOCH before there was that code."""
     async with open_door(tmp_path) as door:
         client = await door.connect()
@@ -141,7 +141,7 @@ async def test_a_fenced_producer_hears_what_its_version_knows(tmp_path: Path, na
 
 
 @on_a_loop
-async def test_offsets_of_partitions_that_do_not_exist_are_refused_in_every_version(tmp_path: Path) -> None:
+async def test_txn_offset_commit_to_unknown_partitions_is_refused_in_every_version(tmp_path: Path) -> None:
     """What is refused comes first and a topic stands once, as in Kafka."""
     async with open_door(tmp_path) as door:
         client = await door.connect()
@@ -164,7 +164,7 @@ async def test_offsets_of_partitions_that_do_not_exist_are_refused_in_every_vers
 
 
 @on_a_loop
-async def test_partitions_are_added_all_or_none(tmp_path: Path) -> None:
+async def test_add_partitions_to_txn_adds_all_or_none(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client = await door.connect()
         producer = await init(client)
@@ -183,7 +183,7 @@ async def test_partitions_are_added_all_or_none(tmp_path: Path) -> None:
 
 
 @on_a_loop
-async def test_brokers_may_ask_about_several_transactions_at_once(tmp_path: Path) -> None:
+async def test_add_partitions_to_txn_v4_verifies_several_transactions(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client = await door.connect()
         one, other = await init(client), await init(client, "other")
@@ -214,7 +214,7 @@ async def test_brokers_may_ask_about_several_transactions_at_once(tmp_path: Path
 
 
 @on_a_loop
-async def test_a_restart_in_the_middle_loses_nothing(tmp_path: Path) -> None:
+async def test_restart_during_transaction_keeps_it(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client = await door.connect()
         producer = await init(client)
@@ -234,7 +234,7 @@ async def test_a_restart_in_the_middle_loses_nothing(tmp_path: Path) -> None:
 
 
 @on_a_loop
-async def test_ids_are_not_given_twice_even_if_the_topics_were_lost(tmp_path: Path) -> None:
+async def test_producer_ids_are_unique_after_loss_of_topics_json(tmp_path: Path) -> None:
     """With ``{}`` in ``topics.json`` one starts without topics; the ids in the transactions' log are still in use."""
     async with open_door(tmp_path) as door:
         producer = await init(await door.connect())
@@ -246,7 +246,7 @@ async def test_ids_are_not_given_twice_even_if_the_topics_were_lost(tmp_path: Pa
 
 
 @on_a_loop
-async def test_a_stop_in_the_middle_of_an_end_is_made_up_for(tmp_path: Path) -> None:
+async def test_end_txn_interrupted_by_stop_is_completed_after_restart(tmp_path: Path) -> None:
     """The server stops right behind the request: answered or not, the next one finds it whole."""
     async with open_door(tmp_path) as door:
         client = await door.connect()
@@ -331,7 +331,7 @@ async def opened(client: Client, value: bytes, producer: ProducerOf, sequence: i
 
 
 @on_a_loop
-async def test_who_reads_committed_records_reads_up_to_the_first_open_transaction(tmp_path: Path) -> None:
+async def test_read_committed_fetch_ends_at_first_open_transaction(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client = await door.connect()
         producer = await init(client)
@@ -359,7 +359,7 @@ async def latest(client: Client, isolation_level: int) -> int:
 
 
 @on_a_loop
-async def test_aborted_records_are_named_to_who_reads_committed_ones(tmp_path: Path) -> None:
+async def test_read_committed_fetch_lists_aborted_transactions(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client = await door.connect()
         producer = await init(client)
@@ -376,7 +376,7 @@ async def test_aborted_records_are_named_to_who_reads_committed_ones(tmp_path: P
 
 
 @on_a_loop
-async def test_a_reader_of_committed_records_waits_for_the_end_of_the_transaction(tmp_path: Path) -> None:
+async def test_read_committed_fetch_waits_for_end_of_transaction(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client, reader = await door.connect(), await door.connect()
         producer = await init(client)
@@ -389,7 +389,7 @@ async def test_a_reader_of_committed_records_waits_for_the_end_of_the_transactio
 
 
 @on_a_loop
-async def test_records_outside_of_their_transaction_are_refused(tmp_path: Path) -> None:
+async def test_produce_outside_of_transaction_is_refused(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client = await door.connect()
         producer = await init(client)
@@ -404,7 +404,7 @@ async def test_records_outside_of_their_transaction_are_refused(tmp_path: Path) 
 
 
 @on_a_loop
-async def test_from_version_12_on_records_begin_the_transaction_themselves(tmp_path: Path) -> None:
+async def test_produce_v12_adds_partition_to_transaction(tmp_path: Path) -> None:
     """KIP-890: no AddPartitionsToTxn, and the next epoch with each end."""
     async with open_door(tmp_path) as door:
         client = await door.connect()
@@ -426,7 +426,7 @@ async def produced_at_last(client: Client, data: bytes) -> str:
 
 
 @on_a_loop
-async def test_a_deleted_topic_does_not_hold_a_transaction_up(tmp_path: Path) -> None:
+async def test_end_txn_with_deleted_topic_completes(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client = await door.connect()
         producer = await init(client)
@@ -439,7 +439,7 @@ async def test_a_deleted_topic_does_not_hold_a_transaction_up(tmp_path: Path) ->
 
 
 @on_a_loop
-async def test_a_plain_commit_and_a_transaction_share_a_connection(tmp_path: Path) -> None:
+async def test_offset_commit_and_transaction_on_one_connection(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client = await door.connect()
         producer = await init(client)

@@ -11,7 +11,7 @@ from test_api_transactions import TX, add_offsets, init, opened
 
 
 @on_a_loop
-async def test_transactions_are_described(tmp_path: Path) -> None:
+async def test_describe_transactions(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client = await door.connect()
         producer = await init(client)
@@ -50,7 +50,7 @@ async def test_transactions_are_described(tmp_path: Path) -> None:
     ],
 )
 @on_a_loop
-async def test_transactions_are_found_by_what_they_are(
+async def test_list_transactions_filters(
     tmp_path: Path, states: list[str], of_idle: bool, age_ms: int, found: list[str], unknown: list[str]
 ) -> None:
     """One that was never begun is older than any, as in Kafka."""

@@ -94,7 +94,7 @@ REQUESTS: list[tuple[str, int, dict[str, Any], str]] = [
 @pytest.mark.parametrize(
     ("name", "version", "values", "expected"), REQUESTS, ids=[f"{one[0]}-v{one[1]}-{len(one[3])}" for one in REQUESTS]
 )
-def test_requests_are_read_as_kafka_writes_them(name: str, version: int, values: Any, expected: str) -> None:
+def test_request_vectors_of_kafka_are_decoded(name: str, version: int, values: Any, expected: str) -> None:
     data = bytes.fromhex(expected)
     read, size = schema(name, version).read(b"??" + data, 2)
     assert size == len(data)
@@ -165,7 +165,7 @@ ANSWERS: list[tuple[Any, str, int, Any, str]] = [
     ANSWERS,
     ids=[f"{one[1]}-v{one[2]}-{len(one[4])}" for one in ANSWERS],
 )
-def test_answers_are_written_as_kafka_writes_them(
+def test_response_entities_equal_vectors_of_kafka(
     api: Any, name: str, version: int, answer: Any, expected: str
 ) -> None:
     nobody: Any = None
@@ -182,7 +182,7 @@ def head(name: str, version: int) -> str:
 
 
 @on_a_loop
-async def test_whole_answers_are_kafkas_to_the_byte(tmp_path: Path) -> None:
+async def test_response_bytes_equal_vectors_of_kafka(tmp_path: Path) -> None:
     async with open_door(tmp_path, {"advertised": ("h", 9092)}) as door:
         client = await door.connect()
 
@@ -212,7 +212,7 @@ async def test_whole_answers_are_kafkas_to_the_byte(tmp_path: Path) -> None:
 
 
 @on_a_loop
-async def test_an_unknown_version_of_api_versions_is_answered_in_version_0(tmp_path: Path) -> None:
+async def test_api_versions_with_unknown_version_is_answered_in_version_0(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client = await door.connect()
         newer = bytes.fromhex("00120005000000070004") + b"wire" + b"\x00" + b"\x05wire\x041.0\x00"
@@ -221,7 +221,7 @@ async def test_an_unknown_version_of_api_versions_is_answered_in_version_0(tmp_p
 
 
 @pytest.mark.parametrize("request_hex", [JOIN_HEADER_V1 + JOIN_V5, JOIN_HEADER_V2 + JOIN_V9], ids=["v5", "v9"])
-def test_both_request_headers_are_understood(request_hex: str, tmp_path: Path) -> None:
+def test_both_request_headers_are_decoded(request_hex: str, tmp_path: Path) -> None:
     """The client id is the beginning of the member id, the correlation id that of the answer."""
 
     @on_a_loop

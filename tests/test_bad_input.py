@@ -139,7 +139,7 @@ NO_FRAMES = {
 
 
 @on_a_loop
-async def test_what_is_no_request_closes_its_connection(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_invalid_request_closes_connection(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Over TCP, alone and with a valid request right behind it, which is not looked at any more."""
     too_short = {f"a frame of {size} bytes": framed(bytes(size)) for size in range(1, 10)}
     async with open_door(tmp_path) as door:
@@ -156,9 +156,7 @@ async def test_what_is_no_request_closes_its_connection(tmp_path: Path, caplog: 
 
 
 @on_a_loop
-async def test_a_request_that_never_ends_is_waited_for_and_forgotten(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_incomplete_request_is_dropped_at_disconnect(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Cut off at every byte, then the client goes: not worth a line."""
     async with open_door(tmp_path) as door:
         watch = await Watch.over(door, caplog)
@@ -174,7 +172,7 @@ async def test_a_request_that_never_ends_is_waited_for_and_forgotten(
 
 
 @on_a_loop
-async def test_bytes_behind_a_request_are_nobodys_business(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_trailing_bytes_of_frame_are_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """As in Kafka: what follows the request inside of its frame is skipped."""
     async with open_door(tmp_path) as door:
         watch = await Watch.over(door, caplog)
@@ -191,7 +189,7 @@ async def test_bytes_behind_a_request_are_nobodys_business(tmp_path: Path, caplo
 
 @each_api
 @on_a_loop
-async def test_a_request_that_is_cut_inside_its_frame(
+async def test_truncated_request_in_complete_frame_closes_connection(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, api: Api
 ) -> None:
     """The parser must not take the bytes of the next frame for the rest of this one."""
@@ -252,7 +250,9 @@ HUGE = {
 @pytest.mark.usefixtures("memory_stays_where_it_is")
 @each_api
 @on_a_loop
-async def test_counts_and_nulls_that_no_array_has(tmp_path: Path, caplog: pytest.LogCaptureFixture, api: Api) -> None:
+async def test_invalid_array_count_closes_connection(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, api: Api
+) -> None:
     """A parser that believes them sets gigabytes aside, or hands on a null where everybody expects an array."""
     async with open_door(tmp_path) as door:
         watch, closed = await Watch.over(door, caplog), 0
@@ -274,7 +274,9 @@ async def test_counts_and_nulls_that_no_array_has(tmp_path: Path, caplog: pytest
 
 
 @on_a_loop
-async def test_strings_are_as_long_as_kafkas(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_string_longer_than_32767_bytes_closes_connection(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """In flexible versions a length has more bytes, but Kafka's limit stays: a record could not hold more."""
     async with open_door(tmp_path) as door:
         watch = await Watch.over(door, caplog)
@@ -300,7 +302,7 @@ async def test_strings_are_as_long_as_kafkas(tmp_path: Path, caplog: pytest.LogC
 
 
 @on_a_loop
-async def test_answer_that_cannot_be_encoded_is_an_error(
+async def test_response_that_cannot_be_encoded_becomes_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client that asked hears of it and keeps its connection; the group goes on for everybody else."""
@@ -330,7 +332,7 @@ def refuse_to_encode(*_rows: Any, **_options: Any) -> Any:
 
 
 @each_api
-def test_a_request_ends_where_kio_says(api: Api) -> None:
+def test_validation_and_kio_agree_on_end_of_request(api: Api) -> None:
     """The walk before kio's reader is as good with bytes before and behind, and changes nothing that is read."""
     for version in range(api.min_version, api.max_version + 1):
         types = message_type(api.name, version, "request")

@@ -63,7 +63,7 @@ async def state_of(client: Client, state: str) -> None:
 
 
 @on_a_loop
-async def test_frames_may_be_cut_anywhere(tmp_path: Path) -> None:
+async def test_frames_split_at_any_byte_are_handled(tmp_path: Path) -> None:
     """TCP keeps no borders: four requests in two reads, cut at every byte, and in reads of a few bytes."""
     async with open_door(tmp_path) as door:
         member = await enrol(await door.connect(), "g")
@@ -96,7 +96,7 @@ async def test_frames_may_be_cut_anywhere(tmp_path: Path) -> None:
     [(-1, b""), (-7, b""), (0, b""), (4, b"wire"), (32767, b"i" * 32767), (12, "Grüße€".encode() + b"..")],
 )
 @on_a_loop
-async def test_client_ids_of_all_kinds(tmp_path: Path, length: int, raw: bytes) -> None:
+async def test_client_ids_are_decoded(tmp_path: Path, length: int, raw: bytes) -> None:
     """Null is as good as empty. The id is the beginning of a new member's."""
     async with open_door(tmp_path) as door:
         client = CardboardClient(door.node)
@@ -115,7 +115,7 @@ async def test_client_ids_of_all_kinds(tmp_path: Path, length: int, raw: bytes) 
 
 
 @on_a_loop
-async def test_the_size_limit_holds_however_a_frame_comes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_frame_size_limit_holds_for_any_chunking(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """In one read, or announced long before it is there."""
     async with open_door(tmp_path, socket_request_max_bytes=500) as door:
         request = frame("describe_groups", 5, groups=["g" * 400], include_authorized_operations=False)
@@ -136,7 +136,7 @@ async def test_the_size_limit_holds_however_a_frame_comes(tmp_path: Path, caplog
 
 
 @on_a_loop
-async def test_what_came_before_a_bad_frame_is_answered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_requests_before_bad_frame_are_answered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """As in Kafka, which looks at one request after the other; then the connection is closed."""
     async with open_door(tmp_path) as door:
         member = await enrol(await door.connect(), "g")
@@ -160,7 +160,7 @@ async def test_what_came_before_a_bad_frame_is_answered(tmp_path: Path, caplog: 
 
 
 @on_a_loop
-async def test_heartbeats_and_commits_are_answered_in_their_order(tmp_path: Path) -> None:
+async def test_pipelined_heartbeats_and_commits_are_answered_in_order(tmp_path: Path) -> None:
     """Commits wait for the disk and heartbeats for nothing, and yet no answer overtakes another."""
     async with open_door(tmp_path) as door:
         client = await door.connect()
@@ -176,7 +176,7 @@ async def test_heartbeats_and_commits_are_answered_in_their_order(tmp_path: Path
 
 
 @on_a_loop
-async def test_a_fetch_behind_a_commit_sees_it(tmp_path: Path) -> None:
+async def test_pipelined_fetch_after_commit_sees_commit(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client = await door.connect()
         for offset in range(50):
@@ -189,7 +189,7 @@ async def test_a_fetch_behind_a_commit_sees_it(tmp_path: Path) -> None:
 
 
 @on_a_loop
-async def test_nothing_is_handled_behind_a_join_that_waits(tmp_path: Path) -> None:
+async def test_request_after_pending_join_is_not_handled(tmp_path: Path) -> None:
     """Not even what needs no group: the connection is as good as deaf until the join phase ends."""
     async with open_door(tmp_path) as door:
         client = await door.connect()
@@ -204,9 +204,7 @@ async def test_nothing_is_handled_behind_a_join_that_waits(tmp_path: Path) -> No
 
 
 @on_a_loop
-async def test_a_client_that_hangs_up_while_its_join_waits_harms_nobody(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_disconnect_during_pending_join_keeps_member(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It stays a member until its session ends; what it sent behind is taken when the join is answered, as in Kafka."""
     async with open_door(tmp_path) as door:
         client = await door.connect()
@@ -225,7 +223,7 @@ async def test_a_client_that_hangs_up_while_its_join_waits_harms_nobody(
 
 
 @on_a_loop
-async def test_one_member_on_two_connections(tmp_path: Path) -> None:
+async def test_member_with_two_connections(tmp_path: Path) -> None:
     """A connection is not a member: any may speak for it, and the newest join is the one that is answered."""
     async with open_door(tmp_path) as door:
         one, two = await door.connect(), await door.connect()
@@ -249,7 +247,7 @@ async def test_one_member_on_two_connections(tmp_path: Path) -> None:
 
 
 @on_a_loop
-async def test_a_long_pipeline_is_answered_in_order_to_a_client_that_reads_late(tmp_path: Path) -> None:
+async def test_long_pipeline_is_answered_in_order_to_slow_reader(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client = await door.connect()
         member = await enrol(client, "g")
@@ -262,7 +260,7 @@ async def test_a_long_pipeline_is_answered_in_order_to_a_client_that_reads_late(
 
 
 @on_a_loop
-async def test_too_many_calls_on_their_way_stop_the_reading(tmp_path: Path) -> None:
+async def test_too_many_unanswered_calls_pause_reading(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         member = await enrol(await door.connect(), "g")
         client = CardboardClient(door.node)
@@ -278,7 +276,7 @@ async def test_too_many_calls_on_their_way_stop_the_reading(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("size", "count"), [(20, MAX_FRAMES_WAITING), (700_000, 2), (3_000_000, 1)])
 @on_a_loop
-async def test_too_much_behind_a_join_stops_the_reading(tmp_path: Path, size: int, count: int) -> None:
+async def test_too_many_requests_after_pending_join_pause_reading(tmp_path: Path, size: int, count: int) -> None:
     """Many requests or a few large ones: they wait in memory, and more would be too much."""
     async with open_door(tmp_path) as door:
         first = await door.connect()
@@ -300,7 +298,7 @@ async def test_too_much_behind_a_join_stops_the_reading(tmp_path: Path, size: in
 
 
 @on_a_loop
-async def test_a_client_that_does_not_read_is_not_read_either(tmp_path: Path) -> None:
+async def test_requests_of_client_that_does_not_read_are_not_read(tmp_path: Path) -> None:
     """Nothing but the end of its backlog makes the server read on, least of all answers that have become ready."""
     async with open_door(tmp_path) as door:
         member = await enrol(await door.connect(), "g")
@@ -316,7 +314,7 @@ async def test_a_client_that_does_not_read_is_not_read_either(tmp_path: Path) ->
 
 @pytest.mark.parametrize("kind", ["heartbeats", "descriptions"])
 @on_a_loop
-async def test_answers_to_a_client_that_does_not_read_stay_few(tmp_path: Path, kind: str) -> None:
+async def test_responses_to_client_that_does_not_read_are_bounded(tmp_path: Path, kind: str) -> None:
     """Over TCP: it sends until nothing is taken any more. What waits for it then is no more than a few reads' worth."""
     async with open_door(tmp_path) as door:
         member = await enrol(await door.connect(), "g")
@@ -358,17 +356,17 @@ async def send_until_stuck(sender: socket.socket, data: bytes) -> int:
         ("2001:db8::ff00:42:8329", "/2001:db8:0:0:0:ff00:42:8329"),
     ],
 )
-def test_addresses_are_shown_as_java_shows_them(host: str, shown: str) -> None:
+def test_java_address_formats_like_java(host: str, shown: str) -> None:
     assert java_address(host) == shown
 
 
 @pytest.mark.parametrize(("host", "shown"), [("127.0.0.1", "127.0.0.1:50000"), ("::1", "[::1]:50000")])
-def test_the_log_shows_a_peer_with_its_port(host: str, shown: str) -> None:
+def test_host_and_port_formats_peer(host: str, shown: str) -> None:
     assert host_and_port(host, 50_000) == shown
 
 
 @on_a_loop
-async def test_a_refused_connection_is_named_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_closed_connection_is_logged_with_peer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with open_door(tmp_path) as door:
         CardboardClient(door.node).feed(bytes(4))
     assert "connection from 127.0.0.1:50000 closed: " in caplog.text

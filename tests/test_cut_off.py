@@ -36,7 +36,7 @@ def reason(api: Api, version: int, body: bytes) -> str | None:
 
 
 @pytest.mark.parametrize("api", APIS, ids=[api.name for api in APIS])
-def test_wherever_a_request_ends_the_reason_is_clear(api: Api) -> None:
+def test_truncated_request_at_any_byte_gives_clear_error(api: Api) -> None:
     chance = Random(api.name)
     for version in (api.min_version, api.max_version):
         body = body_of(random_entity(message_type(api.name, version, "request"), chance))
@@ -53,7 +53,9 @@ def test_wherever_a_request_ends_the_reason_is_clear(api: Api) -> None:
     ],
 )
 @on_a_loop
-async def test_the_log_has_it(tmp_path: Path, caplog: pytest.LogCaptureFixture, cut: int, says: str) -> None:
+async def test_truncated_request_is_logged_with_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, cut: int, says: str
+) -> None:
     async with open_door(tmp_path) as door:
         whole = frame("offset_commit", 2, **committing("g"))
         body = whole.index(b"\0\x01g")
@@ -65,7 +67,7 @@ async def test_the_log_has_it(tmp_path: Path, caplog: pytest.LogCaptureFixture, 
         assert line.endswith(says)
 
 
-def test_a_negative_count_is_named() -> None:
+def test_negative_array_count_is_logged_with_field_name() -> None:
     commit = next(api for api in APIS if api.name == "offset_commit")
     body = b"\0\x01g\xff\xff\xff\xff\0\0" + b"\xff" * 8 + b"\xff\xff\xff\xfe"
     assert reason(commit, 2, body) == "topics has a count of -2, expected 0 or more"

@@ -32,7 +32,7 @@ def refused(name: str, version: int, **values: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
-def test_any_request_in_any_version_can_be_refused(api: Any) -> None:
+def test_error_response_to_every_request_version(api: Any) -> None:
     """Whatever it asks for: kio can write the answer and read it, and of two topics it has two."""
     for version in range(api.min_version, api.max_version + 1):
         told = set()
@@ -44,7 +44,7 @@ def test_any_request_in_any_version_can_be_refused(api: Any) -> None:
         assert told == {REBALANCE}, f"version {version}"
 
 
-def test_a_commit_is_refused_partition_by_partition() -> None:
+def test_error_response_to_offset_commit_has_error_per_partition() -> None:
     partitions = [{"partition_index": index, "committed_offset": 5, "committed_metadata": None} for index in (0, 2)]
     values = {
         "group_id": "g",
@@ -64,13 +64,13 @@ def test_a_commit_is_refused_partition_by_partition() -> None:
     ]
 
 
-def test_a_join_is_refused_as_kafka_does_it() -> None:
+def test_error_response_to_join_group_equals_kafka() -> None:
     answer = refused("join_group", 9, **joining("g", "me"))
     assert (answer["error_code"], answer["generation_id"], answer["member_id"]) == (REBALANCE, -1, "me")
     assert answer["members"] == []
 
 
-def test_names_in_a_plain_list_come_back() -> None:
+def test_error_response_repeats_names_of_plain_list() -> None:
     assert refused("delete_groups", 2, groups_names=["a", "b"])["results"] == [
         {"group_id": "a", "error_code": REBALANCE},
         {"group_id": "b", "error_code": REBALANCE},
@@ -79,11 +79,11 @@ def test_names_in_a_plain_list_come_back() -> None:
     assert [(one["key"], one["error_code"]) for one in keys] == [("a", REBALANCE)]
 
 
-def test_every_error_of_kafkas_has_its_name() -> None:
+def test_error_code_by_name_finds_every_kafka_error() -> None:
     assert int(error_code_by_name("GROUP_AUTHORIZATION_FAILED")) == 30
     assert int(error_code_by_name("unknown_server_error")) == -1
 
 
-def test_a_name_that_kafka_does_not_have_is_refused_with_the_list() -> None:
+def test_error_code_by_name_with_unknown_name_lists_names() -> None:
     with pytest.raises(ValueError, match=r"no error 'REBALANCE': expected one of .*REBALANCE_IN_PROGRESS"):
         error_code_by_name("REBALANCE")

@@ -323,9 +323,7 @@ def memory_for(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
-def test_damaged_requests_cost_their_connections_and_nothing_else(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_damaged_requests_close_only_their_connections(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
     with memory_for(MEMORY_BYTES_MAX), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(fuzz(tmp_path))

@@ -52,7 +52,7 @@ class Watched:
     "heard_at_ms", [0, 1, IDLE_MS // CHECKS_PER_TIMEOUT - 1, IDLE_MS // CHECKS_PER_TIMEOUT, 777_777]
 )
 @on_a_loop
-async def test_silence_ends_a_connection_not_before_its_time(tmp_path: Path, heard_at_ms: int) -> None:
+async def test_idle_connection_is_closed_not_before_timeout(tmp_path: Path, heard_at_ms: int) -> None:
     async with open_door(tmp_path) as door:
         timer, client = Watched(door).timer, CardboardClient(door.node)
         for _ in range(heard_at_ms // 100_000):
@@ -68,7 +68,7 @@ async def test_silence_ends_a_connection_not_before_its_time(tmp_path: Path, hea
 
 
 @on_a_loop
-async def test_a_parked_request_keeps_its_connection(tmp_path: Path) -> None:
+async def test_connection_with_pending_request_is_not_idle(tmp_path: Path) -> None:
     """The others are closed meanwhile; this one when it was silent for so long after its answer."""
     async with open_door(tmp_path, group_initial_rebalance_delay_ms=0) as door:
         timer, first = Watched(door).timer, await door.connect()
@@ -90,7 +90,7 @@ async def test_a_parked_request_keeps_its_connection(tmp_path: Path) -> None:
 
 
 @on_a_loop
-async def test_half_a_request_is_a_sign_of_life(tmp_path: Path) -> None:
+async def test_incomplete_request_counts_as_activity(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         timer, client = Watched(door).timer, CardboardClient(door.node)
         for byte in BEAT[:-1]:
@@ -102,7 +102,7 @@ async def test_half_a_request_is_a_sign_of_life(tmp_path: Path) -> None:
 
 
 @on_a_loop
-async def test_a_server_closes_and_goes_on(tmp_path: Path) -> None:
+async def test_server_closes_idle_connection_and_serves_others(tmp_path: Path) -> None:
     """Over TCP, with the node's own timer: whoever beats stays, whoever is silent is hung up on."""
     async with open_door(tmp_path, connections_max_idle_ms=400) as door:
         silent, talker = await door.connect(), await door.connect()
@@ -116,7 +116,7 @@ async def test_a_server_closes_and_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("max_idle_ms", "looks"), [(1, 1), (3, 3), (4, 4), (IDLE_MS, 4), (2**63 - 1, 2**62)])
-def test_any_length_is_never_shortened(max_idle_ms: int, looks: int) -> None:
+def test_check_interval_never_shortens_idle_timeout(max_idle_ms: int, looks: int) -> None:
     """The looks together last at least as long as the setting says, and no single wait is too long for a loop."""
     watch: Any = IdleConnectionCloser((), max_idle_ms, HandTimer().later)
     assert 0 < watch._check_interval_ms <= CHECK_INTERVAL_MAX_MS

@@ -32,7 +32,7 @@ def call(name: str, version: int, **request: Any) -> Any:
 
 
 @given(members=st.lists(joined, max_size=4), version=st.sampled_from(versions("join_group")))
-def test_what_the_leader_is_told(members: list[JoinedMember], version: int) -> None:
+def test_join_group_member_rows_equal_kio_encoding(members: list[JoinedMember], version: int) -> None:
     asked = call("join_group", version)
     answer = Joined(ErrorCode.NONE, "me", 3, "consumer", "range", "me", tuple(members))
     response = asked.make(
@@ -53,7 +53,9 @@ def test_what_the_leader_is_told(members: list[JoinedMember], version: int) -> N
 @given(
     members=st.lists(described, max_size=4), version=st.sampled_from(versions("describe_groups")), asks=st.booleans()
 )
-def test_what_describe_tells(members: list[DescribedMember], version: int, asks: bool) -> None:
+def test_describe_groups_member_rows_equal_kio_encoding(
+    members: list[DescribedMember], version: int, asks: bool
+) -> None:
     asked = call("describe_groups", version, include_authorized_operations=asks)
     answer = Described(ErrorCode.NONE, "g", "Stable", "consumer", "range", tuple(members))
     operations = describe_groups.ALL_OPERATIONS if asks else describe_groups.OPERATIONS_UNKNOWN
@@ -79,7 +81,7 @@ def _described(asked: Any, one: DescribedMember) -> Any:
     return asked.make("DescribedGroupMember", **values, member_metadata=metadata, member_assignment=assignment)
 
 
-def test_a_text_that_old_versions_cannot_hold_is_an_error() -> None:
+def test_too_long_string_in_inflexible_row_raises() -> None:
     row = ("x" * 32_768, b"")
     assert len(encode_rows([row], flexible=True)[0]) == 32_768 + 3 + 2
     with pytest.raises(struct.error):

@@ -131,7 +131,7 @@ async def test_request_in_this_process_with_too_long_group_id_is_refused(tmp_pat
     [(None, True), ("", True), (LONGEST, True), (TOO_LONG, False), ("ä" * 16383, True), ("ä" * 16384, False)],
     ids=["null", "empty", "longest", "too long", "two bytes each", "two bytes each, too long"],
 )
-def test_strings_are_measured_in_bytes(text: str | None, fits: bool) -> None:
+def test_string_limits_count_utf8_bytes(text: str | None, fits: bool) -> None:
     assert fits_a_string(text) is fits
 
 
@@ -174,7 +174,7 @@ def write(request_type: Any) -> Any:
 
 
 @on_a_loop
-async def test_every_string_of_every_request_that_is_too_long_closes_its_connection_alone(
+async def test_too_long_string_in_any_request_closes_only_its_connection(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tried = 0
@@ -231,7 +231,7 @@ def assert_short(answer: dict[str, Any]) -> None:
 
 
 @on_a_loop
-async def test_join_that_makes_the_leaders_answer_too_large_is_refused(
+async def test_join_that_makes_leader_response_too_large_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The members who are there stay, and one who asks for less is taken."""
@@ -256,7 +256,7 @@ class Huge(bytes):
 
 @pytest.mark.parametrize(("api", "version"), EVERY_VERSION, ids=lambda value: getattr(value, "name", value))
 @on_a_loop
-async def test_answer_beyond_the_size_of_a_frame_is_an_error(tmp_path: Path, api: Api, version: int) -> None:
+async def test_response_larger_than_a_frame_becomes_error(tmp_path: Path, api: Api, version: int) -> None:
     door = Door(tmp_path, {}, {})
     await door.start()
     try:
@@ -273,7 +273,7 @@ async def test_answer_beyond_the_size_of_a_frame_is_an_error(tmp_path: Path, api
 
 
 @on_a_loop
-async def test_groups_whose_descriptions_are_too_large_together_are_refused(
+async def test_describe_groups_with_too_large_response_returns_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(gather, "RESPONSE_BYTES_MAX", 10_000)

@@ -102,7 +102,7 @@ def written(entity: Any) -> bytes:
 @each_flexible_request
 @settings(max_examples=12)
 @given(seed=st.integers(0, 2**32))
-def test_unknown_tags_anywhere_change_nothing(name: str, version: int, seed: int) -> None:
+def test_unknown_tagged_fields_are_removed(name: str, version: int, seed: int) -> None:
     chance = Random(seed)
     entity = random_entity(message_type(name, version, "request"), chance)
     tagged = with_unknown_tags(entity, chance)
@@ -112,14 +112,14 @@ def test_unknown_tags_anywhere_change_nothing(name: str, version: int, seed: int
 
 
 @each_flexible_request
-def test_a_request_without_unknown_tags_is_copied_as_it_is(name: str, version: int) -> None:
+def test_request_without_unknown_tagged_fields_is_unchanged(name: str, version: int) -> None:
     for seed in range(5):
         plain = written(random_entity(message_type(name, version, "request"), Random(seed)))
         assert without_unknown_tags(message_type(name, version, "request"), plain, 0) == plain
 
 
 @each_flexible_request
-def test_tags_that_are_cut_off_are_refused(name: str, version: int) -> None:
+def test_truncated_tagged_fields_raise(name: str, version: int) -> None:
     """A request that ends inside of a tagged field is none, however it is cut."""
     chance = Random(f"{name} {version}")
     entity = random_entity(message_type(name, version, "request"), chance)
@@ -130,7 +130,7 @@ def test_tags_that_are_cut_off_are_refused(name: str, version: int) -> None:
             without_unknown_tags(type(entity), tagged[:end], 0)
 
 
-def test_any_byte_but_zero_is_true() -> None:
+def test_nonzero_byte_of_boolean_is_true() -> None:
     """Kafka's protocol guide says so; kio takes 1 only."""
     entity = message_type("end_txn", 3, "request")(
         transactional_id="t", producer_id=1, producer_epoch=2, committed=True
@@ -154,7 +154,7 @@ def tagged_frame(name: str, version: int, header_tags: dict[int, bytes], seed: i
 
 
 @on_a_loop
-async def test_requests_with_unknown_tags_are_answered_as_without_them(tmp_path: Any) -> None:
+async def test_requests_with_unknown_tagged_fields_get_same_response(tmp_path: Any) -> None:
     async with open_door(tmp_path) as door:
         client = await door.connect()
         member = await enrol(client, "g")
@@ -176,7 +176,7 @@ async def test_requests_with_unknown_tags_are_answered_as_without_them(tmp_path:
 
 
 @on_a_loop
-async def test_an_odd_boolean_is_answered_as_true(tmp_path: Any) -> None:
+async def test_request_with_boolean_byte_2_is_answered_as_true(tmp_path: Any) -> None:
     async with open_door(tmp_path) as door:
         client = await door.connect()
         for version in range(3, 7):
@@ -189,7 +189,9 @@ async def test_an_odd_boolean_is_answered_as_true(tmp_path: Any) -> None:
 
 
 @on_a_loop
-async def test_tags_do_not_hide_a_request_that_is_cut_off(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_truncated_request_with_unknown_tagged_fields_closes_connection(
+    tmp_path: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """Unknown tags, and a frame that ends before its request does: the next frame's bytes are not taken for it."""
     async with open_door(tmp_path) as door:
         whole = tagged_frame("heartbeat", 4, {7: b"x"}, 3, **beating("g", Member("m", 1)))
@@ -205,18 +207,18 @@ async def test_tags_do_not_hide_a_request_that_is_cut_off(tmp_path: Any, caplog:
 
 
 @given(st.integers(0, 2**35 - 1))
-def test_varints_are_read_as_they_are_written(value: int) -> None:
+def test_uvarints_are_decoded(value: int) -> None:
     assert read_uvarint(b"?" + uvarint(value) + b"?", 1) == (value, 1 + len(uvarint(value)))
 
 
 @pytest.mark.parametrize("data", [b"", b"\x80", b"\xff\xff\xff\xff", b"\x80\x80\x80\x80\x80\x00", b"\xff" * 10])
-def test_a_varint_that_does_not_end_is_refused(data: bytes) -> None:
+def test_unterminated_uvarint_raises(data: bytes) -> None:
     with pytest.raises(ValueError, match="varint"):
         read_uvarint(data, 0)
 
 
 @given(st.dictionaries(st.integers(0, 2**31 - 1), st.binary(max_size=9), max_size=4))
-def test_a_section_is_skipped_whole(tags: dict[int, bytes]) -> None:
+def test_tagged_fields_section_is_skipped(tags: dict[int, bytes]) -> None:
     data = section(tags)
     assert skip_tagged_fields(b"?" + data + b"?", 1) == 1 + len(data)
     for end in range(len(data)):

@@ -39,7 +39,7 @@ def never(came: Came) -> None:
 
 
 @pytest.mark.parametrize("change", [other_error, too_early, never])
-def test_a_difference_is_found_and_shown(change: Callable[[Came], None], tmp_path: Path) -> None:
+def test_difference_is_reported(change: Callable[[Came], None], tmp_path: Path) -> None:
     @on_a_loop
     async def run() -> None:
         async with open_stage(tmp_path, our_settings(PLAIN)) as stage:
@@ -53,7 +53,7 @@ def test_a_difference_is_found_and_shown(change: Callable[[Came], None], tmp_pat
     run()
 
 
-def test_a_script_that_has_changed_must_be_recorded_again(tmp_path: Path) -> None:
+def test_changed_script_requires_new_recording(tmp_path: Path) -> None:
     @on_a_loop
     async def run() -> None:
         async with open_stage(tmp_path, our_settings(PLAIN)) as stage:
@@ -63,7 +63,7 @@ def test_a_script_that_has_changed_must_be_recorded_again(tmp_path: Path) -> Non
     run()
 
 
-def test_time_is_the_scripts(tmp_path: Path) -> None:
+def test_waits_of_script_pass_at_once(tmp_path: Path) -> None:
     """An hour passes at once; a session ends in it, and a client that hangs up is no obstacle."""
     script = [*member("A"), join("B", v=3), hang_up("B"), wait(3_600_000), beat("A", "$A1"), sync("A", "$A1")]
 
@@ -77,7 +77,7 @@ def test_time_is_the_scripts(tmp_path: Path) -> None:
     run()
 
 
-def test_names_go_both_ways() -> None:
+def test_names_are_translated_both_ways() -> None:
     topic, uuid = UUID(int=5), "12345678-1234-1234-1234-123456789abc"
     names = Names("g-1", {"t": topic})
     answer = {
@@ -100,7 +100,7 @@ def test_names_go_both_ways() -> None:
         names.concrete("$A2")
 
 
-def test_seeds_are_written_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seeds_are_encoded_and_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("conformance.golden.GOLDEN", tmp_path)
     played = Played(seed=3, steps=[["wait", 5]], came=[[]])
     write_seeds("clients", "4.3.1", [played])

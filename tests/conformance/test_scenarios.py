@@ -48,7 +48,7 @@ def test_scenario(chapter: str, scenario: str, tmp_path: Path) -> None:
     play()
 
 
-def test_what_is_recorded_is_what_is_played() -> None:
+def test_golden_files_match_scenarios() -> None:
     """``make golden`` was run since the tables were changed."""
     assert {name: golden.keys() for name, golden in GOLDEN.items()} == {
         name: chapter.scenarios.keys() for name, chapter in CHAPTERS.items()

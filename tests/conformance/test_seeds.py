@@ -29,7 +29,7 @@ def batches() -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize(("kind", "first"), batches())
-def test_random_scripts(kind: str, first: int, tmp_path: Path) -> None:
+def test_random_script_equals_recording(kind: str, first: int, tmp_path: Path) -> None:
     """One node a batch; what differs is shown with its seed and the sequence up to there."""
     _play(kind, PLAYED[kind][first : first + A_BATCH], tmp_path)
 
@@ -45,19 +45,21 @@ def _play(kind: str, batch: Sequence[Played], folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_groups_that_sleep_whenever_they_may(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_script_with_early_passivation_equals_recording(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Leaving memory and coming back is nothing that a client could see."""
     monkeypatch.setattr("callboard.actors.group.actor.IDLE_MS", SLEEPY_MS)
     _play(kind, PLAYED[kind][::SLEEPERS], tmp_path)
 
 
-def test_there_are_enough() -> None:
+def test_number_of_recorded_seeds() -> None:
     counts = {kind: len({played["seed"] for played in each}) for kind, each in PLAYED.items()}
     assert sum(counts.values()) >= SEEDS_MIN, counts
     assert min(counts.values()) >= KIND_MIN, counts
 
 
-def test_they_see_much() -> None:
+def test_recorded_seeds_contain_pending_requests_and_generations() -> None:
     """A generator that got stuck would agree with anything."""
     all_played = [played for each in PLAYED.values() for played in each]
     requests = Counter(step[1] for played in all_played for step in played.steps if step[0] not in (WAIT, HANG_UP))

@@ -149,7 +149,7 @@ def codecs_in(data: Path) -> set[int]:
     return {batch.attributes & CODEC_BITS for path in files for batch in scan(disk, path)}
 
 
-def test_kafkas_log_becomes_ours(
+def test_import_of_kafka_log(
     from_kafka: tuple[Path, list[list[str]]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """All codecs, members, and transactions that were committed, aborted and left open."""
@@ -183,7 +183,7 @@ def states(host: str, port: int) -> Mapping[str, str]:
     return {group["group_id"]: group["group_state"] for group in listed}
 
 
-def test_a_copy_of_its_folders_is_served(from_kafka: tuple[Path, list[list[str]]], tmp_path: Path) -> None:
+def test_copied_kafka_folders_are_served(from_kafka: tuple[Path, list[list[str]]], tmp_path: Path) -> None:
     """Without another word: the number of partitions is that of the folders."""
     kafka, told = from_kafka
     server = ServerProcess(tmp_path, settings=OUR_SETTINGS, options=["--topic", "orders:1"])
@@ -222,6 +222,7 @@ def filled_data(folder: Path, *options: str) -> tuple[Path, list[list[str]]]:
         "offsets_topic_num_partitions": PARTITIONS,
         "transaction_state_log_num_partitions": TRANSACTION_PARTITIONS,
         "offsets_topic_segment_bytes": 1024,
+        "log_cleaner_enable": "false",  # the server's own cleaner must not compact before the command does
     }
     with ServerProcess(folder, settings=settings) as server:
         make_topic(server.bootstrap)
@@ -245,7 +246,7 @@ def closed_segments(data: Path) -> list[Path]:
     return [path for folder in data.glob(f"{TOPIC}-*") for path in sorted(folder.glob("*.log"))[:-1]]
 
 
-def test_kafka_starts_on_our_log(kafka_jars: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_kafka_starts_on_exported_log(kafka_jars: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kafka = stopped_kafka(tmp_path)
     data, told = filled_data(tmp_path)
     assert any(log_files(Disk(), folder).manifest.generation for folder in data.glob(f"{TOPIC}-*"))

@@ -129,7 +129,7 @@ STEPS = {
 }
 
 
-def test_the_command_cannot_tell_us_from_kafka(addresses: Addresses, line: Line, member: Twin) -> None:
+def test_group_command_output_equals_kafka(addresses: Addresses, line: Line, member: Twin) -> None:
     """Each step prints the same for both, and what it should."""
     ours, theirs = addresses
     for arguments, expected in STEPS.items():
@@ -142,7 +142,7 @@ def test_the_command_cannot_tell_us_from_kafka(addresses: Addresses, line: Line,
     leave(line, 3, "shop", member)
 
 
-def test_what_is_exported_comes_back(addresses: Addresses, line: Line, member: Twin, tmp_path: Path) -> None:
+def test_reset_offsets_export_is_reimported(addresses: Addresses, line: Line, member: Twin, tmp_path: Path) -> None:
     """--export writes a file that --from-file reads, and so does ``callboard groups reset``."""
     assert member
     commit(line, "exported", "orders", 3)

@@ -71,7 +71,7 @@ def compare_common(line: Line, answers: Twin, without: set[str]) -> int:
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-def test_describe_a_topic(line: Line, topic: str, version: int) -> None:
+def test_describe_configs_of_topic(line: Line, topic: str, version: int) -> None:
     """All that Kafka has for a topic, with its defaults, types and synonyms."""
     answers = describe(line, version, TOPIC, topic)
     names = [{one["name"] for one in side["results"][0]["configs"]} for side in (answers.ours, answers.theirs)]
@@ -81,7 +81,7 @@ def test_describe_a_topic(line: Line, topic: str, version: int) -> None:
 
 @pytest.mark.parametrize("version", range(5, 8))
 @pytest.mark.parametrize("validate_only", [False, True])
-def test_a_topic_that_is_made_is_described(line: Line, version: int, validate_only: bool) -> None:
+def test_create_topics_returns_settings(line: Line, version: int, validate_only: bool) -> None:
     """KIP-525. Who asks only whether it could be made hears the same."""
     new = {"num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
     topics = [new | {"name": f"made-{uuid.uuid4().hex[:8]}"}, new | {"name": "not a name"}]
@@ -99,7 +99,7 @@ def is_described(answers: Twin) -> bool:
 
 
 @pytest.mark.parametrize(("key_type", "name"), [(0, "__consumer_offsets"), (1, "__transaction_state")])
-def test_describe_the_coordinators_own_topics(line: Line, key_type: int, name: str) -> None:
+def test_describe_configs_of_internal_topics(line: Line, key_type: int, name: str) -> None:
     """They are compacted: nobody who looks may think that records go with time."""
     line.look("find_coordinator", 1, key="any", key_type=key_type)  # Kafka makes each when somebody needs it
     answers = wait_until(lambda: describe(line, 4, TOPIC, name), is_described, "the topic")
@@ -108,7 +108,7 @@ def test_describe_the_coordinators_own_topics(line: Line, key_type: int, name: s
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-def test_describe_the_broker(line: Line, version: int) -> None:
+def test_describe_configs_of_broker(line: Line, version: int) -> None:
     """What cannot be changed in either; what a test's server is started with comes from its file."""
     answers = describe(line, version, BROKER, "1")
     changeable = {one["name"] for one in answers.ours["results"][0]["configs"] if not one["read_only"]}
@@ -123,11 +123,11 @@ def test_describe_the_broker(line: Line, version: int) -> None:
         *[(LOGGER, "9"), (LOGGER, "x"), (LOGGER, ""), (GROUP, "")],
     ],
 )
-def test_describe_what_is_not_there(line: Line, resource_type: int, name: str) -> None:
+def test_describe_configs_of_unknown_resources(line: Line, resource_type: int, name: str) -> None:
     line.compare("describe", describe(line, 4, resource_type, name))
 
 
-def test_describe_some(line: Line, topic: str) -> None:
+def test_describe_configs_with_names(line: Line, topic: str) -> None:
     """Unknown names are left out; an empty list asks for all."""
     line.compare("describe", describe(line, 4, TOPIC, topic, ["cleanup.policy", "no.such.thing"]))
     line.compare("describe", describe(line, 4, BROKER, "1", ["no.such.thing"]))
@@ -169,23 +169,23 @@ REFUSED = [
 
 @pytest.mark.parametrize("version", [0, 1])
 @pytest.mark.parametrize("asked", REFUSED, ids=str)
-def test_changes_that_are_refused(line: Line, version: int, asked: dict[str, Any]) -> None:
+def test_incremental_alter_configs_refusals(line: Line, version: int, asked: dict[str, Any]) -> None:
     line.ask("incremental_alter_configs", version, resources=[asked], validate_only=False)
 
 
 @pytest.mark.parametrize("version", range(3))
 @pytest.mark.parametrize("asked", [one for one in REFUSED if "'config_operation': 0" in str(one)], ids=str)
-def test_old_changes_that_are_refused(line: Line, version: int, asked: dict[str, Any]) -> None:
+def test_alter_configs_refusals(line: Line, version: int, asked: dict[str, Any]) -> None:
     line.ask("alter_configs", version, resources=[asked], validate_only=False)
 
 
-def test_a_resource_that_stands_there_twice(line: Line) -> None:
+def test_alter_configs_with_repeated_resource(line: Line) -> None:
     line.ask("incremental_alter_configs", 1, resources=[change(BROKER, "1"), change(BROKER, "1")], validate_only=False)
     line.ask("incremental_alter_configs", 1, resources=[change(BROKER, "1"), change(BROKER, "")], validate_only=False)
     line.ask("incremental_alter_configs", 1, resources=[], validate_only=False)
 
 
-def test_a_setting_that_topics_do_not_have(line: Line, topic: str) -> None:
+def test_alter_configs_with_unknown_topic_setting(line: Line, topic: str) -> None:
     line.ask("incremental_alter_configs", 1, resources=[change(TOPIC, topic, ("nope", SET, "5"))], validate_only=False)
     line.ask("incremental_alter_configs", 1, resources=[change(TOPIC, topic)], validate_only=False)
 
@@ -199,7 +199,7 @@ def grow(line: Line, version: int, *topics: tuple[str, int, list[Any] | None], o
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_more_partitions(line: Line, topic: str, version: int) -> None:
+def test_create_partitions(line: Line, topic: str, version: int) -> None:
     brokers: tuple[list[int], ...] = ([1], [55], [])
     here, nowhere, none = ({"broker_ids": ids} for ids in brokers)
     grow(line, version, (topic, 3, None), only_check=True)
@@ -242,7 +242,7 @@ def first_of(topic: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_records_are_deleted(line: Line, topic: str, version: int) -> None:
+def test_delete_records(line: Line, topic: str, version: int) -> None:
     """The second half of a batch stays; beyond the end, below zero and where nothing is, nothing is done."""
     line.look("find_coordinator", 1, key="any", key_type=0)  # Kafka makes its own topic when somebody needs it
     records = {"name": topic, "partition_data": [{"index": 0, "records": sent(4)}]}

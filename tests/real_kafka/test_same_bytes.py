@@ -99,7 +99,7 @@ class TestProtocol:
     """What comes before any group: versions, unknown requests."""
 
     @versions("api_versions")
-    def test_versions_of_the_classic_protocol(self, line: Line, version: int) -> None:
+    def test_api_versions_of_classic_protocol(self, line: Line, version: int) -> None:
         """We serve every version that Kafka serves, and nothing that Kafka does not have."""
         answer = line.look("api_versions", version, client_software_name="test", client_software_version="1.0")
         ours, theirs = (
@@ -112,7 +112,7 @@ class TestProtocol:
         beyond = {key: (ours[key], theirs.get(key)) for key in ours if not _within(ours[key], theirs.get(key))}
         assert beyond == {}, "(ours, Kafka's) by key"
 
-    def test_an_unknown_version_of_api_versions(self, line: Line) -> None:
+    def test_api_versions_with_unknown_version(self, line: Line) -> None:
         """Answered in version 0 with what would be understood (KIP-511); any other request closes the connection."""
         payload = request_header(API_VERSIONS, UNKNOWN_VERSION) + b"\x00"
         answer = line.send_raw(payload, "api_versions v99", lambda raw: decode("api_versions", 0, raw))
@@ -121,11 +121,11 @@ class TestProtocol:
     @pytest.mark.parametrize(
         ("name", "software_version"), [("", "1"), ("-dash", "1"), ("good", ""), ("good", "sp ace")]
     )
-    def test_a_client_software_name_that_is_not_allowed(self, line: Line, name: str, software_version: str) -> None:
+    def test_api_versions_with_invalid_software_name(self, line: Line, name: str, software_version: str) -> None:
         line.ask("api_versions", 3, client_software_name=name, client_software_version=software_version)
 
     @pytest.mark.parametrize("key", [*sorted(APIS.keys() - {API_VERSIONS}), 9999])
-    def test_an_unknown_version_or_request_closes_the_connection(self, line: Line, key: int) -> None:
+    def test_unknown_api_or_version_closes_connection(self, line: Line, key: int) -> None:
         answer = line.send_raw(
             request_header(key, UNKNOWN_VERSION) + b"\x00", f"key {key} v99", lambda raw: {"raw": raw}
         )
@@ -139,18 +139,18 @@ class TestProtocol:
             line.ask("find_coordinator", version, key=keys[0], key_type=key_type, coordinator_keys=keys)
 
     @versions("metadata")
-    def test_metadata_of_topics_that_are_not_there(self, line: Line, version: int) -> None:
+    def test_metadata_of_unknown_topics(self, line: Line, version: int) -> None:
         """With auto-creation off, an unknown topic and a name that cannot be one."""
         topics = [{"name": name, "topic_id": NO_ID} for name in ("never-made", "bad name", "x" * 250)]
         line.ask("metadata", version, **metadata_values(topics, allow_auto_topic_creation=True))
 
     @versions("metadata", lowest=12)
-    def test_metadata_by_an_unknown_id(self, line: Line, version: int) -> None:
+    def test_metadata_with_unknown_id(self, line: Line, version: int) -> None:
         topics = [{"name": None, "topic_id": uuid.UUID(int=7)}]
         line.ask("metadata", version, **metadata_values(topics))
 
     @versions("metadata")
-    def test_metadata_of_a_topic(self, line: Line, version: int, topic: str) -> None:
+    def test_metadata_of_topic(self, line: Line, version: int, topic: str) -> None:
         line.ask("metadata", version, **metadata_values([{"name": topic, "topic_id": NO_ID}]))
 
 
@@ -171,12 +171,12 @@ class TestJoining:
         ],
         ids=str,
     )
-    def test_refused(self, line: Line, group: str, version: int, changes: Values) -> None:
+    def test_invalid_requests(self, line: Line, group: str, version: int, changes: Values) -> None:
         """What a new group refuses. (Whether Kafka then shows an empty group or none is a matter of its timing.)"""
         line.ask("join_group", version, **{**join_values(group), **changes})
 
     @versions("join_group")
-    def test_one_member_through_its_life(self, line: Line, group: str, version: int) -> None:
+    def test_join_sync_heartbeat_leave_of_one_member(self, line: Line, group: str, version: int) -> None:
         """Join, sync, beat, rejoin, leave; the group is described at each step."""
         member = join(line, group, version)["member_id"]
         describe(line, group)
@@ -192,14 +192,14 @@ class TestJoining:
         join(line, group, version)
 
     @versions("join_group")
-    def test_a_second_member_that_does_not_fit(self, line: Line, twins: Twins, group: str, version: int) -> None:
+    def test_second_member_with_inconsistent_protocol(self, line: Line, twins: Twins, group: str, version: int) -> None:
         """Another protocol type, or no protocol in common with those who are there."""
         only_member(line, group)
         for changes in ({"protocol_type": "connect"}, {"protocols": [{"name": "alien", "metadata": SUBSCRIPTION}]}):
             twins.line().ask("join_group", version, **join_values(group, **changes))
 
     @versions("join_group", lowest=4)
-    def test_a_second_member_and_the_vote(self, line: Line, twins: Twins, group: str, version: int) -> None:
+    def test_second_member_and_protocol_vote(self, line: Line, twins: Twins, group: str, version: int) -> None:
         """The first hears of the rebalance with its heartbeat; the vote takes what both can do."""
         first = only_member(line, group)
         other = twins.line()
@@ -218,7 +218,7 @@ class TestJoining:
         describe(line, group)
 
     @versions("sync_group")
-    def test_sync_refused(self, line: Line, group: str, version: int) -> None:
+    def test_invalid_sync_group(self, line: Line, group: str, version: int) -> None:
         """SyncGroup without a group, without a member, of another generation, of another protocol."""
         line.ask("sync_group", version, **sync_values(group, "nobody", []))
         line.ask("sync_group", version, **sync_values("", "nobody", []))
@@ -232,7 +232,7 @@ class TestJoining:
         line.ask("sync_group", version, **sync_values(group, member, []))
 
     @versions("join_group", lowest=5)
-    def test_a_static_member_is_replaced(self, line: Line, twins: Twins, group: str, version: int) -> None:
+    def test_static_member_is_replaced(self, line: Line, twins: Twins, group: str, version: int) -> None:
         """A restart takes the seat over without a rebalance, and the old holder is fenced."""
         seat = {"group_instance_id": "seat"}
         old = only_member(line, group, "seat")
@@ -253,7 +253,7 @@ class TestLeaving:
     """Heartbeat and LeaveGroup."""
 
     @versions("heartbeat")
-    def test_heartbeat_refused(self, line: Line, group: str, version: int) -> None:
+    def test_invalid_heartbeat(self, line: Line, group: str, version: int) -> None:
         line.ask("heartbeat", version, **beat_values(group, "nobody"))
         line.ask("heartbeat", version, **beat_values("", "nobody"))
         member = only_member(line, group)
@@ -263,7 +263,7 @@ class TestLeaving:
         line.ask("heartbeat", version, **beat_values(group, member))
 
     @versions("leave_group")
-    def test_leave(self, line: Line, group: str, version: int) -> None:
+    def test_leave_group(self, line: Line, group: str, version: int) -> None:
         """Of a group that is not there, of nobody, of a wrong seat, and in the end of the member."""
         leave(line, version, group, "nobody")
         leave(line, version, "", "nobody")
@@ -281,7 +281,7 @@ class TestOffsets:
     """OffsetCommit and OffsetFetch."""
 
     @versions("offset_commit")
-    def test_commit_without_a_group(self, line: Line, group: str, topic: str, version: int) -> None:
+    def test_offset_commit_without_group(self, line: Line, group: str, topic: str, version: int) -> None:
         """A simple consumer: no member, no generation; partition 9 and the second topic do not exist."""
         values = commit_values(group, topic, id_of(line, topic))
         unknown = {**values["topics"][0], "name": "never-made", "topic_id": uuid.UUID(int=7)}
@@ -302,7 +302,7 @@ class TestOffsets:
         ],
         ids=str,
     )
-    def test_commit_refused(self, line: Line, group: str, topic: str, version: int, changes: Values) -> None:
+    def test_invalid_offset_commit(self, line: Line, group: str, topic: str, version: int, changes: Values) -> None:
         """To a group that is not there, and to one with a member."""
         topic_id = id_of(line, topic)
         values = {**commit_values(group, topic, topic_id), **changes}
@@ -313,7 +313,7 @@ class TestOffsets:
         fetch_all(line, group)
 
     @versions("offset_commit")
-    def test_commit_of_a_member(self, line: Line, group: str, topic: str, version: int) -> None:
+    def test_offset_commit_of_member(self, line: Line, group: str, topic: str, version: int) -> None:
         topic_id = id_of(line, topic)
         member = only_member(line, group)
         good = {"member_id": member, "generation_id_or_member_epoch": 1}
@@ -323,7 +323,7 @@ class TestOffsets:
         fetch_all(line, group)
 
     @versions("offset_commit")
-    def test_metadata_that_is_too_large(self, line: Line, group: str, topic: str, version: int) -> None:
+    def test_offset_commit_with_too_large_metadata(self, line: Line, group: str, topic: str, version: int) -> None:
         """A byte too much in one partition is refused there and does not hurt the other."""
         values = commit_values(group, topic, id_of(line, topic))
         parts = values["topics"][0]["partitions"]
@@ -333,7 +333,7 @@ class TestOffsets:
         fetch_all(line, group)
 
     @versions("offset_fetch")
-    def test_fetch(self, line: Line, group: str, topic: str, version: int) -> None:
+    def test_offset_fetch(self, line: Line, group: str, topic: str, version: int) -> None:
         """Of an unknown group, of a known one, of one partition, of all, of a topic that is not there."""
         asked = [{"name": topic, "topic_id": id_of(line, topic), "partition_indexes": [0, 1, 9]}]
         unknown = [{"name": "never-made", "topic_id": uuid.UUID(int=7), "partition_indexes": [0]}]
@@ -346,13 +346,13 @@ class TestOffsets:
             line.ask("offset_fetch", version, **fetch_values(version, group, shape))
 
     @versions("offset_fetch", lowest=8)
-    def test_fetch_of_many_groups(self, line: Line, group: str, topic: str, version: int) -> None:
+    def test_offset_fetch_of_several_groups(self, line: Line, group: str, topic: str, version: int) -> None:
         line.ask("offset_commit", 9, **commit_values(group, topic))
         asked = [{"group_id": each, "topics": None, "member_id": None, "member_epoch": -1} for each in (group, "x", "")]
         line.ask("offset_fetch", version, groups=asked, require_stable=True)
 
     @versions("offset_fetch", lowest=9)
-    def test_fetch_with_a_member_of_the_new_protocol(self, line: Line, group: str, version: int) -> None:
+    def test_offset_fetch_with_member_of_consumer_protocol(self, line: Line, group: str, version: int) -> None:
         """Member id and epoch belong to KIP-848; a classic group does not look at them."""
         only_member(line, group)
         line.ask("offset_fetch", version, **fetch_values(version, group, [], member_id="nobody", member_epoch=3))
@@ -362,7 +362,7 @@ class TestGroups:
     """DescribeGroups, ListGroups and DeleteGroups."""
 
     @versions("describe_groups")
-    def test_describe(self, line: Line, group: str, version: int) -> None:
+    def test_describe_groups(self, line: Line, group: str, version: int) -> None:
         """Unknown, unnamed, stable with a static member, and empty."""
         asked = {"groups": [group, "", "never-made"], "include_authorized_operations": False}
         line.ask("describe_groups", version, **asked)
@@ -372,12 +372,12 @@ class TestGroups:
         line.ask("describe_groups", version, **asked)
 
     @versions("describe_groups", lowest=3)
-    def test_describe_with_what_is_allowed(self, line: Line, group: str, version: int) -> None:
+    def test_describe_groups_with_authorized_operations(self, line: Line, group: str, version: int) -> None:
         only_member(line, group)
         line.ask("describe_groups", version, groups=[group, "never-made"], include_authorized_operations=True)
 
     @versions("list_groups")
-    def test_list(self, line: Line, group: str, topic: str, version: int) -> None:
+    def test_list_groups(self, line: Line, group: str, topic: str, version: int) -> None:
         """A group with a member and one with offsets only; filters do not look at upper and lower case."""
         only_member(line, group)
         line.ask("offset_commit", 9, **commit_values(f"{group}-simple", topic))
@@ -386,7 +386,7 @@ class TestGroups:
                 same_listing(line, version, group, states_filter=states, types_filter=types)
 
     @versions("delete_groups")
-    def test_delete(self, line: Line, group: str, topic: str, version: int) -> None:
+    def test_delete_groups(self, line: Line, group: str, topic: str, version: int) -> None:
         """Unknown, unnamed, with a member, empty with offsets; then it is gone."""
         asked = {"groups_names": [group, "", "never-made", f"{group}-simple"]}
         line.ask("delete_groups", version, **asked)

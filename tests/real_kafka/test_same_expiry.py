@@ -112,20 +112,20 @@ def compare(line: Line, group: str) -> None:
     describe(line, group)
 
 
-def test_a_simple_group(line: Line, group: str) -> None:
+def test_expiry_in_simple_group(line: Line, group: str) -> None:
     """What has its own time goes, the rest stays, and the group with it."""
     commit(line, group, "t")
     commit(line, group, "u", own_time=False)
     compare(line, group)
 
 
-def test_a_simple_group_goes_with_its_last_offset(line: Line, group: str) -> None:
+def test_simple_group_is_removed_with_last_offset(line: Line, group: str) -> None:
     commit(line, group, "t")
     compare(line, group)
     assert states(line, group) == ["Dead", "Dead"]
 
 
-def test_consumers_that_subscribe_to_one_of_two_topics(line: Line, group: str) -> None:
+def test_expiry_with_consumers_of_one_of_two_topics(line: Line, group: str) -> None:
     member = stable(line, group)
     for topic in ("t", "u"):
         commit(line, group, topic, member, 1)
@@ -136,13 +136,13 @@ def test_consumers_that_subscribe_to_one_of_two_topics(line: Line, group: str) -
     assert states(line, group) == ["Dead", "Dead"]
 
 
-def test_members_that_are_no_consumers(line: Line, group: str) -> None:
+def test_expiry_with_members_of_other_protocol_type(line: Line, group: str) -> None:
     member = stable(line, group, protocol_type="connect")
     commit(line, group, "u", member, 1)
     compare(line, group)
 
 
-def test_a_group_that_has_become_empty(line: Line, group: str) -> None:
+def test_expiry_in_emptied_group(line: Line, group: str) -> None:
     """Its offsets are young by the group's age, but for those with their own time."""
     member = stable(line, group)
     commit(line, group, "t", member, 1, own_time=False)
@@ -151,7 +151,7 @@ def test_a_group_that_has_become_empty(line: Line, group: str) -> None:
     compare(line, group)
 
 
-def test_a_generation_that_waits_for_its_leader(line: Line, group: str) -> None:
+def test_expiry_in_completing_rebalance(line: Line, group: str) -> None:
     """Nothing goes between two generations."""
     member = stable(line, group)
     commit(line, group, "u", member, 1)
@@ -161,7 +161,7 @@ def test_a_generation_that_waits_for_its_leader(line: Line, group: str) -> None:
     assert states(line, group) == ["CompletingRebalance"] * 2
 
 
-def test_a_group_that_lost_its_offsets_by_hand(line: Line, group: str) -> None:
+def test_group_whose_offsets_were_deleted(line: Line, group: str) -> None:
     commit(line, group, "t", own_time=False)
     place = [{"name": "t", "partitions": [{"partition_index": 0}]}]
     line.ask("offset_delete", 0, group_id=group, topics=place)

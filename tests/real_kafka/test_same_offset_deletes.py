@@ -57,12 +57,12 @@ def stable(line: Line, group: str, **changes: Any) -> Twin:
 
 
 @pytest.mark.parametrize("name", ["", "never-made"])
-def test_of_a_group_that_is_not_there(line: Line, topic: str, name: str) -> None:
+def test_offset_delete_in_unknown_group(line: Line, topic: str, name: str) -> None:
     delete(line, name)
     delete(line, name, (topic, [0]), ("never-made", [0]))
 
 
-def test_of_a_simple_group(line: Line, group: str, topic: str) -> None:
+def test_offset_delete_in_simple_group(line: Line, group: str, topic: str) -> None:
     """What has an offset, what has none, what does not exist, and the same twice."""
     line.ask("offset_commit", 8, **commit_values(group, topic))
     delete(line, group)
@@ -75,7 +75,7 @@ def test_of_a_simple_group(line: Line, group: str, topic: str) -> None:
     line.ask("describe_groups", 5, groups=[group], include_authorized_operations=False)
 
 
-def test_of_a_group_of_consumers(line: Line, group: str, topic: str) -> None:
+def test_offset_delete_in_group_of_consumers(line: Line, group: str, topic: str) -> None:
     """What its members subscribe to is needed; everything else is not, and nothing when they have gone."""
     line.ask("offset_commit", 8, **commit_values(group, topic))
     member = stable(line, group, protocols=[{"name": "range", "metadata": subscription("another", topic)}])
@@ -86,7 +86,7 @@ def test_of_a_group_of_consumers(line: Line, group: str, topic: str) -> None:
     fetch_all(line, group)
 
 
-def test_of_consumers_of_something_else(line: Line, group: str, topic: str) -> None:
+def test_offset_delete_of_unsubscribed_topic(line: Line, group: str, topic: str) -> None:
     line.ask("offset_commit", 8, **commit_values(group, topic))
     stable(line, group, protocols=[{"name": "range", "metadata": subscription("another")}])
     delete(line, group, (topic, [1]))
@@ -94,7 +94,7 @@ def test_of_consumers_of_something_else(line: Line, group: str, topic: str) -> N
 
 
 @pytest.mark.parametrize("protocol_type", ["connect", "consumerx"])
-def test_of_a_group_whose_members_are_no_consumers(line: Line, group: str, topic: str, protocol_type: str) -> None:
+def test_offset_delete_in_group_of_other_protocol_type(line: Line, group: str, topic: str, protocol_type: str) -> None:
     line.ask("offset_commit", 8, **commit_values(group, topic))
     offers = [{"name": "range", "metadata": b"of no consumer"}]
     member = stable(line, group, protocol_type=protocol_type, protocols=offers)
@@ -105,7 +105,7 @@ def test_of_a_group_whose_members_are_no_consumers(line: Line, group: str, topic
     fetch_all(line, group)
 
 
-def test_offsets_of_a_deleted_topic(line: Line, group: str, topic: str) -> None:
+def test_offset_delete_after_topic_deletion(line: Line, group: str, topic: str) -> None:
     """They go by themselves; the group stays until the next sweep."""
     line.ask("offset_commit", 9, **commit_values(group, topic))
     line.ask("delete_topics", 5, topic_names=[topic], timeout=30_000)

@@ -70,7 +70,7 @@ async def play(address: Address, topics: dict[str, UUID], script: list[Step]) ->
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_refusals(real_kafka: RealKafka, our_address: Address, stage: str) -> None:
+def test_invalid_raw_requests(real_kafka: RealKafka, our_address: Address, stage: str) -> None:
     script = [init("P"), *STAGES[stage], *refusals(VERSIONS, has_members=stage != "absent")]
     addresses = our_address, (real_kafka.host, real_kafka.port)
     topics = [get_ready(*address) for address in addresses]

@@ -112,7 +112,7 @@ each_version = pytest.mark.parametrize("version", range(FIRST, LAST + 1))
 
 
 @each_version
-def test_a_transaction_from_its_beginning_to_its_end(cast: Cast, version: int) -> None:
+def test_whole_transaction(cast: Cast, version: int) -> None:
     for committed in (True, False, True):
         if version < LAST:
             cast.add_offsets(min(version, 4))
@@ -126,14 +126,14 @@ def test_a_transaction_from_its_beginning_to_its_end(cast: Cast, version: int) -
 
 
 @each_version
-def test_offsets_that_are_not_part_of_a_transaction(cast: Cast, version: int) -> None:
+def test_txn_offset_commit_without_transaction(cast: Cast, version: int) -> None:
     cast.commit_offsets(version)
     cast.end(3, committed=False)
 
 
 @each_version
 @pytest.mark.parametrize("committed", [True, False])
-def test_ends_that_are_asked_for_again_or_never_began(cast: Cast, version: int, committed: bool) -> None:
+def test_repeated_end_txn_and_end_txn_without_begin(cast: Cast, version: int, committed: bool) -> None:
     cast.end(version, committed)
     cast.init()
     cast.add_partitions(3, 0)
@@ -147,7 +147,7 @@ def test_ends_that_are_asked_for_again_or_never_began(cast: Cast, version: int, 
 
 
 @each_version
-def test_zombies_and_strangers(cast: Cast, version: int) -> None:
+def test_fenced_and_unknown_producers(cast: Cast, version: int) -> None:
     """An old epoch, a later one, another producer's id, an id that nobody has, and none."""
     old: dict[str, Any] = dict(cast.producer)
     cast.init()
@@ -161,14 +161,14 @@ def test_zombies_and_strangers(cast: Cast, version: int) -> None:
         cast.init(version=max(version, 3), **known)
 
 
-def test_what_a_producer_may_not_ask_for(cast: Cast) -> None:
+def test_invalid_init_producer_id(cast: Cast) -> None:
     for timeout in (0, -1, 900_001):
         cast.init(transaction_timeout=timeout)
     for values in ({"transactional_id": ""}, {"producer_id": 5}, {"producer_epoch": 5}):
         cast.init(**values)
 
 
-def test_a_producer_that_goes_on_after_an_error(cast: Cast) -> None:
+def test_producer_after_error(cast: Cast) -> None:
     """KIP-360: the same request twice is answered alike, also after a transaction that was aborted for it."""
     first: dict[str, Any] = dict(cast.producer)
     for _ in range(2):
@@ -181,7 +181,7 @@ def test_a_producer_that_goes_on_after_an_error(cast: Cast) -> None:
 
 
 @each_version
-def test_partitions_that_cannot_be_added(cast: Cast, version: int) -> None:
+def test_add_partitions_to_txn_with_invalid_partitions(cast: Cast, version: int) -> None:
     cast.add_partitions(version, 0, 1)
     cast.add_partitions(version, 0, 9)
     cast.add_partitions(version, 0, topics=[{"name": "nowhere", "partitions": [0]}])
@@ -191,7 +191,7 @@ def test_partitions_that_cannot_be_added(cast: Cast, version: int) -> None:
 
 
 @each_version
-def test_offsets_that_the_group_refuses(cast: Cast, version: int) -> None:
+def test_txn_offset_commit_refused_by_group(cast: Cast, version: int) -> None:
     cast.add_offsets()
     if version >= 3:
         cast.commit_offsets(version, generation_id=3, member_id="stranger")
@@ -207,7 +207,7 @@ def test_offsets_that_the_group_refuses(cast: Cast, version: int) -> None:
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_plain_commit_in_the_middle_of_a_transaction(cast: Cast, committed: bool) -> None:
+def test_offset_commit_during_transaction(cast: Cast, committed: bool) -> None:
     cast.add_offsets()
     cast.commit_offsets(offset=50)
     part = {"partition_index": 0, "committed_offset": 60, "committed_leader_epoch": -1, "committed_metadata": ""}
@@ -226,7 +226,7 @@ def test_a_plain_commit_in_the_middle_of_a_transaction(cast: Cast, committed: bo
     cast.fetch_when_stable()
 
 
-def test_a_group_that_is_deleted_in_the_middle_of_a_transaction(cast: Cast) -> None:
+def test_delete_groups_during_transaction(cast: Cast) -> None:
     cast.add_offsets()
     cast.commit_offsets()
     cast.line.ask("delete_groups", 2, groups_names=[cast.group])
@@ -279,7 +279,7 @@ def dumped(kafka: RealKafka, decoder: str, folders: list[Path]) -> str:
     return done.stdout
 
 
-def test_kafka_reads_our_transactions(real_kafka: RealKafka, our_data: Path) -> None:
+def test_kafka_tools_read_our_transactions(real_kafka: RealKafka, our_data: Path) -> None:
     text = dumped(real_kafka, "--transaction-log-decoder", sorted(our_data.glob("__transaction_state-*")))
     assert set(re.findall(r'"transactionalId":"(\w+)"', text)) == {"tx"}
     states = re.findall(r'"transactionStatus":(\d)', text)
@@ -287,7 +287,7 @@ def test_kafka_reads_our_transactions(real_kafka: RealKafka, our_data: Path) -> 
     assert re.findall(r'"version":"(\d)"', text) == ["1"] * len(states)
 
 
-def test_kafka_reads_our_pending_offsets_and_markers(real_kafka: RealKafka, our_data: Path) -> None:
+def test_kafka_tools_read_our_pending_offsets_and_markers(real_kafka: RealKafka, our_data: Path) -> None:
     text = dumped(real_kafka, "--offsets-decoder", sorted(our_data.glob("__consumer_offsets-*")))
     batches = re.findall(r"producerId: (\d+) producerEpoch: (\d+).*?isTransactional: (\w+) isControl: (\w+)", text)
     assert [batch[1:] for batch in batches] == [("0", "true", "false"), ("0", "true", "true")] * 2
@@ -301,7 +301,7 @@ COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"
 RECORDS = 100
 
 
-def test_java_copies_each_record_once_with_aborts_at_random(real_kafka: RealKafka, tmp_path: Path) -> None:
+def test_java_copies_each_record_once_with_random_aborts(real_kafka: RealKafka, tmp_path: Path) -> None:
     """Read, write and send the offsets in a transaction of ten records; some are aborted and done again."""
     with ServerProcess(tmp_path, options=("--topic", "in:1", "--topic", "out:1")) as server:
         values = [str(number).encode() for number in range(RECORDS)]

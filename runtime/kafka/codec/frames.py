@@ -60,7 +60,7 @@ def decode(name: str, version: int, correlation_id: int, payload: bytes) -> Any:
             raise BadResponse(f"a response to request {header.correlation_id}, expected {correlation_id}")
         return _reader(response_type)(payload, start)[0]
     except (ValueError, KeyError, IndexError, OverflowError, serial_error) as error:
-        raise BadResponse(f"a response that cannot be decoded: {error!r}") from error
+        raise BadResponse(f"a response that cannot be read: {error!r}") from error
 
 
 def common_versions(served: Any, supported: Mapping[str, ApiVersionRange]) -> dict[str, int]:
