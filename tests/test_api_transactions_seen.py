@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 from door import frame, on_a_loop, open_door
-from test_api_transactions import TX, add_offsets, init, opened
+from transaction_api_helpers import TX, add_offsets, begin_with_record, init_producer_id
 
 
 @on_a_loop
 async def test_describe_transactions(tmp_path: Path) -> None:
     async with open_door(tmp_path) as door:
         client = await door.connect()
-        producer = await init(client)
+        producer = await init_producer_id(client)
         before_ms = door.node.clock.wall_ms()
-        await opened(client, b"x", producer)
+        await begin_with_record(client, b"x", producer)
         await add_offsets(client, producer)
-        await init(client, "idle")
+        await init_producer_id(client, "idle")
         answer = await client.ask("describe_transactions", transactional_ids=[TX, "nobody", "", TX])
         open_one, nobody, nameless, again = answer["transaction_states"]
         assert open_one == again
@@ -56,8 +56,8 @@ async def test_list_transactions_filters(
     """One that was never begun is older than any, as in Kafka."""
     async with open_door(tmp_path) as door:
         client = await door.connect()
-        idle = (await init(client, "idle"))["producer_id"]
-        await opened(client, b"x", await init(client))
+        idle = (await init_producer_id(client, "idle"))["producer_id"]
+        await begin_with_record(client, b"x", await init_producer_id(client))
         asked: dict[str, Any] = {
             "state_filters": states,
             "producer_id_filters": [idle] if of_idle else [],

@@ -7,12 +7,9 @@ notice, no memory is set aside for what a few bytes announce, and no traceback i
 from __future__ import annotations
 
 import asyncio
-import io
 import logging
 import resource
-from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass, replace
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -35,9 +32,8 @@ from door import (
     syncing,
     versions,
 )
-from kio.serial import _introspect as introspect
-from kio.serial import entity_writer
 from peers.wire import Hangup, encode, message_type
+from request_helpers import array_requests, encode_body, encode_request
 
 from callboard.runtime.kafka.api import APIS, Api, describe_groups
 from callboard.runtime.kafka.codec.schemas import schema
@@ -47,7 +43,6 @@ LOG_CHARS_MAX = 600
 MEMORY_KIB_MAX = 64 * 1024  # what announcing gigabytes may add to the most that the process ever had
 
 HEARTBEAT_V0 = b"\0\x0c\0\0\0\0\0\x07\0\x04wire"
-EVERY_VERSION = [(api, version) for api in APIS for version in range(api.min_version, api.max_version + 1)]
 each_api = pytest.mark.parametrize("api", APIS, ids=[api.name for api in APIS])
 
 
@@ -96,17 +91,6 @@ def memory_stays_where_it_is() -> Iterator[None]:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     yield
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MEMORY_KIB_MAX
-
-
-def body_of(entity: Any) -> bytes:
-    buffer = io.BytesIO()
-    entity_writer(type(entity))(buffer, entity)
-    return buffer.getvalue()
-
-
-def request(key: int, version: int, body: bytes, flexible: bool) -> bytes:
-    head = key.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\0\0\0\x07" + b"\0\x04wire"
-    return framed(head + (b"\0" if flexible else b"") + body)
 
 
 # Single frames --------------------------------------------------------------------------------------------------------
@@ -198,9 +182,9 @@ async def test_truncated_request_in_complete_frame_closes_connection(
         next_frame = frame("heartbeat", 4, **beating("watched", watch.member))
         for version in range(api.min_version, api.max_version + 1):
             types = message_type(api.name, version, "request")
-            body = max((body_of(random_entity(types, chance)) for _ in range(5)), key=len)
+            body = max((encode_body(random_entity(types, chance)) for _ in range(5)), key=len)
             for size in range(len(body)):
-                cut = request(api.key, version, body[:size], types.__flexible__)
+                cut = encode_request(api.key, version, body[:size], types.__flexible__)
                 for data in (cut, cut + next_frame):
                     assert await is_refused(door, data), (version, size)
                     closed += 1
@@ -215,30 +199,6 @@ async def is_refused(door: Door, data: bytes) -> bool:
     refused = client.is_closed
     client.close()
     return refused
-
-
-def array_requests(api: Api, version: int) -> Iterator[tuple[str, Any, bytes, int]]:
-    """Requests with an empty array: the field, whether null is allowed, the body, and where its count is."""
-    for entity, field, rebuild in arrays(random_entity(message_type(api.name, version, "request"), Random(3))):
-        empty, null = (body_of(rebuild(replace(entity, **{field.name: value}))) for value in ((), None))
-        place = next(at for at, (one, other) in enumerate(zip(empty, null, strict=False)) if one != other)
-        yield field.name, type(None) in getattr(field.type, "__args__", ()), empty, place
-
-
-def arrays(entity: Any) -> Iterator[tuple[Any, Any, Callable[[Any], Any]]]:
-    """All array fields of an entity and of what is in it: their entity, the field, and how to build the whole anew."""
-    for field in fields(entity):
-        kind = introspect.classify_field(field)
-        if not kind.is_array:
-            continue
-        yield entity, field, lambda changed: changed
-        if is_dataclass(kind.type_):
-            for inner, inner_field, rebuild in arrays(random_entity(kind.type_, Random(4))):
-                yield inner, inner_field, partial(put_back, entity, field.name, rebuild)
-
-
-def put_back(entity: Any, name: str, rebuild: Callable[[Any], Any], changed: Any) -> Any:
-    return replace(entity, **{name: (rebuild(changed),)})
 
 
 HUGE = {
@@ -264,7 +224,7 @@ async def test_invalid_array_count_closes_connection(
                     counts.append(b"\0" if flexible else b"\xff\xff\xff\xff")
                 for count in counts:
                     behind = body[place + (1 if flexible else 4) :]
-                    data = request(api.key, version, body[:place] + count + behind, flexible)
+                    data = encode_request(api.key, version, body[:place] + count + behind, flexible)
                     assert await is_refused(door, data), (version, name, count)
                     closed += 1
             await watch.assert_nothing_happened(lines=closed)
@@ -338,6 +298,6 @@ def test_validation_and_kio_agree_on_end_of_request(api: Api) -> None:
         types = message_type(api.name, version, "request")
         for seed in range(20):
             entity = random_entity(types, Random(seed))
-            body = body_of(entity)
+            body = encode_body(entity)
             assert schema(api.name, version).read(b"??" + body, 2) == (entity, len(body))
             assert schema(api.name, version).read(b"??" + body + b"\xff" * 9, 2) == (entity, len(body))

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from door import CardboardClient, committing, frame, on_a_loop, open_door, random_entity
 from peers.wire import FRAME_SIZE, message_type
-from test_bad_input import body_of
+from request_helpers import encode_body
 
 from callboard.runtime.kafka.api import APIS, Api
 from callboard.runtime.kafka.codec.schemas import schema
@@ -39,7 +39,7 @@ def reason(api: Api, version: int, body: bytes) -> str | None:
 def test_truncated_request_at_any_byte_gives_clear_error(api: Api) -> None:
     chance = Random(api.name)
     for version in (api.min_version, api.max_version):
-        body = body_of(random_entity(message_type(api.name, version, "request"), chance))
+        body = encode_body(random_entity(message_type(api.name, version, "request"), chance))
         reasons = [reason(api, version, body[:size]) for size in range(len(body))]
         assert [one for one in reasons if one is not None and not CLEAR.fullmatch(one)] == []
 

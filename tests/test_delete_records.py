@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_api_topics import Asked, CardboardNode, fetch, list_offsets, newest, node, produce, versions
 from test_topics_batch import MESSAGE_MAX_BYTES, sent
+from topic_api_helpers import ApiRequest, FakeServices, fetch, list_offsets, newest, node, produce, versions
 
 from callboard.actors.errors import CoordinatorError, ErrorCode
 from callboard.runtime.settings.table import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -81,7 +81,7 @@ def test_an_open_transaction_before_the_start_holds_nobody_back() -> None:
     assert log.stable_end == 3
 
 
-def delete(node: CardboardNode, name: str, version: int = newest("delete_records"), **offsets: int) -> Any:
+def delete(node: FakeServices, name: str, version: int = newest("delete_records"), **offsets: int) -> Any:
     """Ask for partitions as ``p0=3``; error and low watermark of each."""
 
     def build(types: Any) -> Any:
@@ -91,13 +91,13 @@ def delete(node: CardboardNode, name: str, version: int = newest("delete_records
         topic = types.DeleteRecordsTopic(name=name, partitions=wanted)
         return types.DeleteRecordsRequest(topics=(topic,), timeout=timedelta(seconds=1))
 
-    [topic] = Asked(node, "delete_records", version, build).answer.topics
+    [topic] = ApiRequest(node, "delete_records", version, build).answer.topics
     assert topic.name == name
     return {f"p{found.partition_index}": (found.error_code, found.low_watermark) for found in topic.partitions}
 
 
 @versions("delete_records")
-def test_delete_records_in_every_version(node: CardboardNode, name: str, version: int) -> None:
+def test_delete_records_in_every_version(node: FakeServices, name: str, version: int) -> None:
     node.topics.create("plays", 3)
     for partition in (0, 1, 2):
         produce(node, "plays", sent(4), partition=partition)
@@ -111,7 +111,7 @@ def test_delete_records_in_every_version(node: CardboardNode, name: str, version
     assert delete(node, "nobody", version, p0=0) == {"p0": (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)}
 
 
-def test_what_is_deleted_cannot_be_fetched_and_makes_room(node: CardboardNode) -> None:
+def test_what_is_deleted_cannot_be_fetched_and_makes_room(node: FakeServices) -> None:
     topic = node.topics.create("plays", 1)
     produce(node, "plays", sent(2))
     produce(node, "plays", sent(2))
@@ -124,5 +124,5 @@ def test_what_is_deleted_cannot_be_fetched_and_makes_room(node: CardboardNode) -
 
 
 @pytest.mark.parametrize("name", [OFFSETS_TOPIC, TRANSACTIONS_TOPIC])
-def test_the_coordinators_own_topics_keep_their_records(node: CardboardNode, name: str) -> None:
+def test_the_coordinators_own_topics_keep_their_records(node: FakeServices, name: str) -> None:
     assert delete(node, name, p0=0, p99=0) == dict.fromkeys(("p0", "p99"), (ErrorCode.INVALID_TOPIC_EXCEPTION, -1))

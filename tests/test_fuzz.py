@@ -35,7 +35,7 @@ from door import (
     random_entity,
 )
 from peers.wire import message_type
-from test_bad_input import EVERY_VERSION, array_requests, body_of, request
+from request_helpers import API_VERSIONS, array_requests, encode_body, encode_request
 
 from callboard.runtime.kafka.api import Api
 
@@ -75,17 +75,17 @@ class Payload(NamedTuple):
 def payloads(chance: Random) -> list[Payload]:
     """Of every version. Topics are not deleted, so that commits have somewhere to go."""
     made = []
-    for api, version in EVERY_VERSION:
+    for api, version in API_VERSIONS:
         if api.name == "delete_topics":
             continue
         types = message_type(api.name, version, "request")
         counts = tuple(
-            (request(api.key, version, body, types.__flexible__)[4:], place + head_bytes(types.__flexible__))
+            (encode_request(api.key, version, body, types.__flexible__)[4:], place + head_bytes(types.__flexible__))
             for _, _, body, place in array_requests(api, version)
         )
         for _ in range(VARIANTS):
             entity = name_a_partition(api, name_a_watched_group(api, random_entity(types, chance), chance), chance)
-            data = request(api.key, version, body_of(entity), types.__flexible__)[4:]
+            data = encode_request(api.key, version, encode_body(entity), types.__flexible__)[4:]
             made.append(Payload(api, version, entity, data, counts))
     return made
 
@@ -154,7 +154,7 @@ def lengthen_arrays(payload: Payload, chance: Random) -> bytes:
         if isinstance(value := getattr(payload.entity, field.name), tuple)
     }
     entity = replace(payload.entity, **longer)
-    return framed(payload.data[: head_bytes(payload.is_flexible)] + body_of(entity))
+    return framed(payload.data[: head_bytes(payload.is_flexible)] + encode_body(entity))
 
 
 def spoil_a_string(payload: Payload, chance: Random) -> bytes:

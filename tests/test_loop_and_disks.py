@@ -24,7 +24,7 @@ from door import (
     random_entity,
 )
 from peers.wire import message_type
-from test_bad_input import EVERY_VERSION, body_of, request
+from request_helpers import API_VERSIONS, encode_body, encode_request
 from test_topics_batch import sent
 
 from callboard.runtime.disk import disk as disk_module
@@ -144,10 +144,10 @@ async def change_everything(client: Client) -> None:
 
 async def ask_at_random(port: int, barrier: Client, chance: Random) -> None:
     """Each API in each version, with values that need not make sense."""
-    for api, version in EVERY_VERSION:
+    for api, version in API_VERSIONS:
         types = message_type(api.name, version, "request")
         client = Client(*await asyncio.open_connection("127.0.0.1", port))
-        client.write(request(api.key, version, body_of(random_entity(types, chance)), types.__flexible__))
+        client.write(encode_request(api.key, version, encode_body(random_entity(types, chance)), types.__flexible__))
         for _ in range(3):
             await barrier.ask("api_versions", 0)
         await client.close()

@@ -28,7 +28,7 @@ from door import (
 from kio.serial import _introspect as introspect
 from kio.serial import entity_writer
 from peers.wire import decode, encode, message_type
-from test_bad_input import EVERY_VERSION
+from request_helpers import API_VERSIONS
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group import members
@@ -181,7 +181,7 @@ async def test_too_long_string_in_any_request_closes_only_its_connection(
     async with open_door(tmp_path) as door:
         client = await door.connect()
         member = await enrol(client, "g")
-        for api, version in EVERY_VERSION:
+        for api, version in API_VERSIONS:
             for path, sent in long_requests(api, version):
                 caplog.clear()
                 stranger = CardboardClient(door.node)
@@ -254,7 +254,7 @@ class Huge(bytes):
         return 2**31
 
 
-@pytest.mark.parametrize(("api", "version"), EVERY_VERSION, ids=lambda value: getattr(value, "name", value))
+@pytest.mark.parametrize(("api", "version"), API_VERSIONS, ids=lambda value: getattr(value, "name", value))
 @on_a_loop
 async def test_response_larger_than_a_frame_becomes_error(tmp_path: Path, api: Api, version: int) -> None:
     door = Door(tmp_path, {}, {})

@@ -9,7 +9,7 @@ from stage.held import FINE, fetched
 from stage.requests import GROUP, commit, join
 from stage.transactions import TransactionWorld, offset, opened, txn_commit
 from stage.world import World
-from test_api_topics import CardboardNode, delete_topics
+from topic_api_helpers import FakeServices, delete_topics
 
 from callboard.actors.coordinator import group_scan as walk
 from callboard.actors.errors import ErrorCode
@@ -191,7 +191,7 @@ def test_nothing_is_written_where_nothing_is() -> None:
 
 def test_groups_hear_of_the_topics_that_are_deleted(tmp_path: Path) -> None:
     """Of those only that were there."""
-    node = CardboardNode(tmp_path)
+    node = FakeServices(tmp_path)
     node.topics.create("plays", 1)
     node.topics.create("u", 1)
     delete_topics(node, "plays", "nobody", "u")
