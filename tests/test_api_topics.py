@@ -1,4 +1,4 @@
-"""The topic APIs from request bytes to answer bytes, in every version that is served, with a node of cardboard."""
+"""The topic APIs in every served version, from request bytes to response bytes, with fake services."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from topic_api_helpers import (
     list_offsets,
     made,
     metadata,
+    node,
     produce,
     versions,
 )
@@ -22,10 +23,7 @@ from topic_api_helpers import (
 from callboard.actors.errors import ErrorCode
 from callboard.runtime.kafka.api import find_route
 
-# Requests of any version ---------------------------------------------------------------------------------------------
-
-
-# Every version -------------------------------------------------------------------------------------------------------
+__all__ = ["node"]  # the fixture
 
 
 @versions("metadata")
