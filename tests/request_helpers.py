@@ -34,7 +34,7 @@ def encode_request(key: int, version: int, body: bytes, flexible: bool) -> bytes
 
 
 def arrays(entity: Any) -> Iterator[tuple[Any, Any, Callable[[Any], Any]]]:
-    """All array fields of an entity and of what is in it: their entity, the field, and how to build the whole anew."""
+    """Yield all array fields of an entity and its entries: entity, field, and a function that rebuilds the whole."""
     for field in fields(entity):
         kind = introspect.classify_field(field)
         if not kind.is_array:
@@ -50,7 +50,7 @@ def put_back(entity: Any, name: str, rebuild: Callable[[Any], Any], changed: Any
 
 
 def array_requests(api: Api, version: int) -> Iterator[tuple[str, Any, bytes, int]]:
-    """Requests with an empty array: the field, whether null is allowed, the body, and where its count is."""
+    """Yield requests with an empty array: the field, whether null is allowed, the body, and where its count is."""
     for entity, field, rebuild in arrays(random_entity(message_type(api.name, version, "request"), Random(3))):
         empty, null = (encode_body(rebuild(replace(entity, **{field.name: value}))) for value in ((), None))
         place = next(at for at, (one, other) in enumerate(zip(empty, null, strict=False)) if one != other)

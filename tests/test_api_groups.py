@@ -1,4 +1,4 @@
-"""The group APIs through the front door: every version that is served, and what each of them does with odd requests."""
+"""The group APIs over TCP: every served version, and invalid requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from callboard.runtime.kafka.api import APIS
 
 
 class OfAge:
-    """A client of some age: it asks everything in its n-th oldest version, or the newest where there are fewer."""
+    """A client that uses the n-th oldest version of each API, or the newest if there are fewer."""
 
     def __init__(self, client: Client, age: int) -> None:
         self._client = client
@@ -49,7 +49,7 @@ AGES = range(max(len(versions(name)) for name in ("join_group", "offset_commit",
 @pytest.mark.parametrize("age", AGES)
 @on_a_loop
 async def test_join_sync_heartbeat_leave_in_every_version(tmp_path: Path, age: int) -> None:
-    """From the search for the coordinator to the deletion of the group, so that every version serves once."""
+    """From FindCoordinator to DeleteGroups, so that every version is used once."""
     async with open_door(tmp_path) as door:
         client, topic = OfAge(await door.connect(), age), {"name": "t", "topic_id": topic_id(door, "t")}
         found = await client.ask("find_coordinator", key="g", key_type=0, coordinator_keys=["g"])
@@ -145,7 +145,7 @@ async def test_api_versions_returns_served_apis(tmp_path: Path) -> None:
             served = {one["api_key"]: (one["min_version"], one["max_version"]) for one in answer["api_keys"]}
             assert served == {
                 api.key: (api.min_version if api.key else 0, api.max_version) for api in APIS
-            }  # Produce: librdkafka wants it from 0 on
+            }  # Produce: librdkafka needs it from 0 on
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a.", "a b", "é", "a\n"])
@@ -185,7 +185,7 @@ async def test_find_coordinator_accepts_groups_and_transactional_ids_only(tmp_pa
                 )
                 [place] = answer.get("coordinators", [answer])
                 assert place["error_code"] == "INVALID_REQUEST"
-                has_no_text = key_type == 2 and version >= 4  # one that Kafka knows: its keys are refused one by one
+                has_no_text = key_type == 2 and version >= 4  # share groups: each key is refused separately
                 assert bool(place["error_message"]) != has_no_text
                 assert (place["node_id"], place["host"], place["port"]) == (-1, "", -1)
 
@@ -226,7 +226,7 @@ async def test_invalid_group_request_is_refused_in_every_version(tmp_path: Path)
 
 @on_a_loop
 async def test_sync_group_v5_without_protocol_is_refused(tmp_path: Path) -> None:
-    """Since version 5, and before the group is looked for."""
+    """From version 5 on, before the group is looked up."""
     async with open_door(tmp_path) as door:
         client = await door.connect()
         for missing in ("protocol_type", "protocol_name"):

@@ -1,4 +1,4 @@
-"""OffsetCommit and OffsetFetch through the front door: odd requests in every version, and the answers that are kept."""
+"""OffsetCommit and OffsetFetch over TCP: unusual requests in every version, and cached responses."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TOO_LONG = "x" * 4097
 
 
 def partitions(*wanted: int | tuple[int, int | str | None]) -> list[dict[str, Any]]:
-    """Partitions to commit: with an offset, with metadata, or with neither."""
+    """Return partitions to commit: with an offset, with metadata, or with neither."""
     made = []
     for one in wanted:
         index, value = one if isinstance(one, tuple) else (one, 42)
@@ -60,7 +60,7 @@ def codes(answer: dict[str, Any], key: str = "name") -> list[tuple[Any, list[tup
 
 @on_a_loop
 async def test_offset_commit_to_unknown_partitions_returns_them_first(tmp_path: Path) -> None:
-    """In every version: first what is unknown, in the order of the request, then the group's own answers."""
+    """In every version, unknown partitions come first, in the order of the request, then the results of the group."""
     async with open_door(tmp_path) as door:
         client = await door.connect()
         for version in range(2, 10):
@@ -88,7 +88,7 @@ async def test_offset_commit_to_partition_minus_2_31_is_refused_as_unknown(tmp_p
         refused = (-(2**31), "UNKNOWN_TOPIC_OR_PARTITION")
         expected = [("t", [refused, (0, "NONE")]), ("nowhere", [refused, (0, "UNKNOWN_TOPIC_OR_PARTITION")])]
         assert codes(await client.ask("offset_commit", 9, **committing("g", topics=asked))) == expected
-        asked = asked[1:]  # a transaction that nobody began would refuse what exists
+        asked = asked[1:]  # without a transaction, existing partitions would be refused
         whose = {"transactional_id": "x", "producer_id": 7, "producer_epoch": 0, "generation_id": -1}
         answer = await client.ask("txn_offset_commit", 3, **whose, **committing("g", topics=asked))
         assert codes(answer) == expected[1:]
@@ -129,7 +129,7 @@ async def test_offset_commit_with_topic_ids(tmp_path: Path) -> None:
 
 @on_a_loop
 async def test_offset_commit_to_unknown_partitions_only_is_not_sent_to_group(tmp_path: Path) -> None:
-    """Not even a member that does not exist is found out."""
+    """Not even an unknown member id is checked."""
     async with open_door(tmp_path) as door:
         client, stranger = await door.connect(), Member("stranger", 5)
         for version in versions("offset_commit"):
@@ -156,7 +156,7 @@ async def test_offset_commit_with_repeated_partition_returns_it_twice(tmp_path: 
 async def test_offset_commit_with_repeated_topic_returns_it_twice_unless_partitions_are_unknown(
     tmp_path: Path,
 ) -> None:
-    """The same in all three requests that name partitions (asked of Kafka 4.3.1)."""
+    """The same in all three requests that name partitions (compared with Kafka 4.3.1)."""
 
     def topic(name: str, *indexes: int) -> dict[str, Any]:
         known = topic_id(door, name) if name != "nix" else NOBODY
@@ -186,7 +186,7 @@ async def test_offset_commit_with_repeated_topic_returns_it_twice_unless_partiti
 
 
 def in_a_transaction(topics: list[dict[str, Any]]) -> dict[str, Any]:
-    """A commit of a producer that nobody knows: how its refusal is laid out is what counts."""
+    """A commit of an unknown producer, to test the order of the response."""
     nobody = {"transactional_id": "tx", "producer_id": 1, "producer_epoch": 0, "member_id": "", "generation_id": -1}
     return {**nobody, "group_id": "g", "group_instance_id": None, "topics": topics}
 
@@ -234,7 +234,7 @@ async def test_offset_commit_with_retention_time_is_accepted(tmp_path: Path) -> 
 async def test_offset_commit_with_retention_time_beyond_kio_maximum_is_accepted(
     tmp_path: Path, retention_ms: int
 ) -> None:
-    """kio has no such duration, and clients that want to keep an offset for ever send it."""
+    """kio cannot represent such a duration; clients send it to keep an offset for ever."""
     mark = 123_456_789
     async with open_door(tmp_path) as door:
         client = await door.connect()
@@ -278,7 +278,7 @@ async def test_offset_fetch_of_one_group_in_every_version(tmp_path: Path) -> Non
 
 @on_a_loop
 async def test_offset_fetch_of_several_groups(tmp_path: Path) -> None:
-    """Each for itself, in the order of the request; the same group twice, and none at all."""
+    """Each group separately, in the order of the request; also a repeated group, and no group."""
     async with open_door(tmp_path) as door:
         client = await door.connect()
         for offset, group in enumerate(("a", "b", "")):
@@ -320,7 +320,7 @@ def by_kio(name: str, version: int, **values: Any) -> bytes:
 @pytest.mark.parametrize("version", versions("heartbeat"))
 def test_cached_heartbeat_response_equals_kio_encoding(version: int) -> None:
     for code in ErrorCode:
-        for _ in range(2):  # made, and kept
+        for _ in range(2):  # encoded, then cached
             assert heartbeat.body(schema("heartbeat", version), code) == by_kio(
                 "heartbeat", version, throttle_time=0, error_code=kafka_error(code)
             )
@@ -350,7 +350,7 @@ class StandInGroups:
 
 @pytest.mark.parametrize("version", versions("offset_commit"))
 def test_cached_offset_commit_response_equals_kio_encoding(version: int) -> None:
-    """Whatever order errors and shapes come in: an answer that was kept is never another one's."""
+    """A cached response is never returned for another request, whatever the order of errors and shapes."""
     groups = StandInGroups()
     node = SimpleNamespace(topics=StandInTopics(), groups=groups)
     connection: Any = SimpleNamespace(node=node, answered=lambda: None)

@@ -36,7 +36,7 @@ def test_metadata_in_every_version(node: FakeServices, name: str, version: int) 
     assert (found.name, found.error_code, len(found.partitions)) == ("plays", 0, 2)
     assert {partition.leader_id for partition in found.partitions} == {1}
     assert getattr(found, "topic_id", topic.topic_id) == topic.topic_id
-    # Before v4 the request could not say that nothing is to be created.
+    # Requests before v4 cannot forbid auto-creation.
     assert missing.error_code == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if version >= 4 else 0)
 
 

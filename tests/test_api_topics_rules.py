@@ -1,7 +1,7 @@
-"""What the topic APIs answer where it is not plain success: Kafka's rules, one by one.
+"""Errors and edge cases of the topic APIs: Kafka's rules, one by one.
 
-Codes are Kafka 4.3's where it was asked the same. Ours, and not tried there or other than there: null records, what is
-refused of transactions, negative limits, a leader epoch below -1, and what a test says of itself.
+Error codes were compared with Kafka 4.3, except for null records, errors of transactions, negative limits, a leader
+epoch below -1, and tests that say so.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ BATCH_BYTES = len(sent())
 
 @pytest.fixture
 def strict_node(tmp_path: Path) -> Iterator[FakeServices]:
-    """A node whose settings forbid that topics come by being asked for."""
+    """Services whose settings forbid auto-creation of topics."""
     folder = tmp_path / "strict"
     folder.mkdir()
     strict = FakeServices(folder, auto_create_topics_enable=False)
@@ -66,7 +66,7 @@ def test_metadata_of_all_topics_and_of_none(node: FakeServices) -> None:
 
 
 def test_metadata_of_unknown_topic_creates_and_returns_it(node: FakeServices) -> None:
-    """Kafka answers UNKNOWN_TOPIC_OR_PARTITION here and the topic the next time; this is a test bench."""
+    """Kafka answers UNKNOWN_TOPIC_OR_PARTITION to the first request and returns the topic to the next one."""
     [topic] = metadata(node, ["new"], create=True).topics
     assert (topic.error_code, len(topic.partitions)) == (0, node.settings.num_partitions)
     assert node.topics.get("new") is not None
@@ -230,7 +230,7 @@ def test_delete_topics_with_repeated_topic_is_refused(node: FakeServices, versio
 
 @pytest.mark.parametrize("name", [OFFSETS_TOPIC, TRANSACTIONS_TOPIC])
 def test_delete_topics_of_coordinator_topics_is_refused(node: FakeServices, name: str) -> None:
-    """Kafka would do it, and lose every committed offset."""
+    """Kafka deletes them, and all committed offsets with them."""
     assert delete_topics(node, name) == [(name, ErrorCode.INVALID_TOPIC_EXCEPTION)]
     assert not node.told
 
@@ -284,7 +284,7 @@ def test_produce_with_acks_0_gets_no_response(node: FakeServices) -> None:
 
 
 def test_produce_error_with_acks_0_closes_connection(node: FakeServices) -> None:
-    """The client could not hear of it otherwise."""
+    """There is no response that could report it."""
     asked = produce_request(node, "nobody", sent(), acks=0)
     assert asked.is_silent
     assert asked.connection.is_closed

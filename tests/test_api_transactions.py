@@ -1,4 +1,4 @@
-"""The requests of transactional producers through the front door, in every version; and their records in topics."""
+"""The requests of transactional producers over TCP, in every version, and their records in topics."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_transaction_in_every_version(tmp_path: Path) -> None:
 )
 @on_a_loop
 async def test_fenced_producer_gets_error_of_version(tmp_path: Path, name: str, newest_old: int) -> None:
-    """KIP-588: PRODUCER_FENCED, and INVALID_PRODUCER_EPOCH before there was that code."""
+    """KIP-588: PRODUCER_FENCED, and INVALID_PRODUCER_EPOCH in older versions."""
     async with open_door(tmp_path) as door:
         client = await door.connect()
         old = await init_producer_id(client)
@@ -72,7 +72,7 @@ async def test_fenced_producer_gets_error_of_version(tmp_path: Path, name: str, 
 
 @on_a_loop
 async def test_txn_offset_commit_to_unknown_partitions_is_refused_in_every_version(tmp_path: Path) -> None:
-    """What is refused comes first and a topic stands once, as in Kafka."""
+    """Refused partitions come first and each topic occurs once, as in Kafka."""
     async with open_door(tmp_path) as door:
         client = await door.connect()
         producer = await init_producer_id(client)
@@ -165,7 +165,7 @@ async def test_restart_during_transaction_keeps_it(tmp_path: Path) -> None:
 
 @on_a_loop
 async def test_producer_ids_are_unique_after_loss_of_topics_json(tmp_path: Path) -> None:
-    """With ``{}`` in ``topics.json`` one starts without topics; the ids in the transactions' log are still in use."""
+    """With ``{}`` in ``topics.json`` the server starts without topics; the ids in the transaction log stay in use."""
     async with open_door(tmp_path) as door:
         producer = await init_producer_id(await door.connect())
     (tmp_path / "topics.json").write_text("{}")
@@ -177,7 +177,7 @@ async def test_producer_ids_are_unique_after_loss_of_topics_json(tmp_path: Path)
 
 @on_a_loop
 async def test_end_txn_interrupted_by_stop_is_completed_after_restart(tmp_path: Path) -> None:
-    """The server stops right behind the request: answered or not, the next one finds it whole."""
+    """The server stops directly after the request. Answered or not, the restarted server has the complete state."""
     async with open_door(tmp_path) as door:
         client = await door.connect()
         producer = await init_producer_id(client)
@@ -288,7 +288,7 @@ async def test_produce_v12_adds_partition_to_transaction(tmp_path: Path) -> None
 
 
 async def produced_at_last(client: Client, data: bytes) -> str:
-    """What a batch is answered when the transaction before is complete."""
+    """Produce until the previous transaction is complete; return the error code."""
     while (error := await produce(client, data, version=12)) == CONCURRENT:
         pass
     return error

@@ -1,4 +1,4 @@
-"""DescribeTransactions and ListTransactions: what tools see of transactions, as Kafka 4.3.1 shows it."""
+"""DescribeTransactions and ListTransactions: compared with Kafka 4.3.1."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_describe_transactions(tmp_path: Path) -> None:
         )
         assert (nobody["error_code"], nameless["error_code"]) == ("TRANSACTIONAL_ID_NOT_FOUND", "INVALID_REQUEST")
         client.write(frame("describe_transactions", 0, transactional_ids=["idle"]))
-        state = b"\x05idle\x06Empty" + (60_000).to_bytes(4, "big") + b"\xff" * 8  # it has begun at no time
+        state = b"\x05idle\x06Empty" + (60_000).to_bytes(4, "big") + b"\xff" * 8  # no start time
         assert state in await client.receive_frame()
 
 
@@ -53,7 +53,7 @@ async def test_describe_transactions(tmp_path: Path) -> None:
 async def test_list_transactions_filters(
     tmp_path: Path, states: list[str], of_idle: bool, age_ms: int, found: list[str], unknown: list[str]
 ) -> None:
-    """One that was never begun is older than any, as in Kafka."""
+    """A transaction that has not begun matches every duration filter, as in Kafka."""
     async with open_door(tmp_path) as door:
         client = await door.connect()
         idle = (await init_producer_id(client, "idle"))["producer_id"]

@@ -1,4 +1,4 @@
-"""Requests and answers against bytes that Kafka's own message classes wrote.
+"""Requests and responses compared with bytes that Kafka's own message classes wrote.
 
 Produced on a JVM with Kafka's classes for: group ``g``, member ``m1``, client ``c1``, topic ``t``, one protocol,
 ``range``, with metadata 0102, session timeout 45 s, rebalance timeout 300 s, generation 1, assignment 09, offset 42,
@@ -177,7 +177,7 @@ def test_response_entities_equal_vectors_of_kafka(
 
 
 def head(name: str, version: int) -> str:
-    """The head of an answer to correlation id 7."""
+    """The header of a response to correlation id 7."""
     return "0000000700" if schema(name, version).flexible_header else "00000007"
 
 
@@ -222,7 +222,7 @@ async def test_api_versions_with_unknown_version_is_answered_in_version_0(tmp_pa
 
 @pytest.mark.parametrize("request_hex", [JOIN_HEADER_V1 + JOIN_V5, JOIN_HEADER_V2 + JOIN_V9], ids=["v5", "v9"])
 def test_both_request_headers_are_decoded(request_hex: str, tmp_path: Path) -> None:
-    """The client id is the beginning of the member id, the correlation id that of the answer."""
+    """The client id is the prefix of the member id; the response has the correlation id."""
 
     @on_a_loop
     async def run() -> None:

@@ -1,7 +1,7 @@
-"""What is no request of Kafka's: it costs its own connection and one line in the log, and nobody else anything.
+"""Invalid requests: each closes its own connection with one log line, and has no other effect.
 
-A connection that sends garbage is closed, as Kafka closes it. The server, the other connections and the groups do not
-notice, no memory is set aside for what a few bytes announce, and no traceback is logged: a traceback is a bug of ours.
+A connection that sends garbage is closed, as in Kafka. The server, other connections and groups are not affected, no
+memory is allocated for announced sizes, and no traceback is logged: a traceback means a bug of the server.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from callboard.runtime.kafka.codec.schemas import schema
 from callboard.runtime.kafka.codec.validation import STRING_BYTES_MAX
 
 LOG_CHARS_MAX = 600
-MEMORY_KIB_MAX = 64 * 1024  # what announcing gigabytes may add to the most that the process ever had
+MEMORY_KIB_MAX = 64 * 1024  # allowed growth of the peak memory of the process
 
 HEARTBEAT_V0 = b"\0\x0c\0\0\0\0\0\x07\0\x04wire"
 each_api = pytest.mark.parametrize("api", APIS, ids=[api.name for api in APIS])
 
 
 class Watch:
-    """A group whose member goes on with its work, and a look at everything that could have changed about it."""
+    """A group with an active member, and a snapshot of everything that could change in it."""
 
     def __init__(self, door: Door, client: Client, member: Member, caplog: pytest.LogCaptureFixture) -> None:
         self._door = door
@@ -70,13 +70,13 @@ class Watch:
         return described, await self._client.ask("offset_fetch", 9, groups=[whole], require_stable=True)
 
     async def assert_nothing_happened(self, lines: int | None = None) -> None:
-        """The server answers, the group is as it was, and the log has so many lines, none of them a bug."""
+        """Check that the server answers, the group is unchanged, and the log has ``lines`` lines without errors."""
         assert (await self._client.ask("heartbeat", **beating("watched", self.member)))["error_code"] == "NONE"
         assert await self._look() == self._seen
         self.assert_log(lines)
 
     def assert_log(self, lines: int | None = None) -> None:
-        # On a slow machine the loop is held up for so long that the clock says so; that is another matter.
+        # On a slow machine the clock may log that the loop stood still.
         records = [record for record in self._caplog.records if "stood still" not in record.getMessage()]
         assert [record for record in records if record.exc_info or record.levelno > logging.WARNING] == []
         for record in records:
@@ -124,7 +124,7 @@ NO_FRAMES = {
 
 @on_a_loop
 async def test_invalid_request_closes_connection(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Over TCP, alone and with a valid request right behind it, which is not looked at any more."""
+    """Over TCP, alone and with a valid request directly after it, which is not handled."""
     too_short = {f"a frame of {size} bytes": framed(bytes(size)) for size in range(1, 10)}
     async with open_door(tmp_path) as door:
         watch, lines = await Watch.over(door, caplog), 0
@@ -141,7 +141,7 @@ async def test_invalid_request_closes_connection(tmp_path: Path, caplog: pytest.
 
 @on_a_loop
 async def test_incomplete_request_is_dropped_at_disconnect(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Cut off at every byte, then the client goes: not worth a line."""
+    """Truncated at every byte, then the client disconnects: nothing is logged."""
     async with open_door(tmp_path) as door:
         watch = await Watch.over(door, caplog)
         whole = frame("sync_group", 5, **syncing("watched", watch.member))
@@ -157,7 +157,7 @@ async def test_incomplete_request_is_dropped_at_disconnect(tmp_path: Path, caplo
 
 @on_a_loop
 async def test_trailing_bytes_of_frame_are_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """As in Kafka: what follows the request inside of its frame is skipped."""
+    """As in Kafka, bytes after the request in its frame are skipped."""
     async with open_door(tmp_path) as door:
         watch = await Watch.over(door, caplog)
         client = await door.connect()
@@ -176,7 +176,7 @@ async def test_trailing_bytes_of_frame_are_ignored(tmp_path: Path, caplog: pytes
 async def test_truncated_request_in_complete_frame_closes_connection(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, api: Api
 ) -> None:
-    """The parser must not take the bytes of the next frame for the rest of this one."""
+    """The decoder must not read bytes of the next frame."""
     async with open_door(tmp_path) as door:
         watch, closed, chance = await Watch.over(door, caplog), 0, Random(api.name)
         next_frame = frame("heartbeat", 4, **beating("watched", watch.member))
@@ -192,10 +192,10 @@ async def test_truncated_request_in_complete_frame_closes_connection(
 
 
 async def is_refused(door: Door, data: bytes) -> bool:
-    """Whether a new connection is closed for sending this."""
+    """Return whether a new connection is closed after it sent the data."""
     client = CardboardClient(door.node)
     client.feed(data)
-    await asyncio.sleep(0)  # what comes in crowds is looked at in the next turn of the loop
+    await asyncio.sleep(0)  # JoinGroup and SyncGroup are handled in the next iteration of the loop
     refused = client.is_closed
     client.close()
     return refused
@@ -213,7 +213,7 @@ HUGE = {
 async def test_invalid_array_count_closes_connection(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, api: Api
 ) -> None:
-    """A parser that believes them sets gigabytes aside, or hands on a null where everybody expects an array."""
+    """A naive decoder would allocate gigabytes, or return null for an array."""
     async with open_door(tmp_path) as door:
         watch, closed = await Watch.over(door, caplog), 0
         for version in range(api.min_version, api.max_version + 1):
@@ -237,7 +237,7 @@ async def test_invalid_array_count_closes_connection(
 async def test_string_longer_than_32767_bytes_closes_connection(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In flexible versions a length has more bytes, but Kafka's limit stays: a record could not hold more."""
+    """Flexible versions can encode longer strings, but Kafka's limit stays: a record could not hold them."""
     async with open_door(tmp_path) as door:
         watch = await Watch.over(door, caplog)
         longest, longer = "x" * STRING_BYTES_MAX, "é" * (STRING_BYTES_MAX // 2 + 1)
@@ -265,7 +265,7 @@ async def test_string_longer_than_32767_bytes_closes_connection(
 async def test_response_that_cannot_be_encoded_becomes_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client that asked hears of it and keeps its connection; the group goes on for everybody else."""
+    """The client gets an error and keeps its connection; the group works for other clients."""
     async with open_door(tmp_path) as door:
         client = await door.connect()
         await enrol(client, "g")
@@ -293,7 +293,7 @@ def refuse_to_encode(*_rows: Any, **_options: Any) -> Any:
 
 @each_api
 def test_validation_and_kio_agree_on_end_of_request(api: Api) -> None:
-    """The walk before kio's reader is as good with bytes before and behind, and changes nothing that is read."""
+    """The validation works with bytes before and after the request, and does not change what kio decodes."""
     for version in range(api.min_version, api.max_version + 1):
         types = message_type(api.name, version, "request")
         for seed in range(20):

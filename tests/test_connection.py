@@ -1,4 +1,4 @@
-"""Connections: frames however they are cut, answers in the order of the requests, and no more in memory than agreed."""
+"""Connections: frames split at any byte, responses in the order of the requests, and bounded memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from peers.wire import decode, encode
 
 from callboard.runtime.kafka.connection import MAX_CALLS_OPEN, MAX_FRAMES_WAITING, host_and_port, java_address
 
-IDLE_TURNS = 3000  # turns of the loop without progress, after which a client that cannot send on is stuck
+IDLE_TURNS = 3000  # iterations of the loop without progress after which a client counts as stuck
 
 
 def versions_request(correlation_id: int) -> bytes:
@@ -42,7 +42,7 @@ def ids(answers: list[bytes]) -> list[int]:
 
 
 async def parked(door: Door, client: Client) -> tuple[Client, Member]:
-    """Park the join of ``client`` in group g: it waits for the member that is returned, who is there already."""
+    """Park the JoinGroup of ``client`` in group g: it waits for the returned member, which has joined before."""
     first = await door.connect()
     member = await enrol(first, "g")
     newcomer = await client.ask("join_group", **joining("g"))
@@ -64,7 +64,7 @@ async def state_of(client: Client, state: str) -> None:
 
 @on_a_loop
 async def test_frames_split_at_any_byte_are_handled(tmp_path: Path) -> None:
-    """TCP keeps no borders: four requests in two reads, cut at every byte, and in reads of a few bytes."""
+    """Four requests in two reads, split at every byte, and in reads of a few bytes."""
     async with open_door(tmp_path) as door:
         member = await enrol(await door.connect(), "g")
         stream = b"".join(
@@ -97,7 +97,7 @@ async def test_frames_split_at_any_byte_are_handled(tmp_path: Path) -> None:
 )
 @on_a_loop
 async def test_client_ids_are_decoded(tmp_path: Path, length: int, raw: bytes) -> None:
-    """Null is as good as empty. The id is the beginning of a new member's."""
+    """Null equals empty. The client id is the prefix of a new member id."""
     async with open_door(tmp_path) as door:
         client = CardboardClient(door.node)
         plain = encode("join_group", 9, joining("g"))
@@ -116,7 +116,7 @@ async def test_client_ids_are_decoded(tmp_path: Path, length: int, raw: bytes) -
 
 @on_a_loop
 async def test_frame_size_limit_holds_for_any_chunking(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """In one read, or announced long before it is there."""
+    """In one read, or with the size long before the rest."""
     async with open_door(tmp_path, socket_request_max_bytes=500) as door:
         request = frame("describe_groups", 5, groups=["g" * 400], include_authorized_operations=False)
         exact = request + b"\0" * (504 - len(request))
@@ -137,7 +137,7 @@ async def test_frame_size_limit_holds_for_any_chunking(tmp_path: Path, caplog: p
 
 @on_a_loop
 async def test_requests_before_bad_frame_are_answered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """As in Kafka, which looks at one request after the other; then the connection is closed."""
+    """As in Kafka, which handles one request after the other; then the connection is closed."""
     async with open_door(tmp_path) as door:
         member = await enrol(await door.connect(), "g")
         for bad in (
@@ -161,7 +161,7 @@ async def test_requests_before_bad_frame_are_answered(tmp_path: Path, caplog: py
 
 @on_a_loop
 async def test_pipelined_heartbeats_and_commits_are_answered_in_order(tmp_path: Path) -> None:
-    """Commits wait for the disk and heartbeats for nothing, and yet no answer overtakes another."""
+    """Commits wait for the disk and heartbeats do not, but responses stay in order."""
     async with open_door(tmp_path) as door:
         client = await door.connect()
         member = await enrol(client, "g")
@@ -172,7 +172,7 @@ async def test_pipelined_heartbeats_and_commits_are_answered_in_order(tmp_path: 
                 client.write(frame("heartbeat", 4, correlation_id=number, **beating("g", member)))
         answers = [await client.receive_frame() for _ in range(400)]
         assert ids(answers) == list(range(400))
-        assert (await offsets(client, "g"))["t", 0] == 397  # the last commit is the one that counts
+        assert (await offsets(client, "g"))["t", 0] == 397  # the last commit wins
 
 
 @on_a_loop
@@ -190,12 +190,12 @@ async def test_pipelined_fetch_after_commit_sees_commit(tmp_path: Path) -> None:
 
 @on_a_loop
 async def test_request_after_pending_join_is_not_handled(tmp_path: Path) -> None:
-    """Not even what needs no group: the connection is as good as deaf until the join phase ends."""
+    """This includes requests without a group: nothing is handled until the join phase ends."""
     async with open_door(tmp_path) as door:
         client = await door.connect()
         first, member = await parked(door, client)
         client.write(frame("offset_commit", 9, correlation_id=2, **committing("other")) + versions_request(3))
-        for _ in range(5):  # five round trips of somebody else's, all later than that commit
+        for _ in range(5):  # five round trips of another client, all after that commit
             assert await offsets(first, "other") == {}
         first.write(frame("join_group", 9, **joining("g", member.member_id)))
         assert ids([await client.receive_frame() for _ in range(3)]) == [1, 2, 3]
@@ -205,7 +205,7 @@ async def test_request_after_pending_join_is_not_handled(tmp_path: Path) -> None
 
 @on_a_loop
 async def test_disconnect_during_pending_join_keeps_member(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It stays a member until its session ends; what it sent behind is taken when the join is answered, as in Kafka."""
+    """As in Kafka, it stays a member until its session expires, and its queued request is handled after the join."""
     async with open_door(tmp_path) as door:
         client = await door.connect()
         first, member = await parked(door, client)
@@ -224,7 +224,7 @@ async def test_disconnect_during_pending_join_keeps_member(tmp_path: Path, caplo
 
 @on_a_loop
 async def test_member_with_two_connections(tmp_path: Path) -> None:
-    """A connection is not a member: any may speak for it, and the newest join is the one that is answered."""
+    """A member may use several connections; the latest JoinGroup is answered."""
     async with open_door(tmp_path) as door:
         one, two = await door.connect(), await door.connect()
         first, other = await parked(door, one)
@@ -277,7 +277,7 @@ async def test_too_many_unanswered_calls_pause_reading(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("size", "count"), [(20, MAX_FRAMES_WAITING), (700_000, 2), (3_000_000, 1)])
 @on_a_loop
 async def test_too_many_requests_after_pending_join_pause_reading(tmp_path: Path, size: int, count: int) -> None:
-    """Many requests or a few large ones: they wait in memory, and more would be too much."""
+    """Many requests or a few large ones are queued in memory, up to the limits."""
     async with open_door(tmp_path) as door:
         first = await door.connect()
         member = await enrol(first, "g")
@@ -285,7 +285,7 @@ async def test_too_many_requests_after_pending_join_pause_reading(tmp_path: Path
         client.feed(frame("join_group", 3, **joining("g")))
         await state_of(first, "PreparingRebalance")
         request = encode("api_versions", 0, {})
-        waiting = framed(request + bytes(size - len(request)))  # bytes behind a request are nobody's business
+        waiting = framed(request + bytes(size - len(request)))  # trailing bytes are ignored
         for number in range(count):
             assert not client.is_paused, number
             client.feed(waiting)
@@ -299,7 +299,7 @@ async def test_too_many_requests_after_pending_join_pause_reading(tmp_path: Path
 
 @on_a_loop
 async def test_requests_of_client_that_does_not_read_are_not_read(tmp_path: Path) -> None:
-    """Nothing but the end of its backlog makes the server read on, least of all answers that have become ready."""
+    """The server resumes reading only when the client has read its responses."""
     async with open_door(tmp_path) as door:
         member = await enrol(await door.connect(), "g")
         client = CardboardClient(door.node)
@@ -315,7 +315,7 @@ async def test_requests_of_client_that_does_not_read_are_not_read(tmp_path: Path
 @pytest.mark.parametrize("kind", ["heartbeats", "descriptions"])
 @on_a_loop
 async def test_responses_to_client_that_does_not_read_are_bounded(tmp_path: Path, kind: str) -> None:
-    """Over TCP: it sends until nothing is taken any more. What waits for it then is no more than a few reads' worth."""
+    """Over TCP: the client sends until the server stops reading. Few responses are buffered then."""
     async with open_door(tmp_path) as door:
         member = await enrol(await door.connect(), "g")
         request = frame("heartbeat", 4, **beating("g", member))
@@ -331,7 +331,7 @@ async def test_responses_to_client_that_does_not_read_are_bounded(tmp_path: Path
 
 
 async def send_until_stuck(sender: socket.socket, data: bytes) -> int:
-    """Send the same over and over; the number of bytes that were taken. No more than a thousand times."""
+    """Send the data repeatedly, at most a thousand times; return the number of bytes that were accepted."""
     sent, idle = 0, 0
     while idle < IDLE_TURNS and sent < 1000 * len(data):
         try:

@@ -1,4 +1,4 @@
-"""What the log says of a request that is not whole: words that tell a person what is wrong with it."""
+"""Truncated requests: the log says what is wrong."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CLEAR = re.compile(
 
 
 def reason(api: Api, version: int, body: bytes) -> str | None:
-    """Why a body cannot be read; None if it can, as far as it goes."""
+    """Return why a body cannot be decoded; None if it can."""
     known = schema(api.name, version)
     try:
         known.read(body, 0)

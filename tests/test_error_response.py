@@ -1,4 +1,4 @@
-"""An answer that is nothing but an error can be made for every API in every version, and says what it should."""
+"""Error responses can be made for every API version, and have the right content."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REBALANCE = "REBALANCE_IN_PROGRESS"
 
 
 def refused(name: str, version: int, **values: Any) -> dict[str, Any]:
-    """The answer to a request of these values, as plain values."""
+    """Return the error response to a request with these values, as plain values."""
     request = build(message_type(name, version, "request"), values)
     body = encode_error_response(schema(name, version), request, error_code_by_name(REBALANCE))
     assert body is not None
@@ -33,7 +33,7 @@ def refused(name: str, version: int, **values: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
 def test_error_response_to_every_request_version(api: Any) -> None:
-    """Whatever it asks for: kio can write the answer and read it, and of two topics it has two."""
+    """kio can encode and decode the response, and it has an entry for each of two topics."""
     for version in range(api.min_version, api.max_version + 1):
         told = set()
         for seed in SEEDS:

@@ -1,4 +1,4 @@
-"""A connection that says nothing for ``connections_max_idle_ms`` is closed; one that is owed an answer is not."""
+"""A connection that is idle for ``connections_max_idle_ms`` is closed, unless it has a pending request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BEAT = frame("heartbeat", 4, group_id="g", generation_id=1, member_id="m", group
 
 
 class HandTimer:
-    """What ``Node.later`` is for a watch, in the hands of a test."""
+    """Replaces ``Node.later``; the test advances the time."""
 
     def __init__(self) -> None:
         self.now_ms = 0
@@ -40,7 +40,7 @@ class HandTimer:
 
 
 class Watched:
-    """A door whose node's connections are watched by a hand timer."""
+    """A server whose idle connections are closed by a manual timer."""
 
     def __init__(self, door: Door, max_idle_ms: int = IDLE_MS) -> None:
         self.timer = HandTimer()
@@ -69,7 +69,7 @@ async def test_idle_connection_is_closed_not_before_timeout(tmp_path: Path, hear
 
 @on_a_loop
 async def test_connection_with_pending_request_is_not_idle(tmp_path: Path) -> None:
-    """The others are closed meanwhile; this one when it was silent for so long after its answer."""
+    """Other connections are closed meanwhile; this one after the idle time that follows its response."""
     async with open_door(tmp_path, group_initial_rebalance_delay_ms=0) as door:
         timer, first = Watched(door).timer, await door.connect()
         member = await enrol(first, "g")
@@ -80,7 +80,9 @@ async def test_connection_with_pending_request_is_not_idle(tmp_path: Path) -> No
             first.write(BEAT)
             await first.receive("heartbeat")
         assert (parked.is_closed, silent.is_closed) == (False, True)
-        timer.advance(timer.due[0] - timer.now_ms - 1 if timer.due else 0)  # the next look is right behind the answer
+        timer.advance(
+            timer.due[0] - timer.now_ms - 1 if timer.due else 0
+        )  # the next check directly follows the response
         await first.ask("leave_group", 2, group_id="g", member_id=member.member_id)
         await parked.answered(1)
         timer.advance(IDLE_MS - 1)
@@ -103,7 +105,7 @@ async def test_incomplete_request_counts_as_activity(tmp_path: Path) -> None:
 
 @on_a_loop
 async def test_server_closes_idle_connection_and_serves_others(tmp_path: Path) -> None:
-    """Over TCP, with the node's own timer: whoever beats stays, whoever is silent is hung up on."""
+    """Over TCP, with the server's own timer: a connection with heartbeats stays, an idle one is closed."""
     async with open_door(tmp_path, connections_max_idle_ms=400) as door:
         silent, talker = await door.connect(), await door.connect()
         hangup = asyncio.ensure_future(silent.answers_until_hangup())
@@ -117,7 +119,7 @@ async def test_server_closes_idle_connection_and_serves_others(tmp_path: Path) -
 
 @pytest.mark.parametrize(("max_idle_ms", "looks"), [(1, 1), (3, 3), (4, 4), (IDLE_MS, 4), (2**63 - 1, 2**62)])
 def test_check_interval_never_shortens_idle_timeout(max_idle_ms: int, looks: int) -> None:
-    """The looks together last at least as long as the setting says, and no single wait is too long for a loop."""
+    """All checks together last at least as long as the setting, and no single wait exceeds the limit of event loops."""
     watch: Any = IdleConnectionCloser((), max_idle_ms, HandTimer().later)
     assert 0 < watch._check_interval_ms <= CHECK_INTERVAL_MAX_MS
     assert watch._check_interval_ms * watch._max_idle_checks >= max_idle_ms

@@ -1,4 +1,4 @@
-"""kio is imported without what it would only waste time on."""
+"""kio is imported without hypothesis."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Nobody waits for ever: whatever clients, bugs, disk and restarts do to a group, each wait has an alarm or a record.
+"""No request waits for ever: whatever clients, bugs, disk and restarts do, each waiting request has an alarm or a record.
 
-``test_classic_machine.py`` says so of the pure group. Here it is the whole coordinator, with the timer that really
-holds the alarms, the writer, instances that leave after a bug and come back, and a process that is killed. After every
-step each request that is not answered must wait for something that will come; at the end nobody sends anything any
-more, and time alone answers everybody and leaves the group Empty.
+``test_classic_machine.py`` checks this for the group alone. This test runs the whole coordinator, with the real timer
+and writer, groups that restart after a bug, and a process that is killed. After every step, each unanswered request must
+wait for an alarm or for a record in flight. At the end clients send nothing more; then time alone must complete all
+requests and leave the group Empty.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from callboard.actors.timer.actor import TimerActor
 from callboard.actors.writer import OffsetWriterActor
 
 LONGEST_MS = 300_000
-"""The longest session and rebalance timeout that a member asks for here."""
+"""The longest session and rebalance timeout in these tests."""
 
 WAIT_MAX_MS = NEW_MEMBER_JOIN_TIMEOUT_MS + 2 * LONGEST_MS
-"""Nobody waits longer, if nobody sends anything: a new member's grace, then a join phase, then a sync phase."""
+"""The longest wait if no client sends anything: the timeout of a new member, a join phase, and a sync phase."""
 
 AT_REST_MS = 3 * WAIT_MAX_MS
 
@@ -57,11 +57,11 @@ protocols = st.sampled_from([offers("range"), offers("range", metadata=b"v2"), o
 
 
 class Bug(Exception):
-    """What a fuse plants in a group."""
+    """The error that ``Fuse`` raises in a group."""
 
 
 class Fuse:
-    """Says which method of any group fails, how often, and whether that is after its work."""
+    """Selects the method of groups that fails, how often, and whether before or after its work."""
 
     def __init__(self) -> None:
         self.method = ""
@@ -78,7 +78,7 @@ class Fuse:
 
 
 def fused(fuse: Fuse) -> type[ClassicGroup]:
-    """A group whose methods look at the fuse."""
+    """A group whose methods fail as the fuse says."""
 
     def around(name: str) -> Any:
         def method(self: ClassicGroup, *args: Any) -> Any:
@@ -104,7 +104,7 @@ class AnyWorld(RuleBasedStateMachine):
         self.sent: dict[tuple[type, str], list[Place]] = {}
         self.given_up: list[Place] = []
 
-    # What the tests look into -----------------------------------------------------------------------------------------
+    # State that is checked --------------------------------------------------------------------------------------------
 
     @property
     def ref(self) -> ActorRef | None:
@@ -112,7 +112,7 @@ class AnyWorld(RuleBasedStateMachine):
 
     @property
     def actor(self) -> GroupActor | None:
-        """The group's instance; None if it is not in memory, or a stand-in is there in its place."""
+        """The instance of the group; None if it is not in memory or is replaced by a placeholder."""
         actor = self.ref.actor_inbox.actor if self.ref is not None else None
         return actor if isinstance(actor, GroupActor) else None
 
@@ -122,7 +122,7 @@ class AnyWorld(RuleBasedStateMachine):
 
     @property
     def alarms(self) -> set[Hashable]:
-        """The names under which the timer really has something filed for the group."""
+        """The names of alarms that the timer has scheduled for the group."""
         return set(self.timer._timers._filed.get(self.ref, {}))
 
     @property
@@ -146,7 +146,7 @@ class AnyWorld(RuleBasedStateMachine):
     def waiting(self) -> list[Place]:
         return [place for place in self.world.places if place.is_waiting and place not in self.given_up]
 
-    # What clients do --------------------------------------------------------------------------------------------------
+    # Actions of clients ----------------------------------------------------------------------------------------------
 
     def someone(self, pick: int) -> tuple[str, str | None]:
         member_id = self.ids[-1 - pick % len(self.ids)]
@@ -154,7 +154,7 @@ class AnyWorld(RuleBasedStateMachine):
         return member_id, member.group_instance_id if member is not None else None
 
     def post(self, request: GroupRequest) -> Place:
-        """A client that sends a request again has given up the one before; the group may answer that, or forget it."""
+        """A client that repeats a request has given up the previous one, which the group may answer or drop."""
         kind = (type(request), getattr(request, "member_id", ""))
         if isinstance(request, JoinGroup | SyncGroup) and request.member_id:
             member = self.member(request.member_id)
@@ -218,7 +218,7 @@ class AnyWorld(RuleBasedStateMachine):
 
     @rule(newcomers=st.integers(0, 2), syncs=st.integers(0, 3), outcome=outcomes)
     def settle(self, newcomers: int, syncs: int, outcome: str) -> None:
-        """Everybody does what a good client does, so that the group gets beyond its join phase more often."""
+        """All clients follow the protocol, so that the group leaves its join phase more often."""
         for _ in range(newcomers):
             self._join("", None, (10_000, 10_000), offers("range"), 3)
         for member in self.members():
@@ -230,7 +230,7 @@ class AnyWorld(RuleBasedStateMachine):
             self.sync(0, 0)
         self.end_rounds(outcome)
 
-    # What time, disk, bugs and the operator do ------------------------------------------------------------------------
+    # Time, disk, bugs and operator ------------------------------------------------------------------------------------
 
     @rule(ms=st.sampled_from([10, 3000, 6000, 10_000, 60_000, 100_000]))
     def wait(self, ms: int) -> None:
@@ -239,7 +239,7 @@ class AnyWorld(RuleBasedStateMachine):
     @precondition(lambda self: self.world.log.in_flight)
     @rule(outcome=outcomes)
     def end_rounds(self, outcome: str) -> None:
-        """Of what is on its way to the log; the writer begins the next round itself."""
+        """Complete the records in flight; the writer begins the next round itself."""
         while outcome != "late" and self.world.log.in_flight:
             if outcome == "kept":
                 self.world.keep()
@@ -248,7 +248,7 @@ class AnyWorld(RuleBasedStateMachine):
 
     @rule(method=st.sampled_from(METHODS), after=st.booleans(), times=st.sampled_from([1, 1, 1, 5]))
     def have_bugs(self, method: str, after: bool, times: int) -> None:
-        """Once it begins anew, five times it has failed. What is not called now fails when it is."""
+        """Let the method fail at its next calls. A group is restarted after a failure, but not after five."""
         self.fuse.light(method, after, times)
         provoke = {
             "join": lambda: self._join(self.ids[-1], None, (10_000, 10_000), offers("range"), 9),
@@ -272,13 +272,13 @@ class AnyWorld(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """The process is killed: whoever waited has lost its connection, and what was not durable is gone."""
+        """Kill the process: waiting clients lose their connections, and records that were not durable are lost."""
         log = HandLog()
         log.durable = list(self.world.log.durable)
         self.restarts += 1
-        self.world = World(log.groups(), holds_back=True, log=log, seed=self.restarts)  # other ids than before
+        self.world = World(log.groups(), holds_back=True, log=log, seed=self.restarts)  # so that new ids differ
 
-    # What must hold ---------------------------------------------------------------------------------------------------
+    # Invariants -------------------------------------------------------------------------------------------------------
 
     @invariant()
     def member_ids_become_known(self) -> None:
@@ -319,7 +319,7 @@ class AnyWorld(RuleBasedStateMachine):
 
     @invariant()
     def the_timer_will_ring(self) -> None:
-        """One wake-up serves all deadlines: it must not come after the first of them."""
+        """One wake-up serves all deadlines: it must not be later than the earliest one."""
         due_ms = min(one.due_tick for names in self.timer._timers._filed.values() for one in names.values())
         assert self.world.alarm.due_ms is not None and self.world.alarm.due_ms <= due_ms
 

@@ -1,4 +1,4 @@
-"""Lists of members are written by hand: byte for byte what kio writes, in every version."""
+"""Hand-written encoding of member lists equals that of kio, in every version."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ described = st.builds(DescribedMember, texts, st.none() | texts, texts, texts, s
 
 
 def call(name: str, version: int, **request: Any) -> Any:
-    """What an encoder looks at of a call."""
+    """The part of a call that encoders use."""
     found = schema(name, version)
     return SimpleNamespace(schema=found, version=version, make=found.make, request=SimpleNamespace(**request))
 

@@ -1,4 +1,4 @@
-"""No client makes another client's answer impossible: by a long string, or by very many bytes."""
+"""A client cannot make the response to another client impossible, by a long string or by many bytes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def described_in_every_version(client: Client, group_id: str) -> None:
 @pytest.mark.parametrize("version", versions("join_group"))
 @on_a_loop
 async def test_join_whose_member_id_would_be_too_long_is_refused(tmp_path: Path, version: int) -> None:
-    """A member id is the client id and a UUID. The group's members are described and rebalance as before."""
+    """A member id is the client id and a UUID. Members can still be described and rebalance."""
     async with open_door(tmp_path) as door:
         client, stranger = await door.connect(), await door.connect()
         member = await enrol(client, "g")
@@ -108,7 +108,7 @@ async def test_join_with_group_instance_id_that_makes_member_id_too_long_is_refu
 )
 @on_a_loop
 async def test_join_in_this_process_with_too_long_string_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
-    """Nothing checks its strings where they are read."""
+    """Requests of this process are not decoded, so their strings are not checked there."""
     async with open_door(tmp_path) as door:
         client = await door.connect()
         await enrol(client, "g")
@@ -139,7 +139,7 @@ def test_string_limits_count_utf8_bytes(text: str | None, fits: bool) -> None:
 
 
 def with_long_strings(entity: Any) -> Iterator[tuple[str, Any]]:
-    """The entity with one of its strings too long, for each string that it or an entry of it has."""
+    """Yield the entity with one too long string, for each string of it and its entries."""
     for field in fields(entity):
         value = getattr(entity, field.name)
         kind = introspect.classify_field(field)
@@ -156,10 +156,10 @@ def with_long_strings(entity: Any) -> Iterator[tuple[str, Any]]:
 
 
 def long_requests(api: Api, version: int) -> Iterator[tuple[str, bytes]]:
-    """Frames, each with one string of 32,768 bytes, by the path of its field."""
+    """Return frames, each with one string of 32,768 bytes, by the path of its field."""
     request_type = message_type(api.name, version, "request")
     if not request_type.__flexible__:
-        return  # 16 bits for a length have no way to say so
+        return  # a length of 16 bits cannot express it
     head = encode("api_versions", 0, {})[4:]  # correlation id and client id
     for path, entity in with_long_strings(random_entity(request_type, Random(2))):
         body = io.BytesIO()
@@ -186,7 +186,7 @@ async def test_too_long_string_in_any_request_closes_only_its_connection(
                 caplog.clear()
                 stranger = CardboardClient(door.node)
                 stranger.feed(sent)
-                for _ in range(TURNS):  # JoinGroup and SyncGroup are read in a later turn
+                for _ in range(TURNS):  # JoinGroup and SyncGroup are handled in a later iteration
                     if stranger.is_closed:
                         break
                     await asyncio.sleep(0)
@@ -234,7 +234,7 @@ def assert_short(answer: dict[str, Any]) -> None:
 async def test_join_that_makes_leader_response_too_large_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The members who are there stay, and one who asks for less is taken."""
+    """Existing members stay, and a member with smaller protocols can join."""
     monkeypatch.setattr(members, "SIZE_MAX", 10_000)
     async with open_door(tmp_path) as door:
         client, stranger = await door.connect(), await door.connect()
@@ -248,7 +248,7 @@ async def test_join_that_makes_leader_response_too_large_is_refused(
 
 
 class Huge(bytes):
-    """A body that says that it has more bytes than a frame can have."""
+    """A body that claims to be larger than a frame can be."""
 
     def __len__(self) -> int:
         return 2**31

@@ -1,6 +1,6 @@
-"""Tagged fields of a newer client: whatever they are and wherever they stand, the request is read as without them.
+"""Unknown tagged fields of newer clients: a request is decoded as if it had none.
 
-KIP-482 lets any struct of a flexible version end with fields that the reader does not know.
+In flexible versions, any struct may end with fields that the receiver does not know (KIP-482).
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ def uvarint(value: int) -> bytes:
 
 
 def section(tags: dict[int, bytes]) -> bytes:
-    """A section of tagged fields, in the order of the tags as Kafka writes it."""
+    """Encode tagged fields in the order of their tags, like Kafka."""
     return uvarint(len(tags)) + b"".join(
         uvarint(tag) + uvarint(len(value)) + value for tag, value in sorted(tags.items())
     )
 
 
 def with_unknown_tags(entity: Any, chance: Random) -> bytes:
-    """An entity as a newer client might write it: each section of tags has some that nobody here knows."""
+    """Encode an entity like a newer client: each section of tagged fields has some unknown ones."""
     body, tags = bytearray(), random_tags(chance)
     for field in fields(entity):
         value, tag = getattr(entity, field.name), introspect.get_field_tag(field)
@@ -120,7 +120,7 @@ def test_request_without_unknown_tagged_fields_is_unchanged(name: str, version: 
 
 @each_flexible_request
 def test_truncated_tagged_fields_raise(name: str, version: int) -> None:
-    """A request that ends inside of a tagged field is none, however it is cut."""
+    """A request that ends inside a tagged field is invalid."""
     chance = Random(f"{name} {version}")
     entity = random_entity(message_type(name, version, "request"), chance)
     tagged = with_unknown_tags(entity, chance)
@@ -131,7 +131,7 @@ def test_truncated_tagged_fields_raise(name: str, version: int) -> None:
 
 
 def test_nonzero_byte_of_boolean_is_true() -> None:
-    """Kafka's protocol guide says so; kio takes 1 only."""
+    """As in Kafka's protocol guide; kio accepts only 1."""
     entity = message_type("end_txn", 3, "request")(
         transactional_id="t", producer_id=1, producer_epoch=2, committed=True
     )
@@ -145,7 +145,7 @@ def test_nonzero_byte_of_boolean_is_true() -> None:
 
 
 def tagged_frame(name: str, version: int, header_tags: dict[int, bytes], seed: int, **values: Any) -> bytes:
-    """A request with those tags in its header and with random ones in its body."""
+    """Return a request with those tags in its header and random ones in its body."""
     plain = frame(name, version, **values)
     head = 4 + 2 + 2 + 4 + 2 + len("wire")
     entity, size = schema(name, version).read(plain, head + 1)
@@ -192,7 +192,7 @@ async def test_request_with_boolean_byte_2_is_answered_as_true(tmp_path: Any) ->
 async def test_truncated_request_with_unknown_tagged_fields_closes_connection(
     tmp_path: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Unknown tags, and a frame that ends before its request does: the next frame's bytes are not taken for it."""
+    """Unknown tags and a truncated request: bytes of the next frame are not read."""
     async with open_door(tmp_path) as door:
         whole = tagged_frame("heartbeat", 4, {7: b"x"}, 3, **beating("g", Member("m", 1)))
         for size in range(20, len(whole) - 4):

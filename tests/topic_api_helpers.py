@@ -43,7 +43,7 @@ class Timer:
 
 
 class FakeServices:
-    """What the topic APIs need of a node. Timers go off when the test says so."""
+    """The services that the topic APIs need. Tests fire the timers."""
 
     node_id = 1
     cluster_id = "callboard-test-cluster"
@@ -69,7 +69,7 @@ class FakeServices:
 
 
 class FakeConnection:
-    """Counts what a call does to its connection."""
+    """A connection that counts responses."""
 
     client_id = "tester"
     client_host = "/127.0.0.1"
@@ -87,7 +87,7 @@ class FakeConnection:
 
 
 class ApiRequest:
-    """A request on its way: its answer, when there is one, read back from bytes."""
+    """A handled request; ``answer`` is the response, decoded from its bytes."""
 
     def __init__(self, node: FakeServices, name: str, version: int, build: Callable[[Any], Any]) -> None:
         request = build(import_module(f"kio.schema.{name}.v{version}.request"))
@@ -132,7 +132,7 @@ def node(tmp_path: Path) -> Iterator[FakeServices]:
 
 
 def known_fields(cls: Any, **values: Any) -> Any:
-    """An entity of whatever version: fields that it lacks are left out."""
+    """Make an entity of any version: fields that it does not have are left out."""
     return cls(**{name: value for name, value in values.items() if name in cls.__dataclass_fields__})
 
 
@@ -200,7 +200,7 @@ def create_topics(
 def delete_topics(
     node: FakeServices, *keys: str | UUID | tuple[Any, Any], version: int = newest("delete_topics")
 ) -> list[tuple[Any, int]]:
-    """Delete by name, by id or (wrongly) by both; the error codes by name or id."""
+    """Delete by name, by id or (invalid) by both; return the error codes."""
 
     def state(types: Any, key: Any) -> Any:
         name, topic_id = key if isinstance(key, tuple) else (None, key) if isinstance(key, UUID) else (key, None)
@@ -238,7 +238,7 @@ def produce_request(
 
 
 def produce(node: FakeServices, name: str, records: bytes | None, **options: Any) -> Any:
-    """Produce one batch; the partition's part of the answer."""
+    """Produce one batch; return the entry of the partition."""
     [topic] = produce_request(node, name, records, **options).answer.responses
     [partition] = topic.partition_responses
     return partition
@@ -256,7 +256,7 @@ def fetch_request(
     leader_epoch: int = -1,
     isolation_level: int = 0,
 ) -> ApiRequest:
-    """Fetch (topic, partition, offset); topics by name are asked for by id where the version wants it."""
+    """Fetch (topic, partition, offset); topics are requested by id if the version needs it."""
 
     def topic_entity(types: Any, key: str | UUID, partition: int, offset: int) -> Any:
         topic = node.topics.get(key) if isinstance(key, str) else None
@@ -287,7 +287,7 @@ def fetch_request(
 
 
 def fetch(node: FakeServices, *wanted: tuple[str | UUID, int, int], **options: Any) -> list[Any]:
-    """The partitions of a fetch that is answered at once."""
+    """Return the partitions of a fetch that is answered at once."""
     return fetched_partitions(fetch_request(node, *wanted, **options))
 
 
@@ -305,7 +305,7 @@ def list_offsets(
     version: int = newest("list_offsets"),
     leader_epoch: int = -1,
 ) -> Any:
-    """The answer for one partition; it is asked for once for each time."""
+    """Return the entry of one partition, which is requested once per timestamp."""
 
     def build(types: Any) -> Any:
         wanted = tuple(

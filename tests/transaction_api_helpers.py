@@ -21,7 +21,7 @@ ProducerOf = dict[str, int]
 
 
 async def init_producer_id(client: Client, name: str = TX, version: int = 4, **values: Plain) -> ProducerOf:
-    """A producer's id and epoch, asked for until it is given."""
+    """Return the id and epoch of a producer; retries CONCURRENT_TRANSACTIONS."""
     asked = {"transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1, **values}
     while True:
         answer = await client.ask("init_producer_id", version, transactional_id=name, **asked)
@@ -38,7 +38,7 @@ async def add_offsets(client: Client, producer: ProducerOf, group: str = "g", ve
 
 
 async def ask_until_not_concurrent(client: Client, name: str, version: int, **values: Plain) -> dict[str, Plain]:
-    """The answer when the transaction before is complete."""
+    """Return the response after the previous transaction is complete."""
     while True:
         answer = await client.ask(name, version, **values)
         if CONCURRENT not in str(answer):
@@ -90,7 +90,7 @@ async def add_partitions(client: Client, producer: ProducerOf, topics: Plain, ve
 
 
 async def stable_offset(client: Client, group: str = "g") -> int:
-    """The committed offset, when no transaction is open any more."""
+    """Return the committed offset after all transactions have ended."""
     asked = {"group_id": group, "topics": [{"name": "t", "partition_indexes": [0]}], "require_stable": True}
     while True:
         answer = await client.ask("offset_fetch", 7, **asked)
@@ -101,7 +101,7 @@ async def stable_offset(client: Client, group: str = "g") -> int:
 
 
 def batch(value: bytes, producer: ProducerOf | None = None, sequence: int = 0) -> bytes:
-    """A producer's batch of one record, in a transaction if it has a producer."""
+    """Encode a batch of one record, transactional if a producer is given."""
     of = Producer(producer["producer_id"], producer["producer_epoch"]) if producer else None
     data = bytearray(encode_batch(0, 1, 1, [frame_record(0, 0, b"k", value)], of))
     data[53:57] = sequence.to_bytes(4, "big", signed=True)
@@ -146,7 +146,7 @@ def fetch_part(offset: int) -> dict[str, Plain]:
 
 
 def record_values(found: dict[str, Plain]) -> list[Any]:
-    """Each value, and each end of a transaction as ``True`` or ``False``."""
+    """Return the values, and for each marker whether it commits."""
     said: list[Any] = []
     for one in read_batches(found["records"] or b""):
         if one.is_control:
