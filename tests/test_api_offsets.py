@@ -352,8 +352,8 @@ class StandInGroups:
 def test_cached_offset_commit_response_equals_kio_encoding(version: int) -> None:
     """A cached response is never returned for another request, whatever the order of errors and shapes."""
     groups = StandInGroups()
-    node = SimpleNamespace(topics=StandInTopics(), groups=groups)
-    connection: Any = SimpleNamespace(node=node, answered=lambda: None)
+    services = SimpleNamespace(topics=StandInTopics(), groups=groups)
+    connection: Any = SimpleNamespace(services=services, on_response_ready=lambda: None)
     shapes: tuple[tuple[int, ...], ...] = ((0,), (1,), (0, 1), (1, 0))
     for code in [*ErrorCode, *reversed(ErrorCode)]:
         groups.error = code

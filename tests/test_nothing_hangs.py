@@ -1,9 +1,9 @@
-"""No request waits for ever: whatever clients, bugs, disk and restarts do, each waiting request has an alarm or a record.
+"""No request waits for ever: each waiting request has an alarm or a record, whatever clients, bugs and disk do.
 
 ``test_classic_machine.py`` checks this for the group alone. This test runs the whole coordinator, with the real timer
-and writer, groups that restart after a bug, and a process that is killed. After every step, each unanswered request must
-wait for an alarm or for a record in flight. At the end clients send nothing more; then time alone must complete all
-requests and leave the group Empty.
+and writer, groups that restart after a bug, and a process that is killed. After every step, each unanswered request
+must wait for an alarm or for a record in flight. At the end clients send nothing more; then time alone must complete
+all requests and leave the group Empty.
 """
 
 from __future__ import annotations

@@ -10,7 +10,15 @@ import socket
 from types import TracebackType
 from typing import Any
 
-from ..kafka.codec.frames import RESPONSE_BYTES_MAX, SIZE, ApiVersionRange, BadResponse, common_versions, decode, encode
+from ..kafka.codec.frames import (
+    RESPONSE_BYTES_MAX,
+    SIZE,
+    ApiVersionRange,
+    BadResponse,
+    common_versions,
+    decode,
+    encode,
+)
 from ..settings.table import Address
 from .errors import ClientError
 

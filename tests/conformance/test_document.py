@@ -1,4 +1,4 @@
-"""docs/conformance.md names tests: they are there; and every row names one, or says why not."""
+"""The tests that docs/conformance.md names exist, and every row names one or gives a reason."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_named_test_exists(name: str) -> None:
 
 
 def test_every_kafka_test_is_listed_once() -> None:
-    """A row of the checklist names what covers it here, or gives the reason why nothing does."""
+    """Each row names a test, or a reason why there is none."""
     checklist = LINES[LINES.index("## Kafka's own tests, one by one") :]
     rows = [line.strip("|").strip().split(" | ") for line in checklist if line.startswith("| ") and "---" not in line]
     silent = [row for row in rows if len(row) != 2 or not ("`" in row[1] or row[1].startswith(REASONS))]

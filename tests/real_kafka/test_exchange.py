@@ -216,7 +216,7 @@ def stopped_kafka(folder: Path) -> RealKafka:
 
 
 def filled_data(folder: Path, *options: str) -> tuple[Path, list[list[str]]]:
-    """Our log with many segments, most of them compacted (with options), and what the server had to say last."""
+    """Make a log of many segments, most of them compacted (with options); return it and the server's last offsets."""
     settings = {
         **OUR_SETTINGS,
         "offsets_topic_num_partitions": PARTITIONS,

@@ -18,9 +18,9 @@ from peers.server import ServerProcess
 from peers.waiting import wait_until
 from peers.wire import Wire
 
-from .asking import metadata_values
 from .kafka import RealKafka
-from .twins import Answer, Line, Twin, Twins
+from .paired_requests import metadata_values
+from .side_by_side import Answer, PairedConnection, PairedValue, SideBySide
 
 BUSY = ("CONCURRENT_TRANSACTIONS", "NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS")
 NOBODY = {"producer_id": -1, "producer_epoch": -1}
@@ -30,30 +30,30 @@ FIRST, LAST = 0, 5
 class Cast:
     """One transactional id on both sides, with a topic of two partitions and a group."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, connection: PairedConnection) -> None:
         name = uuid.uuid4().hex[:8]
         self.name, self.group, self.topic = f"tx-{name}", f"group-{name}", f"topic-{name}"
-        self.line = line
+        self.connection = connection
         new = {"name": self.topic, "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
-        line.ask("create_topics", 4, topics=[new], timeout=30_000, validate_only=False)
-        line.ask_until(_shows_topic, "metadata", 9, **metadata_values([{"name": self.topic}]))
+        connection.ask("create_topics", 4, topics=[new], timeout=30_000, validate_only=False)
+        connection.ask_until(_shows_topic, "metadata", 9, **metadata_values([{"name": self.topic}]))
         self.ask("find_coordinator", 3, key=self.name, key_type=1)  # Kafka makes its topic now
         self.init()
 
-    def ask(self, name: str, version: int, **values: Any) -> Twin:
+    def ask(self, name: str, version: int, **values: Any) -> PairedValue:
         """Both answers, of each side when it is not busy with the transaction before; they must be the same."""
-        return self.line.ask_until(_is_settled, name, version, **values)
+        return self.connection.ask_until(_is_settled, name, version, **values)
 
     def init(self, version: int = 4, **values: Any) -> None:
         asked = {"transactional_id": self.name, "transaction_timeout": 60_000, **NOBODY, **values}
         answer = self.ask("init_producer_id", version, **asked)
         self.producer = {"producer_id": answer["producer_id"], "producer_epoch": answer["producer_epoch"]}
 
-    def add_offsets(self, version: int = 3, **values: Any) -> Twin:
+    def add_offsets(self, version: int = 3, **values: Any) -> PairedValue:
         asked = {"transactional_id": self.name, "group_id": self.group, **self.producer, **values}
         return self.ask("add_offsets_to_txn", version, **asked)
 
-    def commit_offsets(self, version: int = 3, offset: int = 5, partition: int = 0, **values: Any) -> Twin:
+    def commit_offsets(self, version: int = 3, offset: int = 5, partition: int = 0, **values: Any) -> PairedValue:
         part = {"partition_index": partition, "committed_offset": offset, "committed_leader_epoch": -1}
         asked = {
             "transactional_id": self.name,
@@ -66,7 +66,7 @@ class Cast:
         }
         return self.ask("txn_offset_commit", version, **{**asked, **values})
 
-    def add_partitions(self, version: int = 3, *partitions: int, **values: Any) -> Twin:
+    def add_partitions(self, version: int = 3, *partitions: int, **values: Any) -> PairedValue:
         of = {"transactional_id": self.name, **self.producer, **values}
         topics = values.get("topics", [{"name": self.topic, "partitions": list(partitions)}])
         asked = {f"v3_and_below_{field}": value for field, value in of.items()}
@@ -74,23 +74,23 @@ class Cast:
         asked |= {"transactions": [{"verify_only": False, **of, "topics": topics}]}
         return self.ask("add_partitions_to_txn", version, **asked)
 
-    def end(self, version: int = 3, committed: bool = True, **values: Any) -> Twin:
+    def end(self, version: int = 3, committed: bool = True, **values: Any) -> PairedValue:
         asked = {"transactional_id": self.name, "committed": committed, **self.producer, **values}
         return self.ask("end_txn", version, **asked)
 
-    def fetch(self, stable: bool = True) -> Twin:
+    def fetch(self, stable: bool = True) -> PairedValue:
         topics = [{"name": self.topic, "partition_indexes": [0]}]
-        return self.line.ask("offset_fetch", 7, group_id=self.group, topics=topics, require_stable=stable)
+        return self.connection.ask("offset_fetch", 7, group_id=self.group, topics=topics, require_stable=stable)
 
-    def fetch_when_stable(self) -> Twin:
+    def fetch_when_stable(self) -> PairedValue:
         topics = [{"name": self.topic, "partition_indexes": [0]}]
         asked = {"group_id": self.group, "topics": topics, "require_stable": True}
-        return self.line.ask_until(lambda answer: "UNSTABLE" not in str(answer), "offset_fetch", 7, **asked)
+        return self.connection.ask_until(lambda answer: "UNSTABLE" not in str(answer), "offset_fetch", 7, **asked)
 
     def bumped(self) -> dict[str, Any]:
         """The producer with the next epoch."""
         epoch = self.producer["producer_epoch"]
-        return {**self.producer, "producer_epoch": Twin(epoch.ours + 1, epoch.theirs + 1)}
+        return {**self.producer, "producer_epoch": PairedValue(epoch.ours + 1, epoch.theirs + 1)}
 
 
 def _shows_topic(metadata: Answer) -> bool:
@@ -104,8 +104,8 @@ def _is_settled(answer: Answer) -> bool:
 
 
 @pytest.fixture
-def cast(twins: Twins) -> Cast:
-    return Cast(twins.line())
+def cast(side_by_side: SideBySide) -> Cast:
+    return Cast(side_by_side.connection())
 
 
 each_version = pytest.mark.parametrize("version", range(FIRST, LAST + 1))
@@ -211,7 +211,7 @@ def test_offset_commit_during_transaction(cast: Cast, committed: bool) -> None:
     cast.add_offsets()
     cast.commit_offsets(offset=50)
     part = {"partition_index": 0, "committed_offset": 60, "committed_leader_epoch": -1, "committed_metadata": ""}
-    cast.line.ask(
+    cast.connection.ask(
         "offset_commit",
         8,
         group_id=cast.group,
@@ -229,7 +229,7 @@ def test_offset_commit_during_transaction(cast: Cast, committed: bool) -> None:
 def test_delete_groups_during_transaction(cast: Cast) -> None:
     cast.add_offsets()
     cast.commit_offsets()
-    cast.line.ask("delete_groups", 2, groups_names=[cast.group])
+    cast.connection.ask("delete_groups", 2, groups_names=[cast.group])
     cast.fetch()
     cast.end()
     cast.fetch_when_stable()

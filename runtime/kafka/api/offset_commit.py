@@ -15,7 +15,13 @@ from ....actors.messages import Commit, Committed, OffsetCommit
 from ..call import Call
 from ..codec.codes import NO_THROTTLE, milliseconds
 from ..codec.schemas import Schema
-from ..partition_results import NO_PARTITION, PartitionError, counts_if_topic_repeated, group_by_topic, split_by_counts
+from ..partition_results import (
+    NO_PARTITION,
+    PartitionError,
+    counts_if_topic_repeated,
+    group_by_topic,
+    split_by_counts,
+)
 
 RETENTION_UNTIL = 4
 LEADER_EPOCH_FROM = 6  # KIP-320

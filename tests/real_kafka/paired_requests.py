@@ -9,7 +9,7 @@ import struct
 import uuid
 from typing import Any
 
-from .twins import Line, Twin
+from .side_by_side import PairedConnection, PairedValue
 
 NO_ID = uuid.UUID(int=0)
 SESSION_TIMEOUT_MS = 60_000
@@ -81,8 +81,8 @@ def fetch_values(version: int, group: str, topics: list[Values] | None, **change
     return {"groups": [asked], "require_stable": False} if version >= 8 else {**asked, "require_stable": False}
 
 
-def beat_values(group: str, member: Any, generation: int = 1, seat: str | None = None) -> Values:
-    return {"group_id": group, "generation_id": generation, "member_id": member, "group_instance_id": seat}
+def heartbeat_values(group: str, member: Any, generation: int = 1, instance_id: str | None = None) -> Values:
+    return {"group_id": group, "generation_id": generation, "member_id": member, "group_instance_id": instance_id}
 
 
 def request_header(key: int, version: int) -> bytes:
@@ -90,47 +90,51 @@ def request_header(key: int, version: int) -> bytes:
     return struct.pack(">hhih", key, version, 7, 4) + b"wire" + b"\x00"
 
 
-def join(line: Line, group: str, version: int = 9, **changes: Any) -> Twin:
+def join(connection: PairedConnection, group: str, version: int = 9, **changes: Any) -> PairedValue:
     """Become a member: from version 4 on a dynamic member is told its id first."""
-    answer = line.ask("join_group", version, **join_values(group, **changes))
+    answer = connection.ask("join_group", version, **join_values(group, **changes))
     if answer.theirs["error_code"] == "MEMBER_ID_REQUIRED":
         changes = {**changes, "member_id": answer["member_id"]}
-        answer = line.ask("join_group", version, **join_values(group, **changes))
+        answer = connection.ask("join_group", version, **join_values(group, **changes))
     return answer
 
 
-def only_member(line: Line, group: str, seat: str | None = None) -> Twin:
-    """The id of the one member of a stable group; with a ``seat`` it is a static member."""
-    member = join(line, group, group_instance_id=seat)["member_id"]
+def only_member(connection: PairedConnection, group: str, instance_id: str | None = None) -> PairedValue:
+    """The id of the one member of a stable group; with a ``instance_id`` it is a static member."""
+    member = join(connection, group, group_instance_id=instance_id)["member_id"]
     assignments = [{"member_id": member, "assignment": b"everything"}]
-    line.ask("sync_group", 5, **sync_values(group, member, assignments, group_instance_id=seat))
+    connection.ask("sync_group", 5, **sync_values(group, member, assignments, group_instance_id=instance_id))
     return member
 
 
-def beat(line: Line, group: str, member: Any, generation: int = 1, seat: str | None = None) -> None:
-    line.ask("heartbeat", 4, **beat_values(group, member, generation, seat))
+def heartbeat(
+    connection: PairedConnection, group: str, member: Any, generation: int = 1, instance_id: str | None = None
+) -> None:
+    connection.ask("heartbeat", 4, **heartbeat_values(group, member, generation, instance_id))
 
 
-def leave(line: Line, version: int, group: str, member: Any, seat: str | None = None) -> None:
-    leaving = {"member_id": member, "group_instance_id": seat, "reason": "test"}
-    line.ask("leave_group", version, group_id=group, member_id=member, members=[leaving])
+def leave(connection: PairedConnection, version: int, group: str, member: Any, instance_id: str | None = None) -> None:
+    leaving = {"member_id": member, "group_instance_id": instance_id, "reason": "test"}
+    connection.ask("leave_group", version, group_id=group, member_id=member, members=[leaving])
 
 
-def describe(line: Line, group: str) -> None:
-    line.ask("describe_groups", 6, groups=[group], include_authorized_operations=False)
+def describe(connection: PairedConnection, group: str) -> None:
+    connection.ask("describe_groups", 6, groups=[group], include_authorized_operations=False)
 
 
-def fetch_all(line: Line, group: str) -> None:
-    line.ask("offset_fetch", 9, **fetch_values(9, group, None))
+def fetch_all(connection: PairedConnection, group: str) -> None:
+    connection.ask("offset_fetch", 9, **fetch_values(9, group, None))
 
 
-def same_listing(line: Line, version: int, prefix: str, **values: Any) -> None:
+def same_listing(connection: PairedConnection, version: int, prefix: str, **values: Any) -> None:
     """Of all that is listed, the groups of one test."""
-    answers = line.look("list_groups", version, **values)
+    answers = connection.ask_uncompared("list_groups", version, **values)
     for answer in (answers.ours, answers.theirs):
         answer["groups"] = [group for group in answer["groups"] if group["group_id"].startswith(prefix)]
-    line.compare(f"list_groups v{version} {values}", answers)
+    connection.compare(f"list_groups v{version} {values}", answers)
 
 
-def id_of(line: Line, topic: str) -> Twin:
-    return line.ask("metadata", 12, **metadata_values([{"name": topic, "topic_id": NO_ID}]))["topics"][0]["topic_id"]
+def id_of(connection: PairedConnection, topic: str) -> PairedValue:
+    return connection.ask("metadata", 12, **metadata_values([{"name": topic, "topic_id": NO_ID}]))["topics"][0][
+        "topic_id"
+    ]

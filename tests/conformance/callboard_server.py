@@ -1,4 +1,4 @@
-"""A node of ours as a stage: in this process, through its connections' code, in a time that only scripts move.
+"""A Callboard node for scripts: in this process, with its connection code, in time that only scripts advance.
 
 So nothing here depends on how fast the machine is, and a wait of five minutes costs nothing. Whether more comes is not
 guessed either: a commit of another group, which goes to the log and back, is answered behind all that went before it.
@@ -25,18 +25,18 @@ from callboard.runtime.kafka.connection import Connection
 from callboard.runtime.node.node import Node
 from callboard.runtime.settings.table import Options, Settings
 
-from .kafka_stage import TOPICS
+from .kafka_server import TOPICS
 from .playing import Frames
 
 STEP_MS = 40  # what a step takes of the script's time; at the paces of a real Kafka it is about that
 WALL_MS = 1_700_000_000_000
 BARRIER = frame("offset_commit", 9, **committing("barrier"))
 BARRIERS = 2  # a record that is kept may cause another one
-BARRIERS_MAX = 50  # before an answer that must come is missed
+BARRIERS_MAX = 50  # before a missing response is an error
 
 
 class ScriptTime(Alarm):
-    """The node's clock, and the one alarm of its timer."""
+    """The clock of the node, and the alarm of its timer."""
 
     def __init__(self) -> None:
         self.now_ms = 0
@@ -55,7 +55,7 @@ class ScriptTime(Alarm):
         self.due_ms = None
 
     def advance(self, to_ms: int) -> bool:
-        """Go to the next deadline, and ring; False if there is none any more before ``to_ms``, where it goes then."""
+        """Advance to the next deadline and fire; return False, at ``to_ms``, if there is none before."""
         if self.due_ms is None or self.due_ms > to_ms:
             self.now_ms = to_ms
             return False
@@ -65,7 +65,7 @@ class ScriptTime(Alarm):
 
 
 class ScriptTransport(CardboardTransport):
-    """A transport whose reader can wait."""
+    """A transport that collects responses."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class ScriptTransport(CardboardTransport):
         self.has_written.set()
 
     def take(self) -> list[bytes | None]:
-        """What was answered since the last call, without sizes."""
+        """Return the frames sent since the last call, without sizes."""
         found: list[bytes | None] = []
         data = bytes(self.written)
         self.written.clear()
@@ -88,7 +88,7 @@ class ScriptTransport(CardboardTransport):
         return found
 
 
-class OurStage:
+class CallboardServer:
     """Connections to one node."""
 
     def __init__(self, node: Node, time: ScriptTime) -> None:
@@ -104,7 +104,7 @@ class OurStage:
     def send(self, line: str, *payloads: bytes) -> None:
         self._lines[line][0].data_received(b"".join(map(framed, payloads)))
 
-    async def hang_up(self, line: str) -> None:
+    async def disconnect(self, line: str) -> None:
         self._lines.pop(line)[0].connection_lost(None)
 
     async def wait(self, ms: int) -> None:
@@ -152,8 +152,8 @@ def topic_id(node: Node, name: str) -> UUID:
 
 
 @asynccontextmanager
-async def open_stage(folder: Path, settings: Mapping[str, Any]) -> AsyncIterator[OurStage]:
-    """A node with the topics that scripts know, stopped at the end."""
+async def open_server(folder: Path, settings: Mapping[str, Any]) -> AsyncIterator[CallboardServer]:
+    """Start a node with the topics of scripts; stop it at the end."""
     time = ScriptTime()
     node = Node(Settings(**settings), Options(data=folder, sync="none", topics=tuple(TOPICS.items())))
     node.clock = time
@@ -163,6 +163,6 @@ async def open_stage(folder: Path, settings: Mapping[str, Any]) -> AsyncIterator
         for files in (node.topics, node.configs):  # an answer that waits for a thread would come in a later step
             files.run_on(OnCaller())
     try:
-        yield OurStage(node, time)
+        yield CallboardServer(node, time)
     finally:
         await node.stop()

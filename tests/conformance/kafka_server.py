@@ -1,4 +1,4 @@
-"""A real Kafka as a stage. How long one has to wait until nothing more comes can only be guessed there.
+"""A real Kafka for scripts. The time until no more responses arrive can only be estimated.
 
 So every script is played at several paces, and what does not come out the same at each is not kept.
 """
@@ -16,12 +16,12 @@ from real_kafka.kafka import NOT_READY
 from .playing import Frames
 
 BARRIER = encode("heartbeat", 4, {"group_id": "none", "generation_id": 0, "member_id": "", "group_instance_id": None})
-BARRIERS = 4  # one after the other: a busy broker is slow with these too
-TURN_S = 0.002  # between two looks for an answer that must come
+BARRIERS = 4  # in sequence: a busy broker answers these slowly too
+TURN_S = 0.002  # interval of checks for a required response
 TOPICS = {"t": 3, "u": 1}
 
 
-class Pace(NamedTuple):
+class Speed(NamedTuple):
     """How slowly a script is played: for how long nothing has to come, the pause between steps, longer waits."""
 
     quiet_s: float
@@ -29,18 +29,18 @@ class Pace(NamedTuple):
     stretch: float
 
 
-PACES = (Pace(0.06, 0.0, 1.0), Pace(0.04, 0.02, 1.05), Pace(0.1, 0.01, 0.97))
-CAREFUL_PACES = tuple(pace._replace(quiet_s=4 * pace.quiet_s) for pace in PACES)
-"""For scenarios, all of which have to come out the same."""
+SPEEDS = (Speed(0.06, 0.0, 1.0), Speed(0.04, 0.02, 1.05), Speed(0.1, 0.01, 0.97))
+CAREFUL_SPEEDS = tuple(speed._replace(quiet_s=4 * speed.quiet_s) for speed in SPEEDS)
+"""For scenarios, which must give the same result at each speed."""
 
 
-class KafkaStage:
+class KafkaServer:
     """Connections to one broker."""
 
-    def __init__(self, host: str, port: int, topics: dict[str, UUID], pace: Pace = PACES[0]) -> None:
+    def __init__(self, host: str, port: int, topics: dict[str, UUID], speed: Speed = SPEEDS[0]) -> None:
         self.topics = topics
         self._address = (host, port)
-        self._pace = pace
+        self._pace = speed
         self._writers: dict[str, asyncio.StreamWriter] = {}
         self._readers: list[asyncio.Task[None]] = []
         self._frames: Frames = {}
@@ -55,14 +55,14 @@ class KafkaStage:
     def send(self, line: str, *payloads: bytes) -> None:
         self._writers[line].write(b"".join(FRAME_SIZE.pack(len(payload)) + payload for payload in payloads))
 
-    async def hang_up(self, line: str) -> None:
+    async def disconnect(self, line: str) -> None:
         self._writers.pop(line).close()
 
     async def wait(self, ms: int) -> None:
         await asyncio.sleep(ms * self._pace.stretch / 1000)
 
     async def settle(self, expected: int, outstanding: int) -> Frames:
-        """Until everything is answered, or nothing has come for a while, though the coordinator answered others."""
+        """Wait until all requests are answered, or until none is answered while the coordinator answers others."""
         await asyncio.sleep(self._pace.pause_s)
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
             while self._came < expected:
@@ -109,8 +109,8 @@ async def _frame(reader: asyncio.StreamReader) -> bytes:
     return await reader.readexactly(size)
 
 
-def get_ready(host: str, port: int) -> dict[str, UUID]:
-    """Wait until the coordinator answers, make the topics that scripts know where they are missing; their ids."""
+def prepare_broker(host: str, port: int) -> dict[str, UUID]:
+    """Wait until the coordinator answers, create missing topics of scripts, and return their ids."""
     new = [
         {"name": name, "num_partitions": count, "replication_factor": 1, "assignments": [], "configs": []}
         for name, count in TOPICS.items()
@@ -129,13 +129,13 @@ def get_ready(host: str, port: int) -> dict[str, UUID]:
 
 
 def _coordinator_of(wire: Wire) -> str:
-    wire.ask("find_coordinator", 0, key="any")  # makes the offsets topic
+    wire.ask("find_coordinator", 0, key="any")  # creates the offsets topic
     described: str = wire.ask("describe_groups", 0, groups=["any"])["groups"][0]["error_code"]
     return described
 
 
 def _transactions_of(wire: Wire) -> str:
-    wire.ask("find_coordinator", 1, key="any", key_type=1)  # makes the transactions' topic
+    wire.ask("find_coordinator", 1, key="any", key_type=1)  # creates the transaction topic
     values = {"transactional_id": "any", "transaction_timeout": 1000, "producer_id": -1, "producer_epoch": -1}
     error: str = wire.ask("init_producer_id", 3, **values)["error_code"]
     return error

@@ -77,5 +77,5 @@ class Sitters(Steady):
         Steady.odd_commit,
         Steady.look,
         Steady.wait,
-        Steady.hang_up,
+        Steady.disconnect,
     )

@@ -1,4 +1,4 @@
-"""The same request to our server and to a real Kafka, and their answers side by side.
+"""Sends the same request to Callboard and to a real Kafka, and compares their responses.
 
 What has to differ is given a common name first: ids of members, of topics and of the cluster, the port, the number of
 the node, the words of an error. Everything else has to be the same, field by field.
@@ -32,14 +32,14 @@ MEMBER_FIELDS = frozenset({"member_id", "leader"})
 
 
 @dataclass(frozen=True)
-class Twin:
+class PairedValue:
     """A value that differs by side: a member's id, a topic's id, or a whole answer."""
 
     ours: Any
     theirs: Any
 
-    def __getitem__(self, key: str | int) -> Twin:
-        return Twin(self.ours[key], self.theirs[key])
+    def __getitem__(self, key: str | int) -> PairedValue:
+        return PairedValue(self.ours[key], self.theirs[key])
 
 
 class Side:
@@ -78,14 +78,14 @@ class Side:
         return value
 
 
-class Line:
+class PairedConnection:
     """One connection to each of the two servers. Kafka answers a connection's requests one after the other."""
 
     def __init__(self, ours: Side, theirs: Side) -> None:
         self._sides = (ours, theirs)
         self._wires = tuple(Wire(*side.address) for side in self._sides)
 
-    def ask(self, name: str, version: int, **values: Any) -> Twin:
+    def ask(self, name: str, version: int, **values: Any) -> PairedValue:
         """Send a request to both; fail where their answers differ; return both answers."""
         self.send(name, version, **values)
         return self.receive(name, version)
@@ -95,16 +95,16 @@ class Line:
         for side, wire in enumerate(self._wires):
             wire.send(encode(name, version, _of_side(values, side)))
 
-    def receive(self, name: str, version: int) -> Twin:
+    def receive(self, name: str, version: int) -> PairedValue:
         """Both answers to the oldest request; fail where they differ."""
         return self._receive(f"{name} v{version}", lambda payload: decode(name, version, payload))
 
-    def look(self, name: str, version: int, **values: Any) -> Twin:
+    def ask_uncompared(self, name: str, version: int, **values: Any) -> PairedValue:
         """Both answers as they are, not compared: for waiting until both are where they should be."""
         self.send(name, version, **values)
-        return Twin(*(decode(name, version, wire.receive()) for wire in self._wires))
+        return PairedValue(*(decode(name, version, wire.receive()) for wire in self._wires))
 
-    def ask_until(self, accept: Callable[[Answer], object], name: str, version: int, **values: Any) -> Twin:
+    def ask_until(self, accept: Callable[[Answer], object], name: str, version: int, **values: Any) -> PairedValue:
         """Ask each side again and again until ``accept`` takes its answer; fail where those differ; return both."""
 
         def ask(side: int) -> Answer:
@@ -112,32 +112,32 @@ class Line:
             wire.send(encode(name, version, _of_side(values, side)))
             return _receive(wire, lambda payload: decode(name, version, payload))
 
-        answers = Twin(*(wait_until(partial(ask, side), accept, f"an answer to {name}") for side in (0, 1)))
+        answers = PairedValue(*(wait_until(partial(ask, side), accept, f"an answer to {name}") for side in (0, 1)))
         self.compare(f"{name} v{version}", answers)
         return answers
 
-    def send_raw(self, payload: bytes, what: str, read: Callable[[bytes], Answer]) -> Twin:
+    def send_raw(self, payload: bytes, what: str, read: Callable[[bytes], Answer]) -> PairedValue:
         """Send a payload that no schema would write; a closed connection is an answer too."""
         for wire in self._wires:
             wire.send(payload)
         return self._receive(what, read)
 
-    def compare(self, what: str, answers: Twin) -> None:
+    def compare(self, what: str, answers: PairedValue) -> None:
         """Fail where two answers differ by more than names."""
         ours, theirs = self._sides[0].common(answers.ours), self._sides[1].common(answers.theirs)
-        assert ours == theirs, f"{what}\n{side_by_side(ours, theirs)}"
+        assert ours == theirs, f"{what}\n{format_columns(ours, theirs)}"
 
     def close(self) -> None:
         for wire in self._wires:
             wire.close()
 
-    def _receive(self, what: str, read: Callable[[bytes], Answer]) -> Twin:
-        answers = Twin(*(_receive(wire, read) for wire in self._wires))
+    def _receive(self, what: str, read: Callable[[bytes], Answer]) -> PairedValue:
+        answers = PairedValue(*(_receive(wire, read) for wire in self._wires))
         self.compare(what, answers)
         return answers
 
 
-class Twins:
+class SideBySide:
     """Our server and a real Kafka; the lines that a test opens to them are closed with it."""
 
     def __init__(self, ours: Address, theirs: Address) -> None:
@@ -145,12 +145,12 @@ class Twins:
         self._theirs = Side(theirs)
         self._closing = ExitStack()
 
-    def line(self) -> Line:
-        line = Line(self._ours, self._theirs)
-        self._closing.callback(line.close)
-        return line
+    def connection(self) -> PairedConnection:
+        connection = PairedConnection(self._ours, self._theirs)
+        self._closing.callback(connection.close)
+        return connection
 
-    def __enter__(self) -> Twins:
+    def __enter__(self) -> SideBySide:
         return self
 
     def __exit__(
@@ -159,7 +159,7 @@ class Twins:
         self._closing.close()
 
 
-def side_by_side(ours: Any, theirs: Any) -> str:
+def format_columns(ours: Any, theirs: Any) -> str:
     """Both answers in two columns; lines that differ are marked."""
     left, right = (pformat(answer, width=COLUMN_CHARS, sort_dicts=False).splitlines() for answer in (ours, theirs))
     rows = [f"  {'ours':{COLUMN_CHARS}}   Kafka's"]
@@ -178,7 +178,7 @@ def _receive(wire: Wire, read: Callable[[bytes], Answer]) -> Answer:
 
 def _of_side(value: Any, side: int) -> Any:
     """A request's values for one side: each Twin in it stands for its half."""
-    if isinstance(value, Twin):
+    if isinstance(value, PairedValue):
         return value.theirs if side else value.ours
     if isinstance(value, Mapping):
         return {name: _of_side(item, side) for name, item in value.items()}
