@@ -118,7 +118,7 @@ def _entity_skipper(entity_type: Any) -> SkipValue:
 
 
 def _field_skippers(entity_type: Any, end: str = "") -> tuple[list[SkipValue], int]:
-    """Return functions that skip the fields fixed_bytes ``end``, and the number of bytes to skip after them."""
+    """Return functions that skip the fields before ``end``, and the number of bytes to skip after them."""
     from kio.serial._introspect import get_field_tag
 
     flexible: bool = entity_type.__flexible__
