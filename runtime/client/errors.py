@@ -1,4 +1,4 @@
-"""Errors of commands: one line that says subject failed and subject to do."""
+"""Errors of commands: one line that says what failed and what to do."""
 
 from __future__ import annotations
 

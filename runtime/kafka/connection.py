@@ -408,7 +408,7 @@ class Connection(asyncio.Protocol):
 
 
 def _open_route(route_key: int) -> Route:
-    """For the first request of its route_key: ``route_key`` is the API's key (16 bits) and the version."""
+    """Load the route of an API key (upper 16 bits) and version. Raises BadRequest if it is not served."""
     key, version = _ROUTE_KEY.unpack(route_key.to_bytes(4, "big", signed=True))
     route = find_route(key, version)
     if route is None:
