@@ -43,7 +43,7 @@ from callboard.runtime.cli.serve import GC_THRESHOLD
 from callboard.runtime.embed.coordinator import Coordinator
 from callboard.runtime.member.connect import connect
 from callboard.runtime.member.member import Member
-from callboard.runtime.member.work import Shard
+from callboard.runtime.member.shards import Shard
 
 PURPOSE = "Durable commits of members in process beside those over TCP, and thousands of members on one loop."
 AIM = 5.0

@@ -111,7 +111,6 @@ EVERYWHERE = "runtime/front/__init__"
 CIRCLES_ALLOWED: tuple[tuple[str, ...], ...] = (
     ("runtime/log/format/batch", "runtime/log/format/codecs"),
     ("runtime/log/reading/spans", "runtime/log/reading/spans_fast"),
-    ("runtime/member/membership", "runtime/member/positions"),
 )
 """Sets of files that import each other although none should, each sorted. A set that is gone must go from here too."""
 

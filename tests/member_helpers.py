@@ -30,7 +30,7 @@ from callboard.actors.refusal import refusal
 from callboard.runtime.member.channel import Channel, ChannelLost
 from callboard.runtime.member.local import LocalConnector
 from callboard.runtime.member.member import Member
-from callboard.runtime.member.work import Assignment
+from callboard.runtime.member.shards import Assignment
 from callboard.runtime.node.environment import MEMORY, in_memory
 from callboard.runtime.node.node import Node
 from callboard.runtime.settings.table import Options, Settings

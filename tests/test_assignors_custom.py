@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import pytest
 from assignor_helpers import Group, all_of, given, member
 
-from callboard.runtime.member.assignors.base import Assignor, Own, Partition, Subscribed
-from callboard.runtime.member.assignors.custom import BadAssignment, FunctionAssignor
-from callboard.runtime.member.assignors.leading import assign
+from callboard.runtime.member.assignors.base import Assignor, MemberState, MemberSubscription, TopicPartition
+from callboard.runtime.member.assignors.custom import FunctionAssignor, InvalidAssignment
+from callboard.runtime.member.assignors.fallback import assign_with_fallback
 from callboard.runtime.member.assignors.range_ import Range
 from callboard.runtime.member.assignors.round_robin import RoundRobin
 from callboard.runtime.member.assignors.user_data import read_weight
@@ -17,12 +17,12 @@ from callboard.runtime.member.assignors.user_data import read_weight
 PARTITIONS = {"t": 3, "u": 1}
 MEMBERS = [member("a", ["t", "u"]), member("b", ["t"])]
 
-Result = Mapping[str, Iterable[Partition]]
+Result = Mapping[str, Iterable[TopicPartition]]
 
 
-def backwards(partitions: Mapping[str, int], members: Sequence[Subscribed]) -> Result:
+def backwards(partitions: Mapping[str, int], members: Sequence[MemberSubscription]) -> Result:
     """All to the last member who wants it."""
-    found: dict[str, list[Partition]] = {}
+    found: dict[str, list[TopicPartition]] = {}
     for topic, number in all_of(partitions):
         last = [one.member_id for one in members if topic in one.topics][-1]
         found.setdefault(last, []).append((topic, number))
@@ -30,7 +30,7 @@ def backwards(partitions: Mapping[str, int], members: Sequence[Subscribed]) -> R
 
 
 def returning(result: object) -> Assignor:
-    def function(partitions: Mapping[str, int], members: Sequence[Subscribed]) -> Result:
+    def function(partitions: Mapping[str, int], members: Sequence[MemberSubscription]) -> Result:
         return result  # type: ignore[return-value]
 
     return FunctionAssignor("mine", function, cooperative=False)
@@ -43,21 +43,21 @@ def test_a_function_says_who_gets_what() -> None:
 
 
 def test_a_function_sees_members_in_order_with_weights_and_what_they_hold() -> None:
-    seen: list[Subscribed] = []
+    seen: list[MemberSubscription] = []
 
-    def function(partitions: Mapping[str, int], members: Sequence[Subscribed]) -> Result:
+    def function(partitions: Mapping[str, int], members: Sequence[MemberSubscription]) -> Result:
         seen.extend(members)
         return {members[0].member_id: all_of(partitions)}
 
     mine = FunctionAssignor("mine", function)
-    assert read_weight(mine.metadata(Own(frozenset("t"), weight=3.0)) or b"") == 3.0
+    assert read_weight(mine.metadata(MemberState(frozenset("t"), weight=3.0)) or b"") == 3.0
     members = [member("b", ["t"], [("t", 1)], 4, weight=3.0), member("a", ["t"]), member("z", ["t"], instance="i")]
     mine.assign({"t": 2}, members)
     assert seen == [members[2], members[1], members[0]]
 
 
 def test_what_a_function_does_to_its_arguments_stays_with_it() -> None:
-    def function(partitions: Mapping[str, int], members: Sequence[Subscribed]) -> Result:
+    def function(partitions: Mapping[str, int], members: Sequence[MemberSubscription]) -> Result:
         partitions.clear()  # type: ignore[attr-defined]
         return {"a": [("t", 0), ("t", 1), ("t", 2), ("u", 0)]}
 
@@ -97,65 +97,65 @@ ALL = [("t", 0), ("t", 1), ("t", 2), ("u", 0)]
     [
         (None, "the function returned None; expected a dict of member id to partitions"),
         ([("a", ALL)], r"the function returned \[.*; expected a dict"),
-        ({"a": ALL, "c": []}, "no member is called 'c'; the members are 'a', 'b'"),
+        ({"a": ALL, "c": []}, "there is no member 'c'; the members are 'a', 'b'"),
         ({"a": "t"}, r"a was given 't'; expected a list of \(topic, partition\)"),
         ({"a": None}, r"a was given None; expected a list"),
         ({"a": {"t": [0]}}, r"a was given \{'t': \[0\]\}; expected a list"),
-        ({"a": ["t"]}, r"a was given 't'; expected \(topic, partition\) of a partition there is"),
-        ({"a": [("t", 3)]}, r"a was given \('t', 3\); expected \(topic, partition\) of a partition there is"),
+        ({"a": ["t"]}, r"a was given 't'; expected \(topic, partition\) that exists"),
+        ({"a": [("t", 3)]}, r"a was given \('t', 3\); expected \(topic, partition\) that exists"),
         ({"a": [("t", -1)]}, r"a was given \('t', -1\)"),
         ({"a": [("v", 0)]}, r"a was given \('v', 0\)"),
-        ({"a": ALL[:3], "b": [("u", 0)]}, "b was given 'u', to which it does not subscribe"),
-        ({"a": ALL, "b": ALL[:1]}, r"given more than once: \('t', 0\)$"),
-        ({"a": [*ALL, ("u", 0)]}, r"given more than once: \('u', 0\)$"),
-        ({"a": ALL[1:]}, r"given to nobody: \('t', 0\)$"),
-        ({}, r"given to nobody: \('t', 0\), \('t', 1\), \('t', 2\), \('u', 0\)$"),
+        ({"a": ALL[:3], "b": [("u", 0)]}, "b was given 'u', which it does not subscribe to"),
+        ({"a": ALL, "b": ALL[:1]}, r"assigned more than once: \('t', 0\)$"),
+        ({"a": [*ALL, ("u", 0)]}, r"assigned more than once: \('u', 0\)$"),
+        ({"a": ALL[1:]}, r"not assigned: \('t', 0\)$"),
+        ({}, r"not assigned: \('t', 0\), \('t', 1\), \('t', 2\), \('u', 0\)$"),
     ],
 )
 def test_what_is_no_assignment_is_said_in_words(result: object, problem: str) -> None:
-    with pytest.raises(BadAssignment, match=problem):
+    with pytest.raises(InvalidAssignment, match=problem):
         returning(result).assign(PARTITIONS, MEMBERS)
 
 
 def test_of_many_mistakes_a_few_are_named() -> None:
-    with pytest.raises(BadAssignment, match=r"given to nobody: \('t', 0\), .*\('t', 4\) and 9995 more$"):
+    with pytest.raises(InvalidAssignment, match=r"not assigned: \('t', 0\), .*\('t', 4\) and 9995 more$"):
         returning({}).assign({"t": 10_000}, [member("a", "t")])
 
 
 @pytest.mark.parametrize("name", ["", "range", "cooperative-sticky", "weighted", "callboard-mine"])
 def test_a_name_must_stand_for_the_function_alone(name: str) -> None:
-    with pytest.raises(ValueError, match=f"cannot be called '{name}'"):
+    with pytest.raises(ValueError, match=f"cannot have the name '{name}'"):
         FunctionAssignor(name, backwards)
 
 
 # --- the leader does not fail ---
 
 
-def failing(partitions: Mapping[str, int], members: Sequence[Subscribed]) -> Result:
+def failing(partitions: Mapping[str, int], members: Sequence[MemberSubscription]) -> Result:
     raise ZeroDivisionError("no machines")
 
 
 def test_an_assignor_that_works_is_heard() -> None:
-    assert assign(Range(), PARTITIONS, MEMBERS) == (Range().assign(PARTITIONS, MEMBERS), None)
+    assert assign_with_fallback(Range(), PARTITIONS, MEMBERS) == (Range().assign(PARTITIONS, MEMBERS), None)
 
 
 @pytest.mark.parametrize(
     ("assignor", "words"),
     [
         (FunctionAssignor("mine", failing, cooperative=False), "ZeroDivisionError: no machines"),
-        (returning({}), "BadAssignment: given to nobody"),
+        (returning({}), "InvalidAssignment: not assigned"),
     ],
 )
 def test_round_robin_stands_in(assignor: Assignor, words: str) -> None:
-    result, problem = assign(assignor, PARTITIONS, MEMBERS)
+    result, problem = assign_with_fallback(assignor, PARTITIONS, MEMBERS)
     assert result == RoundRobin().assign(PARTITIONS, MEMBERS)
     assert problem is not None
-    assert problem.startswith("assignor mine failed, round robin stands in: " + words)
+    assert problem.startswith("assignor mine failed, using round robin: " + words)
 
 
 def test_what_stands_in_is_cooperative_if_the_members_are() -> None:
     mine = FunctionAssignor("mine", failing)
     holds = [member("a", "t", [("t", 0), ("t", 1)], 3), member("b", "t")]
-    assert assign(mine, {"t": 2}, holds)[0] == {"a": [("t", 0)], "b": []}
+    assert assign_with_fallback(mine, {"t": 2}, holds)[0] == {"a": [("t", 0)], "b": []}
     let_go = [member("a", "t", [("t", 0)], 4), member("b", "t", generation=4)]
-    assert assign(mine, {"t": 2}, let_go)[0] == {"a": [("t", 0)], "b": [("t", 1)]}
+    assert assign_with_fallback(mine, {"t": 2}, let_go)[0] == {"a": [("t", 0)], "b": [("t", 1)]}

@@ -18,7 +18,7 @@ from client_assignors import (
 from hypothesis import given as given_examples
 from hypothesis import strategies as st
 
-from callboard.runtime.member.assignors.base import Assignment, Assignor, Partition, Subscribed
+from callboard.runtime.member.assignors.base import Assignor, GroupAssignment, MemberSubscription, TopicPartition
 from callboard.runtime.member.assignors.custom import FunctionAssignor
 from callboard.runtime.member.assignors.range_ import Range
 from callboard.runtime.member.assignors.round_robin import RoundRobin
@@ -86,7 +86,7 @@ CASES = {
 }
 
 
-def parsed(text: str) -> list[Partition]:
+def parsed(text: str) -> list[TopicPartition]:
     found = (one.rpartition("p") for one in text.split())
     return [(topic, int(number)) for topic, _, number in found]
 
@@ -115,7 +115,7 @@ wanted = st.frozensets(topics, max_size=5)
 groups = st.dictionaries(st.text("abcxyz", min_size=1, max_size=3), wanted, min_size=1, max_size=7)
 
 
-def members_of(group: dict[str, frozenset[str]]) -> list[Subscribed]:
+def members_of(group: dict[str, frozenset[str]]) -> list[MemberSubscription]:
     return [member(name, wants) for name, wants in group.items()]
 
 
@@ -129,7 +129,7 @@ class Cluster:
         return set(range(self._partitions[topic])) if topic in self._partitions else None
 
 
-def by_aiokafka(assignor: Any, partitions: dict[str, int], group: dict[str, frozenset[str]]) -> Assignment:
+def by_aiokafka(assignor: Any, partitions: dict[str, int], group: dict[str, frozenset[str]]) -> GroupAssignment:
     said = {name: AiokafkaSubscription(0, sorted(wants), b"") for name, wants in group.items()}
     result = assignor.assign(Cluster(partitions), said)
     return {name: sorted(tuple(one) for one in assigned.partitions()) for name, assigned in result.items()}
@@ -141,7 +141,7 @@ class KafkaPythonMember(NamedTuple):
     metadata: Any
 
 
-def by_kafka_python(assignor: Any, partitions: dict[str, int], members: list[Subscribed]) -> Assignment:
+def by_kafka_python(assignor: Any, partitions: dict[str, int], members: list[MemberSubscription]) -> GroupAssignment:
     """Static members must stand together: the client groups neighbours."""
     said = [
         KafkaPythonMember(
@@ -206,6 +206,6 @@ def test_assignors_are_found_by_name() -> None:
     mine = FunctionAssignor("mine", lambda partitions, members: {})
     assert find_assignor(mine) is mine
     with pytest.raises(
-        ValueError, match=r"no assignor is called 'rang': expected range, roundrobin, .*FunctionAssignor"
+        ValueError, match=r"there is no assignor 'rang': expected range, roundrobin, .*FunctionAssignor"
     ):
         find_assignor("rang")

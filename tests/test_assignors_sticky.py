@@ -13,10 +13,16 @@ from hypothesis import given as given_examples
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from callboard.runtime.member.assignors.base import Assignment, Assignor, Own, Partition, Subscribed
+from callboard.runtime.member.assignors.base import (
+    Assignor,
+    GroupAssignment,
+    MemberState,
+    MemberSubscription,
+    TopicPartition,
+)
 from callboard.runtime.member.assignors.cooperative import CooperativeSticky
 from callboard.runtime.member.assignors.sticky import Sticky
-from callboard.runtime.member.assignors.user_data import Claims, write_claims, write_generation
+from callboard.runtime.member.assignors.user_data import OwnedPartitions, write_generation, write_owned_partitions
 from callboard.runtime.member.assignors.weighted import Weighted
 
 EACH = [Sticky(), CooperativeSticky(), Weighted()]
@@ -34,11 +40,11 @@ def filled(assignor: Assignor, partitions: dict[str, int], members: Iterable[str
     return group
 
 
-def sizes(assignment: Assignment) -> list[int]:
+def sizes(assignment: GroupAssignment) -> list[int]:
     return sorted(len(share) for share in assignment.values())
 
 
-def lost(before: Mapping[str, Own], after: Mapping[str, Own]) -> int:
+def lost(before: Mapping[str, MemberState], after: Mapping[str, MemberState]) -> int:
     """How many partitions those who stay have lost."""
     return sum(len(set(own.owned) - set(after[name].owned)) for name, own in before.items() if name in after)
 
@@ -97,12 +103,12 @@ weights = st.sampled_from([0.5, 1.0, 1.0, 2.0, 3.0])
 small_groups = st.dictionaries(st.sampled_from("pqrs"), st.tuples(wants, weights), min_size=1, max_size=4)
 
 
-def unfairness(members: Mapping[str, Own], counts: Mapping[str, int]) -> float:
+def unfairness(members: Mapping[str, MemberState], counts: Mapping[str, int]) -> float:
     """Least where no partition could be better placed: the sum of all partitions' costs (see ``balance.py``)."""
     return sum(counts[name] ** 2 / own.weight for name, own in members.items())
 
 
-def least_unfairness(group: Group, partitions: Sequence[Partition], kept: Mapping[str, int]) -> float:
+def least_unfairness(group: Group, partitions: Sequence[TopicPartition], kept: Mapping[str, int]) -> float:
     """Of all the ways to give partitions to members, beside those that are kept."""
     takers = [[name for name, own in group.members.items() if topic in own.topics] for topic, _ in partitions]
     return min(
@@ -161,21 +167,21 @@ def test_nobody_loses_anything_while_it_can_be_fair_without(
         (
             {"a": 2, "b": 3},
             {
-                "p": Own(frozenset("ab"), (), 3, 2.0),
-                "q": Own(frozenset("ab"), (("a", 1),), 3, 3.0),
-                "r": Own(frozenset("b"), (("b", 0),), 3, 0.5),
-                "s": Own(frozenset("a"), (), 3, 2.0),
+                "p": MemberState(frozenset("ab"), (), 3, 2.0),
+                "q": MemberState(frozenset("ab"), (("a", 1),), 3, 3.0),
+                "r": MemberState(frozenset("b"), (("b", 0),), 3, 0.5),
+                "s": MemberState(frozenset("a"), (), 3, 2.0),
             },
             1,
         ),
         (
             {"a": 3, "b": 1, "c": 1, "d": 1},
             {
-                "p": Own(frozenset("cd"), (("c", 0), ("d", 0)), 3, 0.5),
-                "q": Own(frozenset("abcd"), (("b", 0),), 3, 3.0),
-                "r": Own(frozenset("ad"), (("a", 1),), 3, 3.0),
-                "s": Own(frozenset("ab"), (), 3, 3.0),
-                "t": Own(frozenset("cd"), (), 3, 0.5),
+                "p": MemberState(frozenset("cd"), (("c", 0), ("d", 0)), 3, 0.5),
+                "q": MemberState(frozenset("abcd"), (("b", 0),), 3, 3.0),
+                "r": MemberState(frozenset("ad"), (("a", 1),), 3, 3.0),
+                "s": MemberState(frozenset("ab"), (), 3, 3.0),
+                "t": MemberState(frozenset("cd"), (), 3, 0.5),
             },
             2,
         ),
@@ -183,14 +189,14 @@ def test_nobody_loses_anything_while_it_can_be_fair_without(
     ids=["before others are looked at", "and in a chain"],
 )
 def test_what_is_new_to_a_member_is_passed_on_first(
-    partitions: dict[str, int], members: dict[str, Own], least: int
+    partitions: dict[str, int], members: dict[str, MemberState], least: int
 ) -> None:
     group = Group(Weighted(), partitions, dict(members), generation=3)
     group.settle()
     assert lost(members, group.members) == least
 
 
-def draw_holders(data: st.DataObject, group: Group) -> dict[Partition, str]:
+def draw_holders(data: st.DataObject, group: Group) -> dict[TopicPartition, str]:
     """Let members hold some of what they want, each partition one member at most."""
     group.generation = 3
     for topic, number in group.wanted():
@@ -341,8 +347,8 @@ def test_two_generations_are_enough_whatever_changes(
 # --- members that contradict each other ---
 
 
-def claiming(assignor: Assignor, name: str, owned: Sequence[Partition], generation: int) -> Subscribed:
-    data = assignor.metadata(Own(frozenset("t"), tuple(owned), generation)) or b""
+def claiming(assignor: Assignor, name: str, owned: Sequence[TopicPartition], generation: int) -> MemberSubscription:
+    data = assignor.metadata(MemberState(frozenset("t"), tuple(owned), generation)) or b""
     return member(name, "t", owned if assignor.is_cooperative else (), generation, user_data=data)
 
 
@@ -381,7 +387,7 @@ def test_of_two_claims_of_one_generation_neither_is_believed(assignor: Assignor)
     )
 )
 def test_whatever_members_claim_all_is_given_once(
-    assignor: Assignor, claims: list[tuple[list[Partition], int]]
+    assignor: Assignor, claims: list[tuple[list[TopicPartition], int]]
 ) -> None:
     """Partitions that are not there, that it does not subscribe to, or twice; and what two claim is not given yet."""
     members = [claiming(assignor, f"m{n}", owned, generation) for n, (owned, generation) in enumerate(claims)]
@@ -395,7 +401,7 @@ def test_an_old_clients_generation_is_found_in_its_user_data() -> None:
     """Java's of 2.4 to 3.1 write a generation, librdkafka's what it holds; neither's subscription has one."""
     members = [
         member("a", "t", [("t", 0), ("t", 1)], user_data=write_generation(4)),
-        member("b", "t", [("t", 0)], user_data=write_claims(Claims((("t", 0),), 6))),
+        member("b", "t", [("t", 0)], user_data=write_owned_partitions(OwnedPartitions((("t", 0),), 6))),
     ]
     assert CooperativeSticky().assign({"t": 2}, members) == {"a": [("t", 1)], "b": [("t", 0)]}
 
@@ -412,7 +418,7 @@ def test_a_static_member_that_is_restarted_keeps_its_place_among_equals() -> Non
 def test_sticky_user_data_that_make_no_sense_cost_nobody_anything() -> None:
     members = [
         member("a", "t", user_data=b"\xff" * 9),
-        member("b", "t", user_data=write_claims(Claims((("t", 0),), 1))),
+        member("b", "t", user_data=write_owned_partitions(OwnedPartitions((("t", 0),), 1))),
     ]
     assert Sticky().assign({"t": 2}, members) == {"a": [("t", 1)], "b": [("t", 0)]}
 

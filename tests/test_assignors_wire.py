@@ -19,29 +19,29 @@ from hypothesis import strategies as st
 
 from callboard.actors.messages import JoinedMember
 from callboard.runtime.client.assignment import read_assignment as read_sorted
-from callboard.runtime.member.assignors.base import Own, Partition
-from callboard.runtime.member.assignors.cooperative import CooperativeSticky
-from callboard.runtime.member.assignors.leading import subscribed
-from callboard.runtime.member.assignors.sticky import Sticky
-from callboard.runtime.member.assignors.user_data import (
-    Claims,
-    read_claims,
-    read_generation,
-    read_weight,
-    write_claims,
-    write_generation,
-    write_weight,
-)
-from callboard.runtime.member.assignors.weighted import Weighted
-from callboard.runtime.member.assignors.wire import (
-    NEWEST,
-    Assigned,
+from callboard.runtime.member.assignors.base import MemberState, TopicPartition
+from callboard.runtime.member.assignors.consumer_protocol import (
+    VERSION_MAX,
+    MemberAssignment,
     Subscription,
     read_assignment,
     read_subscription,
     write_assignment,
     write_subscription,
 )
+from callboard.runtime.member.assignors.cooperative import CooperativeSticky
+from callboard.runtime.member.assignors.fallback import to_member_subscription
+from callboard.runtime.member.assignors.sticky import Sticky
+from callboard.runtime.member.assignors.user_data import (
+    OwnedPartitions,
+    read_generation,
+    read_owned_partitions,
+    read_weight,
+    write_generation,
+    write_owned_partitions,
+    write_weight,
+)
+from callboard.runtime.member.assignors.weighted import Weighted
 
 # Written by Java's own classes.
 JAVA = {
@@ -73,10 +73,10 @@ subscriptions = st.builds(
     st.integers(-1, 2**31 - 1),
     st.none() | names,
 )
-versions = st.integers(0, NEWEST)
+versions = st.integers(0, VERSION_MAX)
 
 
-def by_topic(partitions: tuple[Partition, ...]) -> list[tuple[str, list[int]]]:
+def by_topic(partitions: tuple[TopicPartition, ...]) -> list[tuple[str, list[int]]]:
     topics = sorted({topic for topic, _ in partitions})
     return [(topic, [number for name, number in partitions if name == topic]) for topic in topics]
 
@@ -112,11 +112,11 @@ def test_subscriptions_are_those_of_java(version: int) -> None:
 def test_assignments_are_those_of_java() -> None:
     some = bytes.fromhex("0003000000020001610000000200000000000000010001620000000100000002ffffffff")
     nothing = bytes.fromhex("000100000000ffffffff")
-    assigned = Assigned((("a", 0), ("a", 1), ("b", 2)))
-    assert write_assignment(Assigned((("b", 2), ("a", 1), ("a", 0)))) == some
+    assigned = MemberAssignment((("a", 0), ("a", 1), ("b", 2)))
+    assert write_assignment(MemberAssignment((("b", 2), ("a", 1), ("a", 0)))) == some
     assert read_assignment(some) == assigned
-    assert write_assignment(Assigned(()), version=1) == nothing
-    assert read_assignment(nothing) == Assigned(())
+    assert write_assignment(MemberAssignment(()), version=1) == nothing
+    assert read_assignment(nothing) == MemberAssignment(())
 
 
 def test_what_librdkafka_says_is_understood() -> None:
@@ -127,7 +127,7 @@ def test_what_librdkafka_says_is_understood() -> None:
     holds = read_subscription(bytes.fromhex(LIBRDKAFKA_HOLDS))
     assert holds is not None
     assert (holds.owned, holds.generation) == ((("a", 1), ("b", 0)), 2)
-    assert read_claims(holds.user_data or b"") == Claims(holds.owned, 2)
+    assert read_owned_partitions(holds.user_data or b"") == OwnedPartitions(holds.owned, 2)
     assert read_generation(holds.user_data or b"") == 2
     assigned = read_assignment(bytes.fromhex(LIBRDKAFKA_ASSIGNMENT))
     assert assigned is not None and assigned.partitions == (("a", 1), ("b", 0))
@@ -147,31 +147,33 @@ def test_subscriptions_are_those_of_kafka_python(said: Subscription, version: in
 
 
 @given(places, data, versions)
-def test_assignments_are_those_of_kafka_python(partitions: tuple[Partition, ...], user: bytes, version: int) -> None:
-    written = write_assignment(Assigned(partitions, user), version)
+def test_assignments_are_those_of_kafka_python(
+    partitions: tuple[TopicPartition, ...], user: bytes, version: int
+) -> None:
+    written = write_assignment(MemberAssignment(partitions, user), version)
     assert written == KafkaPythonAssignment(version, by_topic(partitions), user).encode()
-    assert read_assignment(written) == Assigned(partitions, user)
+    assert read_assignment(written) == MemberAssignment(partitions, user)
     assert read_sorted(written) == partitions
 
 
 @given(subscriptions, places)
-def test_aiokafka_reads_and_writes_the_same(said: Subscription, partitions: tuple[Partition, ...]) -> None:
+def test_aiokafka_reads_and_writes_the_same(said: Subscription, partitions: tuple[TopicPartition, ...]) -> None:
     written = AiokafkaSubscription(0, list(said.topics), said.user_data).encode()
     assert written == write_subscription(said, 0)
     read = AiokafkaSubscription.decode(write_subscription(said))
     assert (tuple(read.subscription), read.user_data) == (said.topics, said.user_data)
     assigned = AiokafkaAssignment(0, by_topic(partitions), None).encode()
-    assert assigned == write_assignment(Assigned(partitions), 0)
-    found = AiokafkaAssignment.decode(write_assignment(Assigned(partitions)))
+    assert assigned == write_assignment(MemberAssignment(partitions), 0)
+    found = AiokafkaAssignment.decode(write_assignment(MemberAssignment(partitions)))
     assert tuple(tuple(partition) for partition in found.partitions()) == partitions
 
 
-@given(subscriptions, st.integers(NEWEST + 1, 32_767), st.binary(max_size=9))
+@given(subscriptions, st.integers(VERSION_MAX + 1, 32_767), st.binary(max_size=9))
 def test_a_newer_version_is_read_as_the_newest_known(said: Subscription, version: int, more: bytes) -> None:
     newer = version.to_bytes(2, "big") + write_subscription(said)[2:] + more
     assert read_subscription(newer) == said
-    assigned = version.to_bytes(2, "big") + write_assignment(Assigned(said.owned, said.user_data))[2:] + more
-    assert read_assignment(assigned) == Assigned(said.owned, said.user_data)
+    assigned = version.to_bytes(2, "big") + write_assignment(MemberAssignment(said.owned, said.user_data))[2:] + more
+    assert read_assignment(assigned) == MemberAssignment(said.owned, said.user_data)
 
 
 @given(subscriptions)
@@ -179,15 +181,15 @@ def test_what_is_cut_off_anywhere_makes_no_sense(said: Subscription) -> None:
     """So a member whose bytes were damaged is found, and not taken for one that wants less."""
     written = write_subscription(said)
     assert [read_subscription(written[:end]) for end in range(len(written))] == [None] * len(written)
-    assigned = write_assignment(Assigned(said.owned, said.user_data))
+    assigned = write_assignment(MemberAssignment(said.owned, said.user_data))
     assert [read_assignment(assigned[:end]) for end in range(1, len(assigned))] == [None] * (len(assigned) - 1)
 
 
 @given(st.binary(max_size=60))
 def test_no_bytes_break_a_reader(garbage: bytes) -> None:
     for found in (read_subscription(garbage), read_assignment(garbage)):
-        assert found is None or isinstance(found, Subscription | Assigned)
-    assert isinstance(read_claims(garbage), Claims)
+        assert found is None or isinstance(found, Subscription | MemberAssignment)
+    assert isinstance(read_owned_partitions(garbage), OwnedPartitions)
     assert isinstance(read_generation(garbage), int)
     assert read_weight(garbage) > 0
 
@@ -203,7 +205,7 @@ def test_garbage_is_no_subscription(garbage: bytes) -> None:
 
 def test_no_bytes_are_an_assignment_of_nothing() -> None:
     """So a coordinator answers a member that its leader has left out."""
-    assert read_assignment(b"") == Assigned(())
+    assert read_assignment(b"") == MemberAssignment(())
     assert read_assignment(b"\xff\xff\0\0\0\0\xff\xff\xff\xff") is None
 
 
@@ -212,7 +214,7 @@ def test_only_known_versions_are_written(version: int) -> None:
     with pytest.raises(ValueError, match=f"version {version} .* 0 to 3"):
         write_subscription(Subscription(()), version)
     with pytest.raises(ValueError, match=f"version {version} "):
-        write_assignment(Assigned(()), version)
+        write_assignment(MemberAssignment(()), version)
 
 
 def test_a_name_that_is_too_long_is_named() -> None:
@@ -224,67 +226,71 @@ def test_a_name_that_is_too_long_is_named() -> None:
 
 
 @given(places, st.integers(-1, 2**31 - 1))
-def test_stickys_user_data_are_those_of_aiokafka(partitions: tuple[Partition, ...], generation: int) -> None:
-    written = write_claims(Claims(partitions, generation))
-    assert read_claims(written) == Claims(partitions, generation)
+def test_stickys_user_data_are_those_of_aiokafka(partitions: tuple[TopicPartition, ...], generation: int) -> None:
+    written = write_owned_partitions(OwnedPartitions(partitions, generation))
+    assert read_owned_partitions(written) == OwnedPartitions(partitions, generation)
     assert written == AiokafkaUserData(by_topic(partitions), generation).encode()
-    assert read_claims(written[:-4]) == Claims(partitions, -1)  # version 0
+    assert read_owned_partitions(written[:-4]) == OwnedPartitions(partitions, -1)  # version 0
 
 
 @given(places, st.integers(-1, 2**31 - 1))
-def test_stickys_user_data_of_kafka_python_are_understood(partitions: tuple[Partition, ...], generation: int) -> None:
+def test_stickys_user_data_of_kafka_python_are_understood(
+    partitions: tuple[TopicPartition, ...], generation: int
+) -> None:
     """It writes a version in front that Java does not write, so neither Java nor kafka-python understands the other."""
     item = KafkaPythonUserData.TopicPartition
     previous = [item(topic=topic, partitions=numbers) for topic, numbers in by_topic(partitions)]
     written = KafkaPythonUserData(previous_assignment=previous, generation=generation)
-    assert read_claims(written.encode()) == Claims(partitions, generation)
-    assert written.encode(header=False) == write_claims(Claims(partitions, generation))
+    assert read_owned_partitions(written.encode()) == OwnedPartitions(partitions, generation)
+    assert written.encode(header=False) == write_owned_partitions(OwnedPartitions(partitions, generation))
 
 
 def test_aiokafka_understands_our_sticky_member() -> None:
-    own = Own(frozenset("ab"), (("a", 1), ("b", 0)), 7)
+    own = MemberState(frozenset("ab"), (("a", 1), ("b", 0)), 7)
     said = write_subscription(Subscription(("a", "b"), Sticky().metadata(own), (), 7))
     read = AiokafkaSticky.parse_member_metadata(AiokafkaSubscription.decode(said))
     assert (read.partitions, read.generation) == ([("a", 1), ("b", 0)], 7)
 
 
 def test_kafka_python_understands_our_cooperative_member() -> None:
-    own = Own(frozenset("ab"), (("a", 1), ("b", 0)), 7)
+    own = MemberState(frozenset("ab"), (("a", 1), ("b", 0)), 7)
     said = write_subscription(Subscription(("a", "b"), CooperativeSticky().metadata(own), own.owned, 7))
     read = KafkaPythonCooperative.parse_member_metadata(KafkaPythonSubscription.decode(said))
     assert (read.partitions, read.generation) == ([("a", 1), ("b", 0)], 7)
 
 
 def test_a_generation_is_four_bytes_as_javas() -> None:
-    assert CooperativeSticky().metadata(Own(frozenset("a"))) == b"\xff\xff\xff\xff" == write_generation(-1)
+    assert CooperativeSticky().metadata(MemberState(frozenset("a"))) == b"\xff\xff\xff\xff" == write_generation(-1)
     assert read_generation(write_generation(41)) == 41
     assert read_generation(b"") == read_generation(b"\1\2\3") == -1
 
 
 def test_a_new_sticky_member_has_no_user_data() -> None:
-    assert Sticky().metadata(Own(frozenset("a"))) is None
-    assert read_claims(b"") == Claims()
+    assert Sticky().metadata(MemberState(frozenset("a"))) is None
+    assert read_owned_partitions(b"") == OwnedPartitions()
 
 
 @given(st.floats(1e-9, 1e9))
 def test_a_weight_travels_in_the_user_data(weight: float) -> None:
-    data = Weighted().metadata(Own(frozenset("a"), weight=weight)) or b""
+    data = Weighted().metadata(MemberState(frozenset("a"), weight=weight)) or b""
     assert read_weight(data) == read_weight(data + b"more of a later version") == weight
 
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf"), 1e-10, 1e10])
 def test_a_weight_is_positive(weight: float) -> None:
-    with pytest.raises(ValueError, match=r"a weight of .*: expected 1e-09 to 1e\+09"):
+    with pytest.raises(ValueError, match=r"weight .*: expected 1e-09 to 1e\+09"):
         write_weight(weight)
 
 
 def test_user_data_of_another_kind_weigh_one() -> None:
     nan = b"cbwt\0\0\x7f\xf8\0\0\0\0\0\0"
-    assert {read_weight(data) for data in (b"", b"cbwt", b"x" * 14, nan, write_claims(Claims()))} == {1.0}
+    assert {
+        read_weight(data) for data in (b"", b"cbwt", b"x" * 14, nan, write_owned_partitions(OwnedPartitions()))
+    } == {1.0}
 
 
 def test_a_leader_sees_all_of_a_member() -> None:
     data = write_weight(2.5)
     said = Subscription(("a", "b"), data, (("a", 1),), 4, "r")
-    assert subscribed(JoinedMember("m", "i", b""), said) == member("m", "ab", [("a", 1)], 4, "i", data, 2.5)
-    assert subscribed(JoinedMember("m", None, b""), Subscription(())) == member("m", "")
+    assert to_member_subscription(JoinedMember("m", "i", b""), said) == member("m", "ab", [("a", 1)], 4, "i", data, 2.5)
+    assert to_member_subscription(JoinedMember("m", None, b""), Subscription(())) == member("m", "")

@@ -329,7 +329,7 @@ def test_all_addresses_need_one_to_come_back_to() -> None:
 def test_use_at_the_wrong_time_says_what_to_do() -> None:
     async def scenario() -> None:
         coordinator = Coordinator()
-        with pytest.raises(RuntimeError, match="does not run yet"):
+        with pytest.raises(RuntimeError, match="is not running yet"):
             await coordinator.offsets("g")
         with pytest.raises(RuntimeError, match="does not listen"):
             _ = coordinator.bootstrap
@@ -351,7 +351,7 @@ def test_use_from_another_loop_says_what_to_do() -> None:
         async with Coordinator() as coordinator:
 
             def elsewhere() -> None:
-                with pytest.raises(RuntimeError, match=r"lives on another event loop.*in_thread"):
+                with pytest.raises(RuntimeError, match=r"runs on another event loop.*in_thread"):
                     asyncio.run(coordinator.offsets("g"))
 
             await asyncio.to_thread(elsewhere)

@@ -81,7 +81,7 @@ def test_a_start_that_fails_says_so_to_who_called(tmp_path: Path) -> None:
         with pytest.raises(StartError, match="in use by process"):
             second.start()
         second.stop()
-        with pytest.raises(RuntimeError, match="does not run"):
+        with pytest.raises(RuntimeError, match="is not running"):
             second.offsets("g")
     with Coordinator.in_thread(tmp_path):
         pass
@@ -89,7 +89,7 @@ def test_a_start_that_fails_says_so_to_who_called(tmp_path: Path) -> None:
 
 def test_use_at_the_wrong_time_says_what_to_do() -> None:
     coordinator = Coordinator.in_thread()
-    with pytest.raises(RuntimeError, match="does not run yet"):
+    with pytest.raises(RuntimeError, match="is not running yet"):
         coordinator.offsets("g")
     coordinator.stop()
     with coordinator:

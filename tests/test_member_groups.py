@@ -17,7 +17,7 @@ from callboard.runtime.member.assignors.table import ASSIGNORS
 from callboard.runtime.member.errors import Fenced, MemberError, ShardLost
 from callboard.runtime.member.local import LocalConnector
 from callboard.runtime.member.member import Member
-from callboard.runtime.member.work import Shard
+from callboard.runtime.member.shards import Shard
 
 EAGER = ("range", "roundrobin", "sticky")
 JOBS = {"jobs": 6}

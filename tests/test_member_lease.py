@@ -18,7 +18,7 @@ from callboard.runtime.member.channel import Channel
 from callboard.runtime.member.errors import ShardLost
 from callboard.runtime.member.local import LocalConnector
 from callboard.runtime.member.member import Member
-from callboard.runtime.member.work import Assignment, Shard
+from callboard.runtime.member.shards import Assignment, Shard
 from callboard.runtime.testing.simulation.loop import Process, VirtualLoop
 from callboard.runtime.testing.simulation.loop import run as run_virtually
 

@@ -18,13 +18,13 @@ import callboard
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import Heartbeat, OffsetCommit
 from callboard.runtime.engine import waiting
-from callboard.runtime.member import named
+from callboard.runtime.member import resources as named
 from callboard.runtime.member.blocking import BlockingMember
-from callboard.runtime.member.connect import Connected, ConnectedThread
+from callboard.runtime.member.connect import RemoteCoordinator, RemoteThreadCoordinator
 from callboard.runtime.member.errors import CommitRefused, MemberError
 from callboard.runtime.member.member import Member
+from callboard.runtime.member.shards import Shard
 from callboard.runtime.member.tcp import TcpConnector
-from callboard.runtime.member.work import Shard
 
 
 def a_member(connector: ScriptedConnector, **options: Any) -> Member:
@@ -211,7 +211,7 @@ async def test_run_with_a_handler_that_is_no_coroutine_function_raises_type_erro
         ({"instance_id": 5}, "1 to 249 characters"),
         ({"client_id": 5}, "client_id 5: expected a string"),
         ({"client_id": "\ud800"}, "surrogate"),
-        ({"weight": "heavy"}, "a weight of 'heavy'"),
+        ({"weight": "heavy"}, "weight 'heavy'"),
         ({"heartbeat_interval_ms": "1"}, "a number of milliseconds"),
         ({"lease_margin_ms": [1]}, "a number of milliseconds"),
         ({"rebalance_timeout_ms": 2**31}, "1 to 2147483647"),
@@ -256,7 +256,7 @@ async def test_half_of_a_surrogate_pair_is_no_note() -> None:
 
 
 def test_type_checkers_know_the_options_of_every_member() -> None:
-    for kind in (callboard.Coordinator, callboard.ThreadCoordinator, Connected, ConnectedThread):
+    for kind in (callboard.Coordinator, callboard.ThreadCoordinator, RemoteCoordinator, RemoteThreadCoordinator):
         assert inspect.signature(kind.member).parameters["options"].annotation == "Unpack[MemberArguments]", kind
     for twin in (Member, BlockingMember):
         assert inspect.signature(twin).parameters["options"].annotation == "Unpack[MemberArguments]", twin
@@ -281,12 +281,12 @@ async def test_a_change_of_a_long_list_costs_as_much_as_the_list_is_long(monkeyp
     """It was the square of it, and stood still for seconds with a few hundred names."""
     calls = 0
 
-    def counted(resource: str, name: str, topic_of: Any = named.topic_of) -> Any:
+    def counted(resource: str, name: str, topic_for_name: Any = named.topic_for_name) -> Any:
         nonlocal calls
         calls += 1
-        return topic_of(resource, name)
+        return topic_for_name(resource, name)
 
-    monkeypatch.setattr(named, "topic_of", counted)
+    monkeypatch.setattr(named, "topic_for_name", counted)
     names = [f"tenant-{number}" for number in range(400)]
     connector = ScriptedConnector()
     async with a_member(connector, resources={"tenants": lambda: names}, refresh_interval_ms=100) as member:

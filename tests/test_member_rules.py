@@ -12,22 +12,22 @@ from hypothesis import strategies as st
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import JoinedMember
-from callboard.runtime.member.assignors.base import Own
+from callboard.runtime.member.assignors.base import MemberState
+from callboard.runtime.member.assignors.consumer_protocol import read_assignment, read_subscription
 from callboard.runtime.member.assignors.table import find_assignor
-from callboard.runtime.member.assignors.wire import read_assignment, read_subscription
-from callboard.runtime.member.leading import Group, offer
+from callboard.runtime.member.leader import GroupSubscriptions, make_protocol
 from callboard.runtime.member.lease import Lease, LeaseTimeouts
-from callboard.runtime.member.named import (
+from callboard.runtime.member.options import MemberOptions, make_options
+from callboard.runtime.member.reactions import REACTIONS, Reaction, RequestKind, reaction_to
+from callboard.runtime.member.resources import (
     ResourceSet,
     check_resources,
     escape,
     pack_names,
-    topic_of,
+    topic_for_name,
     unescape,
     unpack_names,
 )
-from callboard.runtime.member.protocol import REACTIONS, Reaction, RequestKind, reaction_to
-from callboard.runtime.member.terms import MemberOptions, make_options
 from callboard.runtime.topics.names import check_name, metric_name
 
 TIMEOUTS = LeaseTimeouts(session_s=10, rebalance_s=60, margin_s=2, interval_s=2)
@@ -60,9 +60,9 @@ def test_unknown_member_reaction_is_to_lose_all_shards(asked: RequestKind) -> No
 
 def test_a_lease_counts_from_when_a_heartbeat_was_sent() -> None:
     lease = Lease(TIMEOUTS)
-    lease.stable(100)
+    lease.record_stable(100)
     assert lease.deadline_s() == 108
-    lease.renewed(103)
+    lease.record_renewal(103)
     assert lease.deadline_s() == 111
     assert not lease.is_session_over(110.9)
     assert lease.is_session_over(111)
@@ -71,9 +71,9 @@ def test_a_lease_counts_from_when_a_heartbeat_was_sent() -> None:
 def test_lease_ends_with_the_rebalance_timeout_despite_heartbeats() -> None:
     """By then the coordinator has formed a generation without us."""
     lease = Lease(TIMEOUTS)
-    lease.stable(100)
+    lease.record_stable(100)
     for sent_s in range(102, 160, 2):
-        lease.renewed(sent_s)
+        lease.record_renewal(sent_s)
     assert lease.deadline_s() == 158
     assert not lease.is_session_over(158)
 
@@ -81,10 +81,10 @@ def test_lease_ends_with_the_rebalance_timeout_despite_heartbeats() -> None:
 def test_a_join_ends_a_rebalance_and_renews_no_session() -> None:
     """One that is answered at once, since nothing has changed, leaves the coordinator's timer as it is."""
     lease = Lease(TIMEOUTS)
-    lease.stable(100)
-    lease.rebalanced(107)
+    lease.record_stable(100)
+    lease.record_rebalance(107)
     assert lease.deadline_s() == 108
-    lease.renewed(160)
+    lease.record_renewal(160)
     assert lease.deadline_s() == 107 + TIMEOUTS.rebalance_s - TIMEOUTS.margin_s
 
 
@@ -97,7 +97,7 @@ def test_what_was_heard_never_shortens_a_lease(heard: list[tuple[bool, float]]) 
     """Answers come late and in any order; and it never ends later than the coordinator may give the work away."""
     lease, before = Lease(TIMEOUTS), float("-inf")
     for is_stable, sent_s in heard:
-        (lease.stable if is_stable else lease.renewed)(sent_s)
+        (lease.record_stable if is_stable else lease.record_renewal)(sent_s)
         assert lease.deadline_s() >= before
         before = lease.deadline_s()
         latest_s = max(sent for _, sent in heard)
@@ -108,9 +108,9 @@ def test_what_was_heard_never_shortens_a_lease(heard: list[tuple[bool, float]]) 
 def test_revoke_deadline_is_before_the_lease_end_of_other_members(rebalance_s: float, earlier_ms: int) -> None:
     """Their last calm heartbeat may be as much older than ours as heartbeats are apart."""
     ours, theirs = Lease(TIMEOUTS), Lease(TIMEOUTS)
-    ours.stable(rebalance_s)
-    theirs.stable(rebalance_s - earlier_ms / 1000)
-    theirs.renewed(rebalance_s + 1000)
+    ours.record_stable(rebalance_s)
+    theirs.record_stable(rebalance_s - earlier_ms / 1000)
+    theirs.record_renewal(rebalance_s + 1000)
     assert ours.revoke_deadline_s() <= theirs.deadline_s() + 1e-9
 
 
@@ -120,7 +120,7 @@ def test_revoke_deadline_is_before_the_lease_end_of_other_members(rebalance_s: f
 @given(names)
 def test_an_escaped_name_is_fit_for_a_topic_and_can_be_read_back(name: str) -> None:
     assert unescape(escape(name)) == name
-    topic = topic_of("tenants", name)
+    topic = topic_for_name("tenants", name)
     if len(topic) <= 249:
         check_name(topic)
 
@@ -190,7 +190,9 @@ def test_bad_resources_are_refused_with_advice(resources: Any, what: str) -> Non
 
 def test_without_names_a_subscription_is_kafkas_own() -> None:
     range_ = find_assignor("range")
-    protocol = offer(range_, ResourceSet({"jobs": 3}, {}), Own(frozenset({"jobs"})), has_names=False, holds=False)
+    protocol = make_protocol(
+        range_, ResourceSet({"jobs": 3}, {}), MemberState(frozenset({"jobs"})), has_names=False, owns_partitions=False
+    )
     assert protocol.name == "range"
     said = read_subscription(protocol.metadata)
     assert said is not None and said.topics == ("jobs",) and said.user_data is None
@@ -201,11 +203,13 @@ def test_a_name_is_given_to_those_only_whose_list_has_it() -> None:
     lists = {"a": ("acme", "both"), "b": ("both", "zenith")}
     joined = [
         JoinedMember(
-            name, None, offer(sticky, ResourceSet({}, {"tenants": some}), Own(frozenset()), True, True).metadata
+            name,
+            None,
+            make_protocol(sticky, ResourceSet({}, {"tenants": some}), MemberState(frozenset()), True, True).metadata,
         )
         for name, some in lists.items()
     ]
-    given_ = dict(Group(joined).assign(sticky, {}))
+    given_ = dict(GroupSubscriptions(joined).assign(sticky, {}))
     topics = {name: {topic for topic, _ in _partitions(data)} for name, data in given_.items()}
     assert topics["a"] | topics["b"] == {"tenants.acme", "tenants.both", "tenants.zenith"}
     assert "tenants.acme" in topics["a"] and "tenants.zenith" in topics["b"]
@@ -213,9 +217,11 @@ def test_a_name_is_given_to_those_only_whose_list_has_it() -> None:
 
 def test_member_with_an_unreadable_subscription_gets_nothing_and_others_all() -> None:
     sticky = find_assignor("cooperative-sticky")
-    good = offer(sticky, ResourceSet({"jobs": 2}, {}), Own(frozenset({"jobs"})), False, True).metadata
+    good = make_protocol(sticky, ResourceSet({"jobs": 2}, {}), MemberState(frozenset({"jobs"})), False, True).metadata
     given_ = dict(
-        Group([JoinedMember("good", None, good), JoinedMember("bad", None, b"\xff")]).assign(sticky, {"jobs": 2})
+        GroupSubscriptions([JoinedMember("good", None, good), JoinedMember("bad", None, b"\xff")]).assign(
+            sticky, {"jobs": 2}
+        )
     )
     assert _partitions(given_["good"]) == (("jobs", 0), ("jobs", 1))
     assert _partitions(given_["bad"]) == ()
@@ -239,7 +245,7 @@ def test_a_fifth_of_the_session_is_the_default_of_heartbeats_and_margin() -> Non
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ({"assignor": "rnage"}, "no assignor is called 'rnage'"),
+        ({"assignor": "rnage"}, "there is no assignor 'rnage'"),
         ({"assignor": []}, "at least one"),
         ({"weight": 0}, "weight"),
         ({"instance_id": ""}, "instance_id"),

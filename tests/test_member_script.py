@@ -24,8 +24,8 @@ from callboard.actors.messages import (
 from callboard.runtime.member.channel import ChannelLost
 from callboard.runtime.member.errors import CommitRefused, Fenced, MemberError, ShardLost
 from callboard.runtime.member.member import Member
-from callboard.runtime.member.protocol import Reaction, RequestKind, reaction_to
-from callboard.runtime.member.work import Shard
+from callboard.runtime.member.reactions import Reaction, RequestKind, reaction_to
+from callboard.runtime.member.shards import Shard
 
 ERRORS = [error for error in ErrorCode if error is not ErrorCode.NONE]
 each_error = pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.name)

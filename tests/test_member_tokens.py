@@ -13,7 +13,7 @@ from callboard import Coordinator
 from callboard.runtime.embed.results import ListedGroup
 from callboard.runtime.member.local import LocalConnector
 from callboard.runtime.member.member import Member
-from callboard.runtime.member.named import check_names
+from callboard.runtime.member.resources import check_names
 from callboard.runtime.testing.plugin.rigged import RiggedCoordinator
 
 JOBS = {"jobs": 2}

@@ -10,10 +10,10 @@ import pytest
 from member_helpers import in_virtual_time
 
 from callboard.runtime.member.errors import ShardLost
-from callboard.runtime.member.work import Assignment, CommitResult, Shard, ShardState
+from callboard.runtime.member.shards import Assignment, CommitResult, Shard, ShardState
 
 
-class Owner:
+class ShardOwner:
     """A member that only listens."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Owner:
 
 @in_virtual_time
 async def test_a_body_is_cancelled_and_what_comes_behind_it_is_not() -> None:
-    owner, ended = Owner(), []
+    owner, ended = ShardOwner(), []
     owner.end_soon()
     async with owner.assignment:
         try:
@@ -48,12 +48,12 @@ async def test_a_body_is_cancelled_and_what_comes_behind_it_is_not() -> None:
             ended.append(True)
     await asyncio.sleep(1)
     assert ended and owner.assignment.is_over
-    assert owner.assignment.unfinished() == set()
+    assert owner.assignment.unfinished_tasks() == set()
 
 
 @in_virtual_time
 async def test_a_body_that_ends_in_the_same_moment_leaves_no_cancellation_behind() -> None:
-    owner = Owner()
+    owner = ShardOwner()
     async with owner.assignment:
         owner.assignment.end()
     await asyncio.sleep(1)
@@ -65,7 +65,7 @@ async def test_a_body_that_ends_in_the_same_moment_leaves_no_cancellation_behind
 @in_virtual_time
 async def test_cancellation_by_the_user_is_not_suppressed(ends_first: bool) -> None:
     """Also when both come at once."""
-    owner = Owner()
+    owner = ShardOwner()
     went_on = []
 
     async def use() -> None:
@@ -86,7 +86,7 @@ async def test_cancellation_by_the_user_is_not_suppressed(ends_first: bool) -> N
 
 @in_virtual_time
 async def test_the_users_cancellation_of_a_body_that_has_just_ended_gets_through() -> None:
-    owner = Owner()
+    owner = ShardOwner()
 
     async def use() -> None:
         async with owner.assignment:
@@ -101,7 +101,7 @@ async def test_the_users_cancellation_of_a_body_that_has_just_ended_gets_through
 
 @in_virtual_time
 async def test_errors_of_a_body_come_out() -> None:
-    owner = Owner()
+    owner = ShardOwner()
     owner.end_soon()
     with pytest.raises(LookupError, match="while it ended"):
         async with owner.assignment:
@@ -113,7 +113,7 @@ async def test_errors_of_a_body_come_out() -> None:
 
 @in_virtual_time
 async def test_shard_lost_in_a_body_is_suppressed_if_the_assignment_is_over() -> None:
-    owner = Owner()
+    owner = ShardOwner()
     with pytest.raises(ShardLost):
         async with owner.assignment:
             raise ShardLost("too early")
@@ -125,7 +125,7 @@ async def test_shard_lost_in_a_body_is_suppressed_if_the_assignment_is_over() ->
 
 @in_virtual_time
 async def test_assignment_that_is_over_cancels_bodies_and_tasks_at_once() -> None:
-    owner = Owner()
+    owner = ShardOwner()
     owner.assignment.end()
     owner.assignment.shards[0].set_state(ShardState.LOST)
     seen = []
@@ -144,7 +144,7 @@ async def test_assignment_that_is_over_cancels_bodies_and_tasks_at_once() -> Non
 
 @in_virtual_time
 async def test_assignment_has_one_body_and_any_number_of_tasks() -> None:
-    owner = Owner()
+    owner = ShardOwner()
     async with owner.assignment:
         with pytest.raises(RuntimeError, match="create_task"):
             await owner.assignment.__aenter__()
@@ -154,7 +154,7 @@ async def test_assignment_has_one_body_and_any_number_of_tasks() -> None:
 
 @in_virtual_time
 async def test_shard_is_revoked_before_it_is_lost_and_its_tasks_end() -> None:
-    owner = Owner()
+    owner = ShardOwner()
     shard, other = owner.assignment.shards
     assert await owner.assignment.commit(shard, 4) == CommitResult("synced")
 
@@ -179,7 +179,7 @@ async def test_shard_is_revoked_before_it_is_lost_and_its_tasks_end() -> None:
 
 @in_virtual_time
 async def test_owner_is_told_of_failures_but_not_of_shard_lost() -> None:
-    owner = Owner()
+    owner = ShardOwner()
 
     async def fail(error: Exception) -> None:
         raise error

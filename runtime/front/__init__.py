@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from callboard.runtime.member.errors import MemberError as MemberError
     from callboard.runtime.member.errors import ShardLost as ShardLost
     from callboard.runtime.member.member import Member as Member
-    from callboard.runtime.member.work import Assignment as Assignment
-    from callboard.runtime.member.work import CommitResult as CommitResult
-    from callboard.runtime.member.work import Shard as Shard
+    from callboard.runtime.member.shards import Assignment as Assignment
+    from callboard.runtime.member.shards import CommitResult as CommitResult
+    from callboard.runtime.member.shards import Shard as Shard
 
 _HOMES = {
     "Assignor": "callboard.runtime.member.assignors.base",
@@ -48,11 +48,11 @@ _HOMES = {
     "FunctionAssignor": "callboard.runtime.member.assignors.custom",
     "Member": "callboard.runtime.member.member",
     "MemberError": "callboard.runtime.member.errors",
-    "CommitResult": "callboard.runtime.member.work",
-    "Shard": "callboard.runtime.member.work",
+    "CommitResult": "callboard.runtime.member.shards",
+    "Shard": "callboard.runtime.member.shards",
     "StartError": "callboard.runtime.common.errors",
     "ThreadCoordinator": "callboard.runtime.embed.thread",
-    "Assignment": "callboard.runtime.member.work",
+    "Assignment": "callboard.runtime.member.shards",
     "ShardLost": "callboard.runtime.member.errors",
     "connect": "callboard.runtime.member.connect",
     "connect_in_thread": "callboard.runtime.member.connect",

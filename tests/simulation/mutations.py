@@ -33,7 +33,7 @@ from callboard.runtime.member.assignors import cooperative
 from callboard.runtime.member.lease import Lease
 from callboard.runtime.member.membership import Membership
 from callboard.runtime.member.owned_shards import OwnedShards
-from callboard.runtime.member.work import Shard, TopicPartition
+from callboard.runtime.member.shards import Shard, TopicPartition
 
 from .mutations_log import HOUSEKEEPING, Plant
 
@@ -333,7 +333,7 @@ def work_goes_on_while_joining(patch: pytest.MonkeyPatch) -> None:
 
 def what_moves_is_given_at_once(patch: pytest.MonkeyPatch) -> None:
     """The cooperative protocol in one step instead of two."""
-    patch.setattr(cooperative, "hold_back", lambda shards, held: list(shards))
+    patch.setattr(cooperative, "withhold_owned", lambda shards, held: list(shards))
 
 
 def hand_backs_do_not_wait(patch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from callboard.runtime.member.channel import ChannelLost
 from callboard.runtime.member.errors import Fenced, ShardLost
-from callboard.runtime.member.work import Shard
+from callboard.runtime.member.shards import Shard
 from callboard.runtime.testing.simulation.chaos import Action, Chaos
 from callboard.runtime.testing.simulation.scenario import Sim
 

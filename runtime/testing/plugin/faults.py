@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 
 from ...disk.faulty import Fault as DiskFault
 from ...disk.faulty import FaultyDisk
-from ...embed.lifecycle import End
+from ...embed.lifecycle import EndMode
 from ...kafka.refusing import error_named
 from .facts import Facts, api_names
 
@@ -185,7 +185,7 @@ class Faults(Generic[R]):
         self._planned: list[RequestFault] = []
         self._all: list[Fault] = []
         self._disks: list[FaultyDisk] = []  # the one of the node that runs; shared by twins, as the other lists are
-        self._restart: Callable[[End], R]
+        self._restart: Callable[[EndMode], R]
 
     def fail(self, api: str, *, error: str, after: bool = False, **which: Unpack[Which]) -> Fault:
         """The answer is this error of Kafka's, by its name ("REBALANCE_IN_PROGRESS"), and nothing else."""
@@ -252,7 +252,7 @@ class Faults(Generic[R]):
 
     # For the coordinator ---------------------------------------------------------------------------------------------
 
-    def with_restart(self, restart: Callable[[End], Q]) -> Faults[Q]:
+    def with_restart(self, restart: Callable[[EndMode], Q]) -> Faults[Q]:
         """The same faults, for whoever restarts in this way."""
         own: Any = self
         twin: Faults[Q] = copy(own)

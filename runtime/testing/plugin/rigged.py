@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ...embed.coordinator import Coordinator
-from ...embed.lifecycle import End
+from ...embed.lifecycle import EndMode
 from ...embed.thread import ThreadCoordinator
 from ...node.environment import Environment, in_memory
 from .faults import Faults
@@ -17,7 +17,7 @@ from .timeline import Timeline
 
 LISTEN = "127.0.0.1:0"
 
-ENDS: Mapping[End, str] = {
+ENDS: Mapping[EndMode, str] = {
     "stopped": "restart",
     "killed": "crash, as by kill -9, and restart",
     "power lost": "loss of power, and restart",
@@ -89,14 +89,14 @@ class RiggedCoordinator(Coordinator):
         self._rig.detach()
         await super().stop()
 
-    async def restart(self, end: End = "stopped") -> None:
+    async def restart(self, end: EndMode = "stopped") -> None:
         self.faults.note(ENDS[end])
         self._rig.detach()
         await super().restart(end)
 
-    async def _begin(self) -> None:
+    async def _start_node(self) -> None:
         self._rig.forget()
-        await super()._begin()
+        await super()._start_node()
         self._rig.attach(self.node)
 
 

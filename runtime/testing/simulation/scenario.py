@@ -18,8 +18,8 @@ from ....actors.messages import OffsetFetch
 from ...disk.faulty import Fault
 from ...member.channel import ChannelLost
 from ...member.member import Member
-from ...member.terms import MemberArguments
-from ...member.work import Shard
+from ...member.options import MemberArguments
+from ...member.shards import Shard
 from ...settings.table import Settings, Sync
 from .checkers import AnswerChecker, GenerationChecker, Violation
 from .faults_drawn import FaultDraw

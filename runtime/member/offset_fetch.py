@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from random import Random
+from typing import Protocol
 
 from ...actors.errors import ErrorCode
 from ...actors.messages import Fetched, FetchedOffset, OffsetFetch
 from .channel import ChannelLost
-from .errors import MemberError, refused
-from .protocol import Reaction, RequestKind, reaction_to
-from .reconnecting_channel import Backoff
-from .work import Shard
-
-if TYPE_CHECKING:
-    from .membership import Membership
+from .errors import MemberError, refusal_message
+from .reactions import Reaction, RequestKind, reaction_to
+from .reconnecting_channel import Backoff, ReconnectingChannel
+from .shards import Shard
 
 
-async def fetch_committed_offsets(membership: Membership, shards: Sequence[Shard]) -> bool:
+class GroupMembership(Protocol):
+    """The part of ``Membership`` that a fetch needs. membership.py imports this module."""
+
+    group_id: str
+    identity: tuple[str, int]
+    channel: ReconnectingChannel
+    random: Random
+
+    @property
+    def needs_rejoin(self) -> bool: ...
+
+    def react(self, reaction: Reaction, identity: tuple[str, int], error: ErrorCode, request: str) -> None: ...
+
+
+async def fetch_committed_offsets(membership: GroupMembership, shards: Sequence[Shard]) -> bool:
     """Set ``next_offset`` and ``note`` of the shards. False if the member must rejoin before this succeeds."""
     if not shards:
         return True
@@ -26,20 +38,22 @@ async def fetch_committed_offsets(membership: Membership, shards: Sequence[Shard
     while True:
         fetched = await _ask(membership, request)
         if fetched is not None:
-            rows = {(topic, row.partition): row for topic, each in fetched.topics for row in each}
+            rows = {(topic, row.partition): row for topic, topic_rows in fetched.topics for row in topic_rows}
             reaction, error = _worst(fetched.error, rows.values())
             if reaction is Reaction.CONTINUE:
                 _set_offsets(shards, rows)
                 return True
             if reaction is Reaction.FAIL:
-                raise MemberError(refused(f"reading the offsets of group {membership.group_id!r}", error), error)
+                raise MemberError(
+                    refusal_message(f"reading the offsets of group {membership.group_id!r}", error), error
+                )
             membership.react(reaction, membership.identity, error, "reading offsets")
         if membership.needs_rejoin:
             return False
         await backoff.wait()
 
 
-async def _ask(membership: Membership, request: OffsetFetch) -> Fetched | None:
+async def _ask(membership: GroupMembership, request: OffsetFetch) -> Fetched | None:
     try:
         fetched: Fetched = await membership.channel.ask(request)
     except ChannelLost:

@@ -1,4 +1,4 @@
-"""How a member reacts to each answer, as a table: the client's side of the classic protocol. Pure.
+"""A member's reaction to each answer, as a table: the client's side of the classic protocol. Pure.
 
 Source: Kafka's client (AbstractCoordinator, ConsumerCoordinator of 4.x). One difference: a member drops its shards as
 soon as it cannot be sure that it still owns them.
@@ -21,7 +21,7 @@ class RequestKind(Enum):
 
 
 class Reaction(Enum):
-    """What a member does next."""
+    """The next action of a member."""
 
     CONTINUE = auto()  # no error
     RETRY_WITH_ID = auto()  # repeat the request with the member id of the answer (KIP-394)

@@ -1,8 +1,8 @@
-"""Kafka's consumer protocol: what members tell their leader, and what it tells them, byte for byte as Kafka writes it.
+"""Kafka's consumer protocol: the subscriptions of members and the assignments of their leader, in Kafka's exact bytes.
 
-Version 0 of a subscription has topics and user data, 1 adds owned partitions (KIP-429), 2 the generation of these
-(KIP-792), 3 a rack (KIP-881). Assignments look the same in all four. Both are read as Kafka does: newer versions as the
-newest that is known, older ones with what they lack left empty, and what follows is passed over.
+Version 0 of a subscription has topics and user data, 1 adds owned partitions (KIP-429), 2 their generation (KIP-792), 3
+a rack (KIP-881). Assignments have the same format in all four. Both are decoded as in Kafka: a newer version as the
+newest one here, fields that an older version lacks as empty; bytes after the last field are ignored.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from ....actors.group.subscription import read_beginning
 from ...client.assignment import read_places
-from .base import NO_GENERATION, Partition
+from .base import NO_GENERATION, TopicPartition
 
-NEWEST = 3
+VERSION_MAX = 3
 """The newest version of both messages, which clients write."""
 
 STRING_BYTES_MAX = 32_767  # a string's length is an int16
@@ -27,30 +27,30 @@ _INT32 = struct.Struct(">i")
 
 
 class Subscription(NamedTuple):
-    """What a member says when it joins. ``user_data`` is its assignor's; None is Kafka's null."""
+    """A member's subscription in JoinGroup. ``user_data``: the data of its assignor; None is Kafka's null."""
 
     topics: tuple[str, ...]
     user_data: bytes | None = None
-    owned: tuple[Partition, ...] = ()
+    owned: tuple[TopicPartition, ...] = ()
     generation: int = NO_GENERATION
     rack_id: str | None = None
 
 
-class Assigned(NamedTuple):
-    """What a leader says to a member."""
+class MemberAssignment(NamedTuple):
+    """A member's assignment in SyncGroup."""
 
-    partitions: tuple[Partition, ...]
+    partitions: tuple[TopicPartition, ...]
     user_data: bytes | None = None
 
 
-def write_subscription(subscription: Subscription, version: int = NEWEST) -> bytes:
-    """Topics and partitions come sorted, as Java's clients write them. Raises ValueError for a version not in 0..3."""
-    _check(version)
+def write_subscription(subscription: Subscription, version: int = VERSION_MAX) -> bytes:
+    """Topics and partitions are sorted, as in Java's clients. Raises ValueError for a version not in 0..3."""
+    _check_version(version)
     parts = [_INT16.pack(version), _INT32.pack(len(subscription.topics))]
     parts += (_string(topic) for topic in sorted(subscription.topics))
     parts.append(_bytes(subscription.user_data))
     if version >= 1:
-        parts.append(write_places(subscription.owned))
+        parts.append(write_topic_partitions(subscription.owned))
     if version >= 2:
         parts.append(_INT32.pack(subscription.generation))
     if version >= 3:
@@ -59,7 +59,7 @@ def write_subscription(subscription: Subscription, version: int = NEWEST) -> byt
 
 
 def read_subscription(data: bytes) -> Subscription | None:
-    """None for bytes that make no sense."""
+    """None if it cannot be decoded."""
     try:
         return _read_subscription(data)
     except (struct.error, ValueError):
@@ -69,7 +69,7 @@ def read_subscription(data: bytes) -> Subscription | None:
 def _read_subscription(data: bytes) -> Subscription:
     version = _read_version(data)
     topics, user_data, position = read_beginning(data)
-    owned: list[Partition] = []
+    owned: list[TopicPartition] = []
     generation, rack_id = NO_GENERATION, None
     if version >= 1:
         owned, position = read_places(data, position)
@@ -80,26 +80,26 @@ def _read_subscription(data: bytes) -> Subscription:
     return Subscription(tuple(topics), user_data, tuple(owned), generation, rack_id)
 
 
-def write_assignment(assigned: Assigned, version: int = NEWEST) -> bytes:
-    """Raises ValueError for a version not in 0..3. Also for no partitions this has bytes: Java's client needs them."""
-    _check(version)
-    return _INT16.pack(version) + write_places(assigned.partitions) + _bytes(assigned.user_data)
+def write_assignment(assigned: MemberAssignment, version: int = VERSION_MAX) -> bytes:
+    """Not empty even without partitions, as Java's client requires. Raises ValueError for a version not in 0..3."""
+    _check_version(version)
+    return _INT16.pack(version) + write_topic_partitions(assigned.partitions) + _bytes(assigned.user_data)
 
 
-def read_assignment(data: bytes) -> Assigned | None:
-    """None for bytes that make no sense; nothing assigned for no bytes, which is what a leader's silence looks like."""
+def read_assignment(data: bytes) -> MemberAssignment | None:
+    """None if it cannot be decoded. No bytes, which a leader may leave for a member, are an empty assignment."""
     if not data:
-        return Assigned(())
+        return MemberAssignment(())
     try:
         _read_version(data)
         partitions, position = read_places(data, _INT16.size)
-        return Assigned(tuple(partitions), _read_bytes(data, position))
+        return MemberAssignment(tuple(partitions), _read_bytes(data, position))
     except (struct.error, ValueError):
         return None
 
 
-def write_places(partitions: Iterable[Partition]) -> bytes:
-    """Partitions by topic, sorted."""
+def write_topic_partitions(partitions: Iterable[TopicPartition]) -> bytes:
+    """Encode partitions by topic, sorted."""
     topics = [(topic, [number for _, number in rows]) for topic, rows in groupby(sorted(partitions), itemgetter(0))]
     parts = [_INT32.pack(len(topics))]
     for topic, numbers in topics:
@@ -107,9 +107,9 @@ def write_places(partitions: Iterable[Partition]) -> bytes:
     return b"".join(parts)
 
 
-def _check(version: int) -> None:
-    if not 0 <= version <= NEWEST:
-        raise ValueError(f"version {version} of the consumer protocol cannot be written; it has 0 to {NEWEST}")
+def _check_version(version: int) -> None:
+    if not 0 <= version <= VERSION_MAX:
+        raise ValueError(f"version {version} of the consumer protocol: expected 0 to {VERSION_MAX}")
 
 
 def _string(text: str) -> bytes:
@@ -143,5 +143,5 @@ def _read_bytes(data: bytes, position: int) -> bytes | None:
 
 def _field(data: bytes, start: int, size: int) -> bytes | None:
     if start + size > len(data):
-        raise ValueError(f"{size} bytes announced, {len(data) - start} there")
+        raise ValueError(f"a field of {size} bytes, but only {len(data) - start} are left")
     return None if size < 0 else data[start : start + size]

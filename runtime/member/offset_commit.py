@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from ...actors.errors import NO_ERROR
 from ...actors.messages import Commit, Committed, OffsetCommit
 from .channel import ChannelLost
-from .errors import CommitRefused, ShardLost, refused
-from .named import check_text
-from .protocol import Reaction, RequestKind, reaction_to
+from .errors import CommitRefused, ShardLost, refusal_message
+from .reactions import Reaction, RequestKind, reaction_to
 from .reconnecting_channel import Backoff
-from .work import CommitResult, Shard
+from .resources import check_text
+from .shards import CommitResult, Shard
 
 if TYPE_CHECKING:
     from .membership import Membership
@@ -20,15 +20,15 @@ OFFSET_MAX = 2**63 - 1
 NO_LEADER_EPOCH = -1
 
 
-async def commit(membership: Membership, shard: Shard, next_offset: int, note: str) -> CommitResult:
+async def commit_offset(membership: Membership, shard: Shard, next_offset: int, note: str) -> CommitResult:
     """See ``Shard.commit``."""
-    _check(next_offset, note)
-    own = sent = shard.latest_commit = shard.latest_commit[0] + 1, next_offset, note
+    _check_arguments(next_offset, note)
+    own_commit = sent = shard.latest_commit = shard.latest_commit[0] + 1, next_offset, note
     backoff: Backoff | None = None
-    while own[0] >= shard.acknowledged[0]:
+    while own_commit[0] >= shard.acknowledged[0]:
         if shard.is_lost or not membership.check_lease():
             raise ShardLost(
-                f"{shard!r} is lost, and another member may own it; stop, and go on with the next Assignment"
+                f"{shard!r} is lost, and another member may own it; stop, and continue with the next Assignment"
             )
         member_id, generation = identity = membership.identity
         rows = (Commit(*shard.topic_partition, sent[1], NO_LEADER_EPOCH, sent[2]),)
@@ -44,25 +44,25 @@ async def commit(membership: Membership, shard: Shard, next_offset: int, note: s
             reaction = reaction_to(RequestKind.COMMIT, error)
             if reaction is not Reaction.FAIL:
                 membership.react(reaction, identity, error, "a commit")
-            elif sent is own:
-                raise CommitRefused(refused(f"the commit of {next_offset} for {shard!r}", error), error)
+            elif sent is own_commit:
+                raise CommitRefused(refusal_message(f"the commit of {next_offset} for {shard!r}", error), error)
             elif shard.latest_commit is sent:
-                shard.latest_commit = own
+                shard.latest_commit = own_commit
         backoff = backoff or Backoff(membership.random)
         await backoff.wait()
-        sent = shard.latest_commit  # a newer commit, if one was begun meanwhile: ours must not overwrite it
+        sent = shard.latest_commit  # may be newer than this one, which must not overwrite it
     return shard.acknowledged[1]
 
 
 def _acknowledge(shard: Shard, sent: tuple[int, int, str], result: CommitResult) -> CommitResult:
-    """A commit was acknowledged, and with it all that were begun before it."""
+    """Record that a commit was acknowledged, and with it all earlier ones."""
     if sent[0] >= shard.acknowledged[0]:
         shard.acknowledged = sent[0], result
         shard.next_offset, shard.note = sent[1:]
     return result
 
 
-def _check(next_offset: object, note: object) -> None:
+def _check_arguments(next_offset: object, note: object) -> None:
     if type(next_offset) is not int or not 0 <= next_offset <= OFFSET_MAX:
         raise ValueError(
             f"next_offset {next_offset!r}: expected a whole number from 0 to 2**63-1, the offset of the next item to "

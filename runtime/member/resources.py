@@ -1,4 +1,4 @@
-"""What a member's resources are: numbered partitions of a topic, or names, each of which is a topic of its own.
+"""The resources of a member: numbered partitions of a topic, or names, each of which is a topic of its own.
 
 A name's topic is ``<resource>.<escaped name>`` and has one partition, so its offset is stored under the name,
 whatever its index in the list. Every byte that is not a letter, a digit or "-" is escaped as "." and two hexadecimal
@@ -30,7 +30,7 @@ PREFIX = "callboard-"
 """Of protocol names in groups with named resources, so that no Kafka client leads such a group."""
 
 NAMES_BYTES_MAX = 64 * 1024 * 1024
-"""Limit of a member's names after decompression, against zip bombs."""
+"""Limit of a member's names after decompression, so that a small message cannot fill the memory."""
 
 STRING_BYTES_MAX = 32_767
 """Limit of a string in Kafka's records and requests."""
@@ -38,18 +38,18 @@ STRING_BYTES_MAX = 32_767
 _PLAIN = re.compile(r"[A-Za-z0-9-]+")
 _ESCAPED = re.compile(r"\.([0-9a-f]{2})")
 _NUMBERED = re.compile(r"[A-Za-z0-9._-]+")
-_HEAD = struct.Struct(">4sHI")  # our mark, a version, the size of the names; the assignor's user data follow
+_HEAD = struct.Struct(">4sHI")  # the mark, a version, the size of the names; the assignor's user data follow
 _MARK = b"cbnm"
 _VERSION = 0
 
-Names = Mapping[str, tuple[str, ...]]
+ResourceNames = Mapping[str, tuple[str, ...]]
 
 
 class ResourceSet(NamedTuple):
     """The resources that a member wants at one moment."""
 
     numbers: Mapping[str, int]
-    names: Names
+    names: ResourceNames
 
     def topics(self) -> dict[str, int]:
         """The topics of all resources, with their partition counts."""
@@ -61,16 +61,18 @@ class ResourceSet(NamedTuple):
             (topic, number): (topic, number) for topic, count in self.numbers.items() for number in range(count)
         }
         named = {
-            (topic_of(resource, name), 0): (resource, name) for resource, names in self.names.items() for name in names
+            (topic_for_name(resource, name), 0): (resource, name)
+            for resource, names in self.names.items()
+            for name in names
         }
         return {**numbered, **named}
 
 
-def named_topics(names: Names) -> dict[str, int]:
-    return {topic_of(resource, name): 1 for resource, each in names.items() for name in each}
+def named_topics(names: ResourceNames) -> dict[str, int]:
+    return {topic_for_name(resource, name): 1 for resource, listed in names.items() for name in listed}
 
 
-def topic_of(resource: str, name: str) -> str:
+def topic_for_name(resource: str, name: str) -> str:
     return f"{resource}.{escape(name)}"
 
 
@@ -82,7 +84,7 @@ def escape(name: str) -> str:
 
 def unescape(escaped: str) -> str:
     """The inverse of ``escape``. Raises ValueError for a string that ``escape`` never returns."""
-    data = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), escaped).encode("latin-1")
+    data = _ESCAPED.sub(lambda match: chr(int(match[1], 16)), escaped).encode("latin-1")
     name = data.decode()
     if escape(name) != escaped:
         raise ValueError(f"{escaped!r} is no escaped name; expected letters, digits, '-' and '.xx' for other bytes")
@@ -108,13 +110,13 @@ async def evaluate_resources(resources: Mapping[str, Resource]) -> ResourceSet:
     numbers: dict[str, int] = {}
     names: dict[str, tuple[str, ...]] = {}
     for resource, amount in resources.items():
-        found = amount() if callable(amount) else amount
-        if isawaitable(found):
-            found = await found
-        if isinstance(found, int):
-            numbers[resource] = check_number(resource, found)
+        value = amount() if callable(amount) else amount
+        if isawaitable(value):
+            value = await value
+        if isinstance(value, int):
+            numbers[resource] = check_number(resource, value)
         else:
-            names[resource] = check_names(resource, found)
+            names[resource] = check_names(resource, value)
     return ResourceSet(numbers, names)
 
 
@@ -145,8 +147,8 @@ def check_number(resource: str, number: int) -> int:
 def check_names(resource: str, names: object) -> tuple[str, ...]:
     if not isinstance(resource, str) or not _PLAIN.fullmatch(resource):
         raise ValueError(
-            f"resource {resource!r} with names: expected letters, digits and '-' only, since its name is the beginning "
-            f"of topics' names; call it {re.sub('[^A-Za-z0-9]+', '-', str(resource)) or 'work'!r}, for example"
+            f"resource {resource!r} with names: expected letters, digits and '-' only, since it is the first part "
+            f"of topic names; call it {re.sub('[^A-Za-z0-9]+', '-', str(resource)) or 'work'!r}, for example"
         )
     if isinstance(names, str | bytes) or not isinstance(names, Iterable):
         raise ValueError(
@@ -155,19 +157,19 @@ def check_names(resource: str, names: object) -> tuple[str, ...]:
     listed = tuple(names)
     for name in listed:
         check_name(resource, name)
-    return tuple(sorted(set(listed)))  # in this order always: another one, as sets have it, is no change
+    return tuple(sorted(set(listed)))  # sorted: the same names in another order are no change
 
 
-def check_text(what: str, text: object) -> None:
+def check_text(label: str, text: object) -> None:
     """Raises ValueError for text that the protocol cannot encode as a string."""
     if not isinstance(text, str):
-        raise ValueError(f"{what} {text!r}: expected a string")
+        raise ValueError(f"{label} {text!r}: expected a string")
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
-        raise ValueError(f"{what} {text!r}: expected text, but it has half of a surrogate pair in it") from error
+        raise ValueError(f"{label} {text!r}: expected text; half of a surrogate pair cannot be encoded") from error
     if size > STRING_BYTES_MAX:
-        raise ValueError(f"{what} {text[:40]!r}... has {size} bytes; expected at most {STRING_BYTES_MAX}")
+        raise ValueError(f"{label} {text[:40]!r}... has {size} bytes; expected at most {STRING_BYTES_MAX}")
 
 
 def check_name(resource: str, name: object) -> None:
@@ -175,15 +177,15 @@ def check_name(resource: str, name: object) -> None:
         raise ValueError(f"resource {resource!r} has the name {name!r}; expected a string that is not empty")
     if not name.isascii():
         check_text(f"resource {resource!r}: the name", name)
-    size = len(topic_of(resource, name))
+    size = len(topic_for_name(resource, name))
     if size > TOPIC_NAME_MAX:
         raise ValueError(
-            f"resource {resource!r}: the name {name[:40]!r}... makes a topic's name of {size} characters; expected at "
-            f"most {TOPIC_NAME_MAX} (bytes other than letters, digits and '-' count three); share out an id instead"
+            f"resource {resource!r}: the name {name[:40]!r}... makes a topic name of {size} characters; expected at "
+            f"most {TOPIC_NAME_MAX} (bytes other than letters, digits and '-' count three); use a shorter id"
         )
 
 
-def pack_names(names: Names, user_data: bytes | None) -> bytes | None:
+def pack_names(names: ResourceNames, user_data: bytes | None) -> bytes | None:
     """The names, if any, followed by the assignor's user data."""
     if not names:
         return user_data
@@ -191,7 +193,7 @@ def pack_names(names: Names, user_data: bytes | None) -> bytes | None:
     return _HEAD.pack(_MARK, _VERSION, len(packed)) + packed + (user_data or b"")
 
 
-def unpack_names(data: bytes | None) -> tuple[Names, bytes]:
+def unpack_names(data: bytes | None) -> tuple[ResourceNames, bytes]:
     """The names and the assignor's user data. No names if there are none or they cannot be decoded."""
     data = data or b""
     if len(data) < _HEAD.size or not data.startswith(_MARK):
@@ -201,9 +203,9 @@ def unpack_names(data: bytes | None) -> tuple[Names, bytes]:
     return _read_names(data[_HEAD.size : end]), data[end:]
 
 
-def _read_names(packed: bytes) -> Names:
+def _read_names(packed: bytes) -> ResourceNames:
     try:
-        found = parse_json(zlib.decompressobj().decompress(packed, NAMES_BYTES_MAX))
-        return {resource: check_names(resource, names) for resource, names in found.items()}
+        names_by_resource = parse_json(zlib.decompressobj().decompress(packed, NAMES_BYTES_MAX))
+        return {resource: check_names(resource, names) for resource, names in names_by_resource.items()}
     except (zlib.error, ValueError, AttributeError):
         return {}

@@ -1,6 +1,6 @@
 """Shard: one partition or name that a member owns. Assignment: all its shards at one time.
 
-A shard leaves its member in one of two ways, and what runs on it is cancelled in both. A shard that is *revoked*
+A shard leaves its member in one of two ways. In both, the tasks on it are cancelled. A shard that is *revoked*
 accepts commits until everything on it has ended. A shard that is *lost* accepts none.
 """
 
@@ -24,8 +24,11 @@ Tasks = dict[asyncio.Task[Any], None]
 
 
 class CommitResult(NamedTuple):
-    """The result of a commit. ``durability``: "synced" survives a power loss, "written" the end of the coordinator's
-    process. It is "" over TCP, where the protocol does not say and the server's ``--sync`` decides."""
+    """The result of a commit.
+
+    ``durability``: "synced" survives a power loss, "written" the end of the coordinator's process. "" over TCP, where
+    the protocol has no such field and the server's ``--sync`` decides.
+    """
 
     durability: str
 
@@ -36,7 +39,7 @@ class ShardState(IntEnum):
     LOST = 2  # commits are refused
 
 
-class Owner(Protocol):
+class ShardOwner(Protocol):
     """The member that owns the shards."""
 
     def commit(self, shard: Shard, next_offset: int, note: str) -> Coroutine[Any, Any, CommitResult]: ...
@@ -72,7 +75,7 @@ class Shard:
     )
 
     def __init__(
-        self, owner: Owner, resource: str, name: int | str, topic_partition: TopicPartition, token: int
+        self, owner: ShardOwner, resource: str, name: int | str, topic_partition: TopicPartition, token: int
     ) -> None:
         self.resource = resource
         self.name = name
@@ -85,7 +88,7 @@ class Shard:
         self._state = ShardState.OWNED
         self._revoked: asyncio.Event | None = None
         self._lost: asyncio.Event | None = None
-        self.on_state_change: Callable[[ShardState], None] | None = None  # hears of every move
+        self.on_state_change: Callable[[ShardState], None] | None = None  # called after each change of the state
         self.latest_commit = 0, 0, ""  # the commit begun last: its number, offset and note
         self.acknowledged = 0, CommitResult("")  # the latest acknowledged commit: its number and result
 
@@ -116,13 +119,13 @@ class Shard:
     @property
     def revoked(self) -> asyncio.Event:
         """Set when ``is_revoked`` becomes true."""
-        self._revoked = _event(self._revoked, self.is_revoked)
+        self._revoked = _make_event(self._revoked, self.is_revoked)
         return self._revoked
 
     @property
     def lost(self) -> asyncio.Event:
         """Set when ``is_lost`` becomes true."""
-        self._lost = _event(self._lost, self.is_lost)
+        self._lost = _make_event(self._lost, self.is_lost)
         return self._lost
 
     def commit(self, next_offset: int, note: str = "") -> Coroutine[Any, Any, CommitResult]:
@@ -135,7 +138,7 @@ class Shard:
         return self._owner.commit(self, next_offset, note)
 
     def set_state(self, state: ShardState) -> None:
-        """For the member: go on to a later state. Cancels what runs on the shard."""
+        """Called by the member: move to a later state. Cancels the tasks on the shard."""
         if state <= self._state:
             return
         self._state = state
@@ -149,7 +152,7 @@ class Shard:
             self.on_state_change(state)
 
 
-class Body:
+class AssignmentBlock:
     """A block that works on an Assignment: the body of ``async with``, or of ``with`` in a thread.
 
     ``stop`` is called when the assignment is over, ``done`` is set at the end of the block. ``worker``: task or thread.
@@ -171,33 +174,35 @@ class Assignment:
     or lost. The member waits for the end of the body before it releases shards, and the body may commit until then.
     """
 
-    def __init__(self, owner: Owner, generation: int, shards: tuple[Shard, ...], kept: tuple[Shard, ...]) -> None:
+    def __init__(self, owner: ShardOwner, generation: int, shards: tuple[Shard, ...], kept: tuple[Shard, ...]) -> None:
         self.generation = generation
         self.shards = shards
         self.kept = kept
         before = set(kept)
         self.acquired = tuple(shard for shard in shards if shard not in before)
         self.is_over = False
-        self.bodies: list[Body] = []
+        self.blocks: list[AssignmentBlock] = []
         self.tasks: Tasks = {}
         self._owner = owner
         self._over: asyncio.Event | None = None
-        self._entered: _Entered | None = None
+        self._async_block: _AsyncBlock | None = None
 
     def __repr__(self) -> str:
         return f"Assignment(generation={self.generation}, shards={self.shards!r})"
 
     def shard(self, resource: str, name: int | str) -> Shard:
-        """One of the shards. Raises KeyError for what this assignment does not have."""
+        """Find a shard of this assignment. Raises KeyError if it has none with this name."""
         for shard in self.shards:
             if shard.resource == resource and shard.name == name:
                 return shard
-        raise KeyError(f"{resource!r}, {name!r} is no shard of this assignment; it has {[s.name for s in self.shards]}")
+        raise KeyError(
+            f"{resource!r}, {name!r} is no shard of this assignment, which has {[shard.name for shard in self.shards]}"
+        )
 
     @property
     def over(self) -> asyncio.Event:
         """Set when the assignment is over."""
-        self._over = _event(self._over, self.is_over)
+        self._over = _make_event(self._over, self.is_over)
         return self._over
 
     def commit(self, shard: Shard, next_offset: int, note: str = "") -> Coroutine[Any, Any, CommitResult]:
@@ -205,9 +210,9 @@ class Assignment:
         return self._owner.commit(shard, next_offset, note)
 
     def create_task(self, coro: Coroutine[Any, Any, T], shard: Shard | None = None) -> asyncio.Task[T]:
-        """Run something for as long as ``shard`` is held, through changes of other shards; or of this assignment.
+        """Run a coroutine while the member owns ``shard``; without ``shard``, until this assignment is over.
 
-        Cancelled and awaited when that is over. If it fails, the assignment ends and ``assignments`` raises its error.
+        It is then cancelled and awaited. If it fails, the assignment ends and ``assignments`` raises its error.
         """
         tasks = self.tasks if shard is None else shard.tasks
         task = asyncio.get_running_loop().create_task(coro)
@@ -223,60 +228,60 @@ class Assignment:
             return
         self._owner.report_failure(error)
 
-    def enter(self, stop: Callable[[], object], worker: object) -> Body:
-        """A block begins to work on it. Calls ``stop`` when the assignment is over, at once if it is."""
-        body = Body(stop, asyncio.get_running_loop().create_future(), worker)
-        self.bodies.append(body)
+    def enter(self, stop: Callable[[], object], worker: object) -> AssignmentBlock:
+        """Register a block. ``stop`` is called when the assignment is over, at once if it already is."""
+        block = AssignmentBlock(stop, asyncio.get_running_loop().create_future(), worker)
+        self.blocks.append(block)
         if self.is_over:
             stop()
-        return body
+        return block
 
-    def leave(self, body: Body) -> None:
-        self.bodies.remove(body)
-        if not body.done.done():
-            body.done.set_result(None)
+    def leave(self, block: AssignmentBlock) -> None:
+        self.blocks.remove(block)
+        if not block.done.done():
+            block.done.set_result(None)
 
     def end(self) -> None:
-        """For the member: end the assignment. Bodies and tasks are cancelled."""
+        """Called by the member: end the assignment. Blocks and tasks are cancelled."""
         if self.is_over:
             return
         self.is_over = True
         if self._over is not None:
             self._over.set()
-        for body in self.bodies:
-            body.stop()
+        for block in self.blocks:
+            block.stop()
         for task in tuple(self.tasks):
             task.cancel()
 
     def is_run_by(self, worker: object) -> bool:
         """Whether this task or thread works on the assignment or one of its shards."""
         return (
-            any(body.worker is worker for body in self.bodies)
+            any(block.worker is worker for block in self.blocks)
             or worker in self.tasks
             or any(worker in shard.tasks for shard in self.shards)
         )
 
-    def unfinished(self) -> set[asyncio.Future[Any]]:
-        """Bodies and tasks of the assignment itself that have not ended."""
-        return {*(body.done for body in self.bodies), *(task for task in self.tasks if not task.done())}
+    def unfinished_tasks(self) -> set[asyncio.Future[Any]]:
+        """Blocks and tasks of the assignment itself that have not ended."""
+        return {*(block.done for block in self.blocks), *(task for task in self.tasks if not task.done())}
 
     async def __aenter__(self) -> Self:
-        if self._entered is not None:
+        if self._async_block is not None:
             raise RuntimeError("this assignment has a body already; use create_task to run several tasks")
-        self._entered = _Entered(self)
+        self._async_block = _AsyncBlock(self)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        assert self._entered is not None, "entered before"
-        entered, self._entered = self._entered, None
-        return await entered.exit(error)
+        assert self._async_block is not None, "not entered"
+        async_block, self._async_block = self._async_block, None
+        return await async_block.exit(error)
 
 
-class _Entered:
+class _AsyncBlock:
     """The body of an ``async with``, and the task that runs it. As in ``asyncio.timeout``, the count of cancellations
-    tells whether the user cancelled the task too."""
+    shows whether the user cancelled the task too."""
 
     def __init__(self, assignment: Assignment) -> None:
         task = asyncio.current_task()
@@ -285,7 +290,7 @@ class _Entered:
         self._cancelling = task.cancelling()
         self._is_stopped = False
         self._assignment = assignment
-        self._body = assignment.enter(self._stop, task)
+        self._block = assignment.enter(self._stop, task)
 
     def _stop(self) -> None:
         self._is_stopped = True
@@ -297,16 +302,16 @@ class _Entered:
             if not self._is_stopped:
                 return isinstance(error, ShardLost) and self._assignment.is_over
             if not isinstance(error, asyncio.CancelledError):
-                await _let_cancel()
-            is_users = self._task.uncancel() > self._cancelling
-            if is_users and error is None:
+                await _deliver_cancellation()
+            is_cancelled_by_user = self._task.uncancel() > self._cancelling
+            if is_cancelled_by_user and error is None:
                 raise asyncio.CancelledError
-            return not is_users and isinstance(error, asyncio.CancelledError | ShardLost)
+            return not is_cancelled_by_user and isinstance(error, asyncio.CancelledError | ShardLost)
         finally:
-            self._assignment.leave(self._body)
+            self._assignment.leave(self._block)
 
 
-async def _let_cancel() -> None:
+async def _deliver_cancellation() -> None:
     """Deliver a cancellation that is pending at the end of the body, so that it does not hit the code after it."""
     try:
         await asyncio.sleep(0)
@@ -314,12 +319,12 @@ async def _let_cancel() -> None:
         return
 
 
-def unfinished(shards: Iterable[Shard]) -> set[asyncio.Future[Any]]:
-    """What still runs on these shards."""
+def unfinished_tasks(shards: Iterable[Shard]) -> set[asyncio.Future[Any]]:
+    """The tasks on these shards that have not ended."""
     return {task for shard in shards for task in shard.tasks if not task.done()}
 
 
-def _event(event: asyncio.Event | None, is_set: bool) -> asyncio.Event:
+def _make_event(event: asyncio.Event | None, is_set: bool) -> asyncio.Event:
     """Create the event on first use: most shards never need one."""
     if event is None:
         event = asyncio.Event()

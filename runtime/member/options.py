@@ -12,12 +12,12 @@ from .assignors.base import Assignor
 from .assignors.table import find_assignor
 from .assignors.user_data import write_weight
 from .lease import LeaseTimeouts
-from .named import Resource, check_resources, check_text
+from .resources import Resource, check_resources, check_text
 
-HEARTBEATS_A_SESSION = 5
+HEARTBEATS_PER_SESSION = 5
 """Several heartbeats may be lost before the lease ends."""
 
-MARGINS_A_SESSION = 5
+MARGINS_PER_SESSION = 5
 
 INSTANCE_ID_MAX = 249
 """As in Kafka's clients, which apply the rules for topic names to instance ids."""
@@ -55,9 +55,9 @@ class MemberOptions:
                 f"instance_id={instance_id!r}: expected 1 to {INSTANCE_ID_MAX} characters that no other member of "
                 f"the group has, or None"
             )
-        for what, text in (("instance_id", instance_id), ("client_id", self.client_id)):
+        for name, text in (("instance_id", instance_id), ("client_id", self.client_id)):
             if text is not None:
-                check_text(what, text)
+                check_text(name, text)
         for name in ("heartbeat_interval_ms", "lease_margin_ms"):
             _check_number(name, getattr(self, name))
         for name in ("session_timeout_ms", "rebalance_timeout_ms", "refresh_interval_ms"):
@@ -73,26 +73,26 @@ class MemberOptions:
             )
         if not 0 <= timeouts.margin_s < min(timeouts.session_s - timeouts.interval_s, timeouts.rebalance_s):
             raise ValueError(
-                f"lease_margin_ms={self.lease_margin_ms!r}: expected 0 or more, and less than the session "
-                f"({self.session_timeout_ms}) without a heartbeat's interval, and than rebalance_timeout_ms "
+                f"lease_margin_ms={self.lease_margin_ms!r}: expected 0 or more, less than session_timeout_ms "
+                f"({self.session_timeout_ms}) minus the heartbeat interval, and less than rebalance_timeout_ms "
                 f"({self.rebalance_timeout_ms}); else every lease ends before the next heartbeat"
             )
 
     def assignors(self) -> tuple[Assignor, ...]:
         """Raises ValueError for an unknown name."""
-        given = self.assignor
-        several = (given,) if isinstance(given, str | Assignor) else given
-        is_list = isinstance(several, Sequence) and len(several) > 0
-        if not is_list or not all(isinstance(one, str | Assignor) for one in several):
-            raise ValueError(f"assignor={given!r}: expected at least one, as in assignor='cooperative-sticky'")
-        return tuple(find_assignor(one) for one in several)
+        option = self.assignor
+        assignors = (option,) if isinstance(option, str | Assignor) else option
+        is_list = isinstance(assignors, Sequence) and len(assignors) > 0
+        if not is_list or not all(isinstance(assignor, str | Assignor) for assignor in assignors):
+            raise ValueError(f"assignor={option!r}: expected at least one, as in assignor='cooperative-sticky'")
+        return tuple(find_assignor(assignor) for assignor in assignors)
 
     def timeouts(self) -> LeaseTimeouts:
         session_ms = self.session_timeout_ms
-        margin_ms = session_ms / MARGINS_A_SESSION if self.lease_margin_ms is None else self.lease_margin_ms
+        margin_ms = session_ms / MARGINS_PER_SESSION if self.lease_margin_ms is None else self.lease_margin_ms
         interval_ms = self.heartbeat_interval_ms
         if interval_ms is None:
-            interval_ms = session_ms // HEARTBEATS_A_SESSION
+            interval_ms = session_ms // HEARTBEATS_PER_SESSION
         return LeaseTimeouts(session_ms / 1000, self.rebalance_timeout_ms / 1000, margin_ms / 1000, interval_ms / 1000)
 
 
@@ -113,12 +113,12 @@ class MemberArguments(TypedDict, total=False):
 
 def make_options(arguments: MemberArguments) -> MemberOptions:
     """Raises ValueError for a bad value, TypeError for an unknown name."""
-    known = [field.name for field in fields(MemberOptions)]
+    names = [field.name for field in fields(MemberOptions)]
     for name in arguments:
-        if name not in known:
-            near = get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-            raise TypeError(f"a member has no option {name!r}; {hint}")
+        if name not in names:
+            similar = get_close_matches(name, names, n=1)
+            hint = f"did you mean {similar[0]}?" if similar else f"expected one of {', '.join(names)}"
+            raise TypeError(f"there is no option {name!r}; {hint}")
     if "resources" not in arguments:
         raise TypeError("a member needs resources, as in resources={'jobs': 12}")
     return MemberOptions(**arguments)
