@@ -46,7 +46,7 @@ def on_loop(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, Non
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
-def topics_seen(bootstrap: str) -> set[str]:
+def topics_seen_by_client(bootstrap: str) -> set[str]:
     """Blocks: by a client of somebody else's."""
     return set(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=10).topics)
 
@@ -54,16 +54,16 @@ def topics_seen(bootstrap: str) -> set[str]:
 # Begin and end --------------------------------------------------------------------------------------------------------
 
 
-def test_a_client_finds_what_the_program_has_made(on_loop: Run, tmp_path: Path) -> None:
+def test_kafka_client_sees_topics_that_the_program_created(on_loop: Run, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with Coordinator(tmp_path / "data", "127.0.0.1:0", topics={"jobs": 3}) as coordinator:
             await coordinator.create_topic("more")
-            assert {"jobs", "more"} <= await asyncio.to_thread(topics_seen, coordinator.bootstrap)
+            assert {"jobs", "more"} <= await asyncio.to_thread(topics_seen_by_client, coordinator.bootstrap)
 
     on_loop(scenario())
 
 
-def test_what_was_set_is_there_after_a_restart_on_the_same_folder(on_loop: Run, tmp_path: Path) -> None:
+def test_offsets_and_topics_outlive_a_coordinator_on_the_same_folder(on_loop: Run, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with Coordinator(tmp_path, topics={"jobs": 2}) as coordinator:
             await coordinator.reset("g", {("jobs", 1): 7})
@@ -77,7 +77,7 @@ def test_what_was_set_is_there_after_a_restart_on_the_same_folder(on_loop: Run, 
     on_loop(scenario())
 
 
-def test_without_a_folder_nothing_outlives_the_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_coordinator_without_folder_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
     async def scenario() -> None:
@@ -92,23 +92,23 @@ def test_without_a_folder_nothing_outlives_the_object(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("end", ["stopped", "killed", "power lost"])
-def test_a_coordinator_in_memory_comes_back_at_its_address(end: Any) -> None:
+def test_restart_in_memory_keeps_address_and_acknowledged_offsets(end: Any) -> None:
     """What was acknowledged is there; clients that are connected connect again."""
 
     async def scenario() -> None:
         async with Coordinator(listen="127.0.0.1:0", topics={"jobs": 1}) as coordinator:
             bootstrap = coordinator.bootstrap
             await coordinator.reset("g", {"jobs": 7})
-            assert "jobs" in await asyncio.to_thread(topics_seen, bootstrap)
+            assert "jobs" in await asyncio.to_thread(topics_seen_by_client, bootstrap)
             await coordinator.restart(end)
             assert coordinator.bootstrap == bootstrap
             assert (await coordinator.offsets("g"))["jobs", 0].offset == 7
-            assert "jobs" in await asyncio.to_thread(topics_seen, bootstrap)
+            assert "jobs" in await asyncio.to_thread(topics_seen_by_client, bootstrap)
 
     asyncio.run(scenario())
 
 
-def test_a_killed_coordinator_comes_back_on_a_real_folder(tmp_path: Path) -> None:
+def test_restart_after_kill_on_a_real_folder_keeps_acknowledged_offsets(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with Coordinator(tmp_path, topics={"jobs": 1}) as coordinator:
             await coordinator.reset("g", {"jobs": 7})
@@ -120,7 +120,7 @@ def test_a_killed_coordinator_comes_back_on_a_real_folder(tmp_path: Path) -> Non
     asyncio.run(scenario())
 
 
-def test_ten_live_side_by_side() -> None:
+def test_ten_coordinators_in_one_process_are_independent() -> None:
     """Each with its own groups and its own end."""
 
     async def scenario() -> None:
@@ -136,7 +136,7 @@ def test_ten_live_side_by_side() -> None:
     asyncio.run(scenario())
 
 
-def test_a_body_that_raises_is_followed_by_a_stop(tmp_path: Path) -> None:
+def test_error_in_the_body_stops_the_coordinator(tmp_path: Path) -> None:
     async def scenario() -> None:
         with pytest.raises(ZeroDivisionError):
             async with Coordinator(tmp_path):
@@ -147,7 +147,7 @@ def test_a_body_that_raises_is_followed_by_a_stop(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_cancelled_stop_goes_on_to_its_end(tmp_path: Path) -> None:
+def test_cancelled_stop_continues_to_its_end(tmp_path: Path) -> None:
     """Else the folder would stay locked, and the log's thread would live."""
 
     async def scenario() -> None:
@@ -165,7 +165,7 @@ def test_a_cancelled_stop_goes_on_to_its_end(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_cancelled_start_leaves_the_folder_free(tmp_path: Path) -> None:
+def test_cancelled_start_releases_the_folder(tmp_path: Path) -> None:
     async def scenario() -> None:
         for turns in range(4):
             starting = asyncio.create_task(Coordinator(tmp_path, "127.0.0.1:0").start())
@@ -186,7 +186,7 @@ def test_a_cancelled_start_leaves_the_folder_free(tmp_path: Path) -> None:
 # Manners --------------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_that_the_program_shares_is_changed(tmp_path: Path) -> None:
+def test_coordinator_changes_no_global_state_of_the_process(tmp_path: Path) -> None:
     """Switches of the interpreter, signals, logging, the working folder; and no thread is left."""
 
     def shared() -> list[Any]:
@@ -225,13 +225,13 @@ print("done")
 """
 
 
-def test_a_program_without_logging_hears_nothing(tmp_path: Path) -> None:
+def test_program_without_logging_configuration_prints_nothing(tmp_path: Path) -> None:
     """Not on standard output, where its own words are; and what it does not use is not imported."""
     done = subprocess.run([sys.executable, "-c", QUIET, tmp_path], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
-def test_what_goes_on_is_heard_by_logging(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_events_are_logged_by_logging(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "callboard")
 
     async def scenario() -> None:
@@ -243,13 +243,13 @@ def test_what_goes_on_is_heard_by_logging(tmp_path: Path, caplog: pytest.LogCapt
     assert any("everything is loaded records=1" in line for line in caplog.messages)
 
 
-def test_the_name_callboard_imports_nothing_by_itself() -> None:
+def test_import_callboard_imports_no_submodule() -> None:
     program = "import sys, callboard; print(sorted(name for name in sys.modules if name.startswith('callboard')))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "['callboard']\n"
 
 
-def test_the_public_names_are_there() -> None:
+def test_public_names_can_be_imported() -> None:
     """What a type checker sees, and what there is."""
     seen = re.findall(r"import (\w+) as \1$", Path(callboard.__file__).read_text(encoding="utf-8"), re.MULTILINE)
     assert {"Coordinator", "ErrorCode", "Member", "connect"} <= set(seen) <= set(dir(callboard))
@@ -279,14 +279,14 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("options", "message"), BAD, ids=lambda one: str(one)[:30])
-def test_what_makes_no_sense_is_refused_at_once(options: dict[str, Any], message: str) -> None:
+def test_invalid_coordinator_argument_raises_start_error(options: dict[str, Any], message: str) -> None:
     for make in (Coordinator, Coordinator.in_thread):
         with pytest.raises(StartError) as caught:
             make(**options)
         assert message in str(caught.value)
 
 
-def test_it_says_what_serve_says() -> None:
+def test_coordinator_raises_the_error_text_of_serve() -> None:
     for name, value in (("group_max_size", 0), ("group_maxsize", 1)):
         given: dict[str, Any] = {name: value}
         with pytest.raises(StartError) as ours:
@@ -296,7 +296,7 @@ def test_it_says_what_serve_says() -> None:
         assert str(ours.value) == str(theirs.value)
 
 
-def test_a_folder_in_use_names_who_uses_it(tmp_path: Path) -> None:
+def test_start_on_a_folder_in_use_raises_error_with_the_process_id(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with Coordinator(tmp_path) as first:
             with pytest.raises(StartError, match=f"in use by process {os.getpid()}, this one; stop the other"):
@@ -306,7 +306,7 @@ def test_a_folder_in_use_names_who_uses_it(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_port_in_use_leaves_the_folder_untouched(tmp_path: Path) -> None:
+def test_start_on_a_port_in_use_leaves_the_folder_untouched(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with Coordinator(listen="127.0.0.1:0") as first:
             with pytest.raises(StartError, match=r"in use by another program.*choose another port with listen "):
@@ -316,7 +316,7 @@ def test_a_port_in_use_leaves_the_folder_untouched(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-def test_all_addresses_need_one_to_come_back_to() -> None:
+def test_listen_on_all_addresses_without_advertised_raises_start_error() -> None:
     async def scenario() -> None:
         with pytest.raises(StartError, match="give it with advertised HOST:PORT"):
             await Coordinator(listen="0.0.0.0:0").start()
@@ -326,7 +326,7 @@ def test_all_addresses_need_one_to_come_back_to() -> None:
     asyncio.run(scenario())
 
 
-def test_use_at_the_wrong_time_says_what_to_do() -> None:
+def test_use_before_start_or_after_stop_raises_runtime_error() -> None:
     async def scenario() -> None:
         coordinator = Coordinator()
         with pytest.raises(RuntimeError, match="is not running yet"):
@@ -346,7 +346,7 @@ def test_use_at_the_wrong_time_says_what_to_do() -> None:
     asyncio.run(scenario())
 
 
-def test_use_from_another_loop_says_what_to_do() -> None:
+def test_use_from_another_loop_raises_runtime_error() -> None:
     async def scenario() -> None:
         async with Coordinator() as coordinator:
 

@@ -37,7 +37,7 @@ def consuming(bootstrap: str, group: str, topic: str, instance_id: str | None = 
         consumer.close()
 
 
-async def refused(work: Any) -> ErrorCode:
+async def error_code_of(work: Any) -> ErrorCode:
     with pytest.raises(CoordinatorError) as caught:
         await work
     assert caught.value.code.name in str(caught.value) or "topic" in str(caught.value)
@@ -64,7 +64,7 @@ async def with_consumer(
 # Groups ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_consumers_group_is_described_as_the_consumer_sees_it() -> None:
+def test_describe_agrees_with_the_consumers_own_assignment() -> None:
     async def scenario() -> None:
         async with running(topics={"jobs": 3}) as coordinator:
 
@@ -84,10 +84,13 @@ def test_a_consumers_group_is_described_as_the_consumer_sees_it() -> None:
                 assert committed["jobs", 1].metadata.rstrip("\0") == "half"  # that client sends a C string's end too
                 assert ask(coordinator.groups_of_topic("jobs")) == ("g",)
                 assert ask(coordinator.groups(states=["stable"])).groups[0].group_id == "g"
-                assert ask(refused(coordinator.delete("g"))) is ErrorCode.NON_EMPTY_GROUP
-                assert ask(refused(coordinator.reset("g", {"jobs": 0}))) is ErrorCode.UNKNOWN_MEMBER_ID
+                assert ask(error_code_of(coordinator.delete("g"))) is ErrorCode.NON_EMPTY_GROUP
+                assert ask(error_code_of(coordinator.reset("g", {"jobs": 0}))) is ErrorCode.UNKNOWN_MEMBER_ID
                 partitions = [("jobs", 1)]
-                assert ask(refused(coordinator.delete_offsets("g", partitions))) is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+                assert (
+                    ask(error_code_of(coordinator.delete_offsets("g", partitions)))
+                    is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+                )
 
             await with_consumer(coordinator, look, "g", "jobs", "i")
             [static] = (await coordinator.describe("g")).members  # a static member does not leave
@@ -97,7 +100,7 @@ def test_a_consumers_group_is_described_as_the_consumer_sees_it() -> None:
     asyncio.run(scenario())
 
 
-def test_a_member_that_is_removed_joins_again_under_another_id() -> None:
+def test_removed_member_rejoins_with_another_member_id() -> None:
     async def scenario() -> None:
         async with running(topics={"jobs": 1}) as coordinator:
 
@@ -110,12 +113,15 @@ def test_a_member_that_is_removed_joins_again_under_another_id() -> None:
                 assert member.member_id == consumer.memberid() != before
 
             await with_consumer(coordinator, look, "g", "jobs")
-            assert await refused(coordinator.remove_members("g", member_ids=["nobody"])) is ErrorCode.UNKNOWN_MEMBER_ID
+            assert (
+                await error_code_of(coordinator.remove_members("g", member_ids=["nobody"]))
+                is ErrorCode.UNKNOWN_MEMBER_ID
+            )
 
     asyncio.run(scenario())
 
 
-def test_a_consumer_begins_where_a_reset_says() -> None:
+def test_consumer_begins_at_the_reset_offset() -> None:
     async def scenario() -> None:
         async with running(topics={"jobs": 3}) as coordinator:
             assert await coordinator.reset("g", {"jobs": "latest", ("jobs", 1): 41}) == {
@@ -133,7 +139,7 @@ def test_a_consumer_begins_where_a_reset_says() -> None:
     asyncio.run(scenario())
 
 
-def test_groups_come_in_pages() -> None:
+def test_groups_with_limit_returns_pages() -> None:
     async def scenario() -> None:
         async with running(topics={"jobs": 1}) as coordinator:
             names = sorted(f"{prefix}{number}" for prefix in "ab" for number in range(12))
@@ -162,7 +168,7 @@ def test_groups_come_in_pages() -> None:
     asyncio.run(scenario())
 
 
-def test_groups_of_a_topic_are_found_awake_and_asleep() -> None:
+def test_groups_of_topic_finds_active_and_passivated_groups() -> None:
     """After a restart all groups sleep; a name that only occurs in another's is no match."""
 
     async def scenario() -> None:
@@ -180,15 +186,17 @@ def test_groups_of_a_topic_are_found_awake_and_asleep() -> None:
     asyncio.run(scenario())
 
 
-def test_what_is_not_there_is_an_error_with_kafkas_code() -> None:
+def test_admin_request_for_a_missing_object_raises_kafkas_error_code() -> None:
     async def scenario() -> None:
         async with running(topics={"jobs": 2}) as coordinator:
-            assert await refused(coordinator.describe("g")) is ErrorCode.GROUP_ID_NOT_FOUND
-            assert await refused(coordinator.delete("g")) is ErrorCode.GROUP_ID_NOT_FOUND
-            assert await refused(coordinator.delete_offsets("g", [("jobs", 0)])) is ErrorCode.GROUP_ID_NOT_FOUND
-            assert await refused(coordinator.remove_members("g", member_ids=["m"])) is ErrorCode.GROUP_ID_NOT_FOUND
-            assert await refused(coordinator.reset("g", {"nobodys": 1})) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            assert await refused(coordinator.reset("g", {("jobs", 2): 1})) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert await error_code_of(coordinator.describe("g")) is ErrorCode.GROUP_ID_NOT_FOUND
+            assert await error_code_of(coordinator.delete("g")) is ErrorCode.GROUP_ID_NOT_FOUND
+            assert await error_code_of(coordinator.delete_offsets("g", [("jobs", 0)])) is ErrorCode.GROUP_ID_NOT_FOUND
+            assert (
+                await error_code_of(coordinator.remove_members("g", member_ids=["m"])) is ErrorCode.GROUP_ID_NOT_FOUND
+            )
+            assert await error_code_of(coordinator.reset("g", {"nobodys": 1})) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert await error_code_of(coordinator.reset("g", {("jobs", 2): 1})) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             assert await coordinator.offsets("g") == {}
             for offset in (-1, 1.5, True, "newest"):
                 bad: Any = {"jobs": offset}
@@ -203,15 +211,15 @@ def test_what_is_not_there_is_an_error_with_kafkas_code() -> None:
 # Topics and settings --------------------------------------------------------------------------------------------------
 
 
-def test_topics_are_made_grown_and_deleted_with_what_was_committed() -> None:
+def test_delete_topic_also_deletes_committed_offsets() -> None:
     async def scenario() -> None:
         async with running() as coordinator:
             made = await coordinator.create_topic("jobs", 2)
             assert (made.name, len(made.partitions), made.is_internal) == ("jobs", 2, False)
             assert len((await coordinator.grow_topic("jobs", 3)).partitions) == 3
-            assert await refused(coordinator.create_topic("jobs")) is ErrorCode.TOPIC_ALREADY_EXISTS
-            assert await refused(coordinator.grow_topic("jobs", 3)) is ErrorCode.INVALID_PARTITIONS
-            assert await refused(coordinator.create_topic("a b")) is ErrorCode.INVALID_TOPIC_EXCEPTION
+            assert await error_code_of(coordinator.create_topic("jobs")) is ErrorCode.TOPIC_ALREADY_EXISTS
+            assert await error_code_of(coordinator.grow_topic("jobs", 3)) is ErrorCode.INVALID_PARTITIONS
+            assert await error_code_of(coordinator.create_topic("a b")) is ErrorCode.INVALID_TOPIC_EXCEPTION
             assert [one.name for one in await coordinator.topics()] == ["jobs"]
             assert "__consumer_offsets" in {one.name for one in await coordinator.topics(with_internal=True)}
             await coordinator.reset("g", {"jobs": 5})
@@ -219,13 +227,13 @@ def test_topics_are_made_grown_and_deleted_with_what_was_committed() -> None:
             assert await coordinator.topics() == ()
             while await coordinator.offsets("g"):
                 await asyncio.sleep(0)
-            assert await refused(coordinator.delete_topic("jobs")) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            assert await refused(coordinator.grow_topic("jobs", 9)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert await error_code_of(coordinator.delete_topic("jobs")) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert await error_code_of(coordinator.grow_topic("jobs", 9)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     asyncio.run(scenario())
 
 
-def test_settings_change_while_it_runs_and_stay_over_a_restart() -> None:
+def test_set_changes_settings_that_outlive_a_restart() -> None:
     async def scenario() -> None:
         async with running(offset_metadata_max_bytes=100) as coordinator:
             await coordinator.set(group_max_size=5, offset_metadata_max_bytes=50)
@@ -246,7 +254,7 @@ def test_settings_change_while_it_runs_and_stay_over_a_restart() -> None:
     asyncio.run(scenario())
 
 
-def test_progress_is_told_by_the_names_of_shares() -> None:
+def test_progress_returns_offsets_by_shard_name() -> None:
     """Whatever the topics are called that it lies in."""
 
     async def look() -> None:
@@ -272,7 +280,9 @@ def test_progress_is_told_by_the_names_of_shares() -> None:
         (lambda c: c.grow_topic(3, 4), "topic 3 with 4 partitions: expected a name and a whole number"),
     ],
 )
-def test_what_is_misspelt_or_of_another_type_is_named(ask: Callable[[Coordinator], Any], expected: str) -> None:
+def test_admin_argument_with_typo_or_wrong_type_raises_error_with_its_name(
+    ask: Callable[[Coordinator], Any], expected: str
+) -> None:
     async def look() -> None:
         async with running() as coordinator:
             with pytest.raises((TypeError, ValueError), match=expected):

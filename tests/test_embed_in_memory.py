@@ -62,7 +62,7 @@ async def committed(node: Node, group: str = "g") -> int:
 
 
 @pytest.mark.parametrize(("sync", "durability"), [("always", "synced"), ("interval", "written"), ("none", "written")])
-def test_an_answer_says_how_durable_a_commit_is(sync: SyncPolicy, durability: str) -> None:
+def test_commit_answer_has_the_durability_of_the_sync_policy(sync: SyncPolicy, durability: str) -> None:
     """What a member's ``commit`` returns, too."""
 
     async def run() -> None:
@@ -82,7 +82,7 @@ def with_size(size: int, broker: Table, all_brokers: Table) -> tuple[Table, Tabl
 
 
 @pytest.mark.parametrize("end", ["kill", "crash"])
-def test_what_was_answered_is_there_after_each_of_many_deaths(end: str) -> None:
+def test_acknowledged_commits_survive_repeated_crashes(end: str) -> None:
     """Offsets, topics with their ids and ends, producer ids, the cluster's id, changed settings."""
 
     async def scenario() -> None:
@@ -108,7 +108,7 @@ def test_what_was_answered_is_there_after_each_of_many_deaths(end: str) -> None:
 
 
 @pytest.mark.parametrize("threads", [OwnThreads, Inline], ids=lambda one: one.__name__)
-def test_a_node_on_a_real_folder_dies_and_the_next_one_has_it_all(
+def test_node_after_a_crash_on_a_real_folder_has_all_acknowledged_commits(
     tmp_path: Path, threads: Callable[[], Threads]
 ) -> None:
     """Its log's threads end, its files are closed, its lock is free; what was not tidied is recovered."""
@@ -128,7 +128,7 @@ def test_a_node_on_a_real_folder_dies_and_the_next_one_has_it_all(
     asyncio.run(scenario())
 
 
-def test_a_clean_stop_leaves_a_disk_that_can_be_used_again() -> None:
+def test_disk_can_be_reused_after_a_clean_stop() -> None:
     async def scenario() -> None:
         environment = in_memory()
         for life in range(3):
@@ -142,7 +142,7 @@ def test_a_clean_stop_leaves_a_disk_that_can_be_used_again() -> None:
     asyncio.run(scenario())
 
 
-def test_no_thread_and_no_process_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_in_memory_starts_no_thread_and_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor is a real file opened: all of it runs on the loop."""
 
     def forbidden(*_args: Any, **_kwargs: Any) -> Any:
@@ -163,7 +163,7 @@ def test_no_thread_and_no_process_is_needed(monkeypatch: pytest.MonkeyPatch) -> 
     assert not MEMORY.exists()
 
 
-def test_the_same_chance_gives_the_same_ids() -> None:
+def test_same_random_seed_gives_the_same_ids() -> None:
     async def life(seed: int) -> list[Any]:
         node = await started(replace(in_memory(), random=SeededRandom(seed)))
         topic = node.topics.get("jobs")
@@ -178,7 +178,7 @@ def test_the_same_chance_gives_the_same_ids() -> None:
     assert all(one != another for one, another in zip(first, other, strict=True))
 
 
-def test_actors_run_where_the_caller_says() -> None:
+def test_actors_run_on_the_given_dispatcher() -> None:
     made: list[LoopDispatcher] = []
 
     def make(loop: asyncio.AbstractEventLoop) -> LoopDispatcher:
@@ -194,7 +194,7 @@ def test_actors_run_where_the_caller_says() -> None:
     asyncio.run(scenario())
 
 
-def test_the_dead_do_nothing_more() -> None:
+def test_halted_node_does_nothing_more() -> None:
     """No alarm rings, no answer comes, nothing is written: the disk is as it was at the death."""
 
     async def scenario() -> None:
@@ -217,7 +217,7 @@ def test_the_dead_do_nothing_more() -> None:
     asyncio.run(scenario())
 
 
-def test_a_log_that_is_loaded_at_once_however_large(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_in_memory_is_loaded_in_this_process_at_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """No other process could read a disk in memory."""
 
     async def scenario() -> None:
@@ -244,7 +244,7 @@ def disk_of(environment: Environment) -> FaultyDisk:
 
 
 @pytest.mark.parametrize("is_real", [True, False], ids=["real", "memory"])
-def test_what_is_where(tmp_path: Path, is_real: bool) -> None:
+def test_disk_kind_of_file_folder_link_and_missing_path(tmp_path: Path, is_real: bool) -> None:
     disk, folder = (Disk(), tmp_path) if is_real else (FaultyDisk(), MEMORY)
     disk.make_folder(folder)
     path = folder / "file"

@@ -23,13 +23,13 @@ DEADLINE_S = 120.0
     [{"data": 5}, {"data": b"state"}, {"listen": 9092}, {"advertised": 9092}, {"topics": ["jobs"]}, {"topics": {3: 1}}],
     ids=repr,
 )
-def test_what_is_of_another_type_is_named(options: dict[str, Any]) -> None:
+def test_coordinator_argument_of_wrong_type_raises_error_with_its_name(options: dict[str, Any]) -> None:
     with pytest.raises(callboard.StartError, match=r"bad .*expected"):
         callboard.Coordinator(**options)
 
 
 @on_a_loop
-async def test_a_restart_ends_in_one_of_three_ways() -> None:
+async def test_restart_with_an_unknown_end_raises_value_error() -> None:
     async with callboard.Coordinator() as coordinator:
         before = coordinator.node
         with pytest.raises(ValueError, match="'killed'"):
@@ -38,7 +38,7 @@ async def test_a_restart_ends_in_one_of_three_ways() -> None:
 
 
 @on_a_loop
-async def test_stop_says_that_it_would_wait_for_whoever_calls_it() -> None:
+async def test_stop_inside_a_handler_raises_runtime_error() -> None:
     """It waited for as long as a rebalance may take, and then gave up."""
     async with callboard.Coordinator() as coordinator:
 
@@ -58,7 +58,7 @@ async def test_stop_says_that_it_would_wait_for_whoever_calls_it() -> None:
 
 
 @on_a_loop
-async def test_a_member_is_told_when_it_is_on_another_loop_than_its_coordinator() -> None:
+async def test_member_on_another_loop_than_its_coordinator_raises_runtime_error() -> None:
     async def elsewhere(member: callboard.Member) -> None:
         async with asyncio.timeout(DEADLINE_S), member:
             await member.next_assignment()
@@ -73,7 +73,7 @@ async def test_a_member_is_told_when_it_is_on_another_loop_than_its_coordinator(
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @on_a_loop
-async def test_a_forked_child_keeps_nothing_of_the_coordinator(tmp_path: Path) -> None:
+async def test_forked_child_keeps_no_file_of_the_coordinator(tmp_path: Path) -> None:
     """Else a worker that outlives a killed parent holds port and folder, and no other coordinator can begin."""
     async with (
         callboard.Coordinator(tmp_path, "127.0.0.1:0") as coordinator,
@@ -83,13 +83,13 @@ async def test_a_forked_child_keeps_nothing_of_the_coordinator(tmp_path: Path) -
         await member.next_assignment()
         files = coordinator.node.own_files()
         assert len(files) >= 4  # listener, folder, its lock, connections
-        assert await asyncio.to_thread(_what_a_child_has, files) == len(files) * "-"
+        assert await asyncio.to_thread(_open_files_in_child, files) == len(files) * "-"
         with pytest.raises(callboard.StartError, match=r"lock|in use|process"):  # ours has it still
             DataFolder(tmp_path, disk=Disk())
         await member.shards[0].commit(1)
 
 
-def _what_a_child_has(files: list[int]) -> str:
+def _open_files_in_child(files: list[int]) -> str:
     """A "-" for each of these descriptors that leads to nothing in a forked child."""
     answers, said = os.pipe()
     with warnings.catch_warnings():

@@ -38,7 +38,7 @@ class Acknowledged:
             self.is_enough.set()
 
 
-async def work_here(coordinator: Coordinator, partition: int, told: Acknowledged) -> None:
+async def commit_in_process(coordinator: Coordinator, partition: int, told: Acknowledged) -> None:
     """Commits from within the process, one after the other, until the coordinator is gone."""
     node = coordinator.node
     with suppress(pykka.ActorDeadError):
@@ -48,7 +48,7 @@ async def work_here(coordinator: Coordinator, partition: int, told: Acknowledged
                 told.note(partition, offset)
 
 
-async def work_there(bootstrap: str, partition: int, told: Acknowledged) -> None:
+async def commit_over_tcp(bootstrap: str, partition: int, told: Acknowledged) -> None:
     """The same through TCP, with many in flight."""
     host, _, port = bootstrap.rpartition(":")
     client = Client(*await asyncio.open_connection(host, int(port)))
@@ -75,13 +75,13 @@ async def work_there(bootstrap: str, partition: int, told: Acknowledged) -> None
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("in_memory", [True, False], ids=["memory", "folder"])
-def test_nothing_acknowledged_is_lost(tmp_path: Path, in_memory: bool, end: Any) -> None:
+def test_stop_or_crash_under_load_loses_no_acknowledged_commit(tmp_path: Path, in_memory: bool, end: Any) -> None:
     async def scenario() -> None:
         data = None if in_memory else tmp_path / "data"
         async with asyncio.timeout(60), Coordinator(data, "127.0.0.1:0", topics={"wide": 8}) as coordinator:
             told = Acknowledged()
-            works = [work_here(coordinator, partition, told) for partition in range(4)]
-            works += [work_there(coordinator.bootstrap, partition, told) for partition in range(4, 8)]
+            works = [commit_in_process(coordinator, partition, told) for partition in range(4)]
+            works += [commit_over_tcp(coordinator.bootstrap, partition, told) for partition in range(4, 8)]
             tasks = [asyncio.create_task(work) for work in works]
             await told.is_enough.wait()
             await coordinator.restart(end)
@@ -95,7 +95,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, in_memory: bool, end: Any)
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_who_is_parked_hears_of_the_end(end: Any) -> None:
+def test_end_answers_or_disconnects_pending_joins(end: Any) -> None:
     """A stop tells a member to look elsewhere, as Kafka does; a death is an error to who asked in this process."""
     join = JoinGroup("g", "", None, "worker", "/h", 10_000, 10_000, "consumer", (Protocol("range", b""),), False, False)
 
@@ -116,7 +116,7 @@ def test_who_is_parked_hears_of_the_end(end: Any) -> None:
     asyncio.run(scenario())
 
 
-def test_a_round_that_was_on_its_way_is_answered_by_a_stop(tmp_path: Path) -> None:
+def test_stop_answers_a_log_round_that_is_in_flight(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with Coordinator(tmp_path, topics={"wide": 1}) as coordinator:
             asked = [coordinator.node.ask(commit(f"g{number}", 0, number), LOCAL) for number in range(500)]
@@ -129,7 +129,7 @@ def test_a_round_that_was_on_its_way_is_answered_by_a_stop(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_members_that_are_busy_lose_nothing_and_go_on(end: Any) -> None:
+def test_busy_members_continue_after_a_restart_without_losing_commits(end: Any) -> None:
     """Each commits as fast as it can, over an end and a new beginning; what it was told is there, and more comes."""
 
     async def scenario() -> None:
@@ -166,7 +166,7 @@ def test_members_that_are_busy_lose_nothing_and_go_on(end: Any) -> None:
     asyncio.run(scenario())
 
 
-def test_members_leave_with_their_coordinator() -> None:
+def test_stop_makes_members_leave() -> None:
     """Their work is cancelled and awaited, what they commit meanwhile counts, and they say that they have left."""
 
     async def scenario() -> None:

@@ -17,7 +17,7 @@ NOT_TWINNED = {"DEFAULTS", "in_thread", "node", "interceptor", "connector"}
 """What belongs to the coordinator's own thread: ``asynchronous`` leads to it."""
 
 
-def test_every_method_has_its_twin() -> None:
+def test_thread_coordinator_has_each_public_method_of_coordinator() -> None:
     """With the same parameters, and the same result."""
     theirs = {name: one for name, one in vars(ThreadCoordinator).items() if not name.startswith("_")}
     ours = {name: one for kind in Coordinator.__mro__[:-1] for name, one in vars(kind).items() if name[0] != "_"}
@@ -29,7 +29,7 @@ def test_every_method_has_its_twin() -> None:
             assert name == "member" or here.return_annotation == there.return_annotation, name
 
 
-def test_it_does_what_the_coordinator_does(tmp_path: Path) -> None:
+def test_thread_coordinator_methods_return_the_coordinators_results(tmp_path: Path) -> None:
     with Coordinator.in_thread(tmp_path, "127.0.0.1:0", topics={"jobs": 2}, group_max_size=9) as coordinator:
         bootstrap = coordinator.bootstrap
         assert coordinator.reset("g", {"jobs": 7}) == {("jobs", 0): 7, ("jobs", 1): 7}
@@ -55,14 +55,14 @@ def test_it_does_what_the_coordinator_does(tmp_path: Path) -> None:
         assert caught.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_many_threads_may_call_it() -> None:
+def test_thread_coordinator_accepts_calls_from_many_threads() -> None:
     with Coordinator.in_thread(topics={"jobs": 1}) as coordinator, ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: coordinator.reset(f"g{number}", {"jobs": number}), range(100)))
         found = pool.map(lambda number: coordinator.offsets(f"g{number}")["jobs", 0].offset, range(100))
         assert list(found) == list(range(100))
 
 
-def test_coroutines_of_the_caller_run_beside_it() -> None:
+def test_run_executes_a_coroutine_on_the_coordinators_loop() -> None:
     with Coordinator.in_thread(topics={"jobs": 1}) as coordinator:
 
         async def mine() -> Any:
@@ -75,7 +75,7 @@ def test_coroutines_of_the_caller_run_beside_it() -> None:
         assert coordinator.run(mine()) == ({("jobs", 0): 3}, "callboard-coordinator")
 
 
-def test_a_start_that_fails_says_so_to_who_called(tmp_path: Path) -> None:
+def test_failed_start_raises_in_the_calling_thread(tmp_path: Path) -> None:
     with Coordinator.in_thread(tmp_path):
         second = Coordinator.in_thread(tmp_path)
         with pytest.raises(StartError, match="in use by process"):
@@ -87,7 +87,7 @@ def test_a_start_that_fails_says_so_to_who_called(tmp_path: Path) -> None:
         pass
 
 
-def test_use_at_the_wrong_time_says_what_to_do() -> None:
+def test_use_before_start_or_after_stop_raises_runtime_error() -> None:
     coordinator = Coordinator.in_thread()
     with pytest.raises(RuntimeError, match="is not running yet"):
         coordinator.offsets("g")
@@ -102,7 +102,7 @@ def test_use_at_the_wrong_time_says_what_to_do() -> None:
         coordinator.offsets("g")
 
 
-def test_a_body_that_raises_is_followed_by_a_stop(tmp_path: Path) -> None:
+def test_error_in_the_body_stops_the_coordinator(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), Coordinator.in_thread(tmp_path):
         raise ZeroDivisionError
     with Coordinator.in_thread(tmp_path):
@@ -113,7 +113,7 @@ async def _this_thread() -> threading.Thread:
     return threading.current_thread()
 
 
-def test_work_is_cancelled_when_the_interrupt_comes_before_its_future_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_before_the_future_exists_cancels_the_coroutine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or it would go on, and others would wait for what it holds."""
     hand_over = asyncio.run_coroutine_threadsafe
 

@@ -16,7 +16,7 @@ PAGE = DOCS / "embedding.md"
 
 
 @pytest.mark.parametrize("section", sections(PAGE))
-def test_the_code_of_a_section_does_what_stands_below_it(
+def test_code_of_each_section_prints_the_output_shown(
     section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL)
@@ -27,12 +27,12 @@ def test_the_code_of_a_section_does_what_stands_below_it(
         assert run(PAGE, block, names) == block.output, f"docs/embedding.md, line {block.line}"
 
 
-def test_no_code_stands_outside_of_what_is_run() -> None:
+def test_all_code_of_the_page_is_run() -> None:
     assert len(sections(PAGE)) >= 12
     assert sum(len(those) for those in sections(PAGE).values()) == PAGE.read_text().count("```python")
 
 
-def test_each_section_with_code_says_the_problem_and_what_is_not_guaranteed() -> None:
+def test_each_section_with_code_states_problem_and_limits() -> None:
     for part in PAGE.read_text().split("\n## ")[1:]:
         if "```python" in part:
             assert "\nThe problem: " in part, part[:60]
@@ -40,7 +40,7 @@ def test_each_section_with_code_says_the_problem_and_what_is_not_guaranteed() ->
             assert "\nNot:\n" in part, part[:60]
 
 
-def test_what_it_names_is_there() -> None:
+def test_names_and_files_mentioned_in_the_page_exist() -> None:
     """Examples, links, and settings with their defaults."""
     text = PAGE.read_text()
     assert dead_links(PAGE) == []

@@ -23,7 +23,7 @@ TESTS = ("test_aiokafka_service.py", "test_confluent_rebalance.py")
 each_example = pytest.mark.parametrize("name", (*ACTORS, *GROUPS, *TESTS))
 
 
-def demonstrate(name: str) -> list[str]:
+def run_example(name: str) -> list[str]:
     """Run an example as its reader does; returns the lines that it prints after its address."""
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, timeout=DEADLINE_S, check=False
@@ -34,18 +34,18 @@ def demonstrate(name: str) -> list[str]:
     return lines
 
 
-def test_there_are_no_others() -> None:
+def test_each_example_has_a_test() -> None:
     assert sorted(path.name for path in EXAMPLES.glob("*.py")) == sorted((*ACTORS, *GROUPS, *TESTS))
 
 
 @each_example
-def test_an_example_is_short(name: str) -> None:
+def test_example_has_at_most_170_lines(name: str) -> None:
     assert len((EXAMPLES / name).read_text().splitlines()) <= LINES_MAX
 
 
-def test_quotas_over_tcp() -> None:
+def test_embed_actors_example_prints_quotas() -> None:
     """Neither connection's tokens are lost, a refusal and a bug harm nobody, the timer fills a quota again."""
-    twice, refused, bug, after, empty, filled, restarts, end = demonstrate("embed_actors.py")
+    twice, refused, bug, after, empty, filled, restarts, end = run_example("embed_actors.py")
     left = [int(number) for number in re.findall(r"yes, (\d+) left", twice)]
     assert len(left) == 2
     assert 6 <= min(left) <= max(left) <= 8, "between the two the timer may have given some back"
@@ -58,9 +58,9 @@ def test_quotas_over_tcp() -> None:
     assert end == "stopped"
 
 
-def test_seats_over_http() -> None:
+def test_embed_threads_example_prints_seats() -> None:
     """One of twenty gets the seat; a bug costs a request; another show has a seat of the same number."""
-    race, bug, taken, free, other_show, end = demonstrate("embed_threads.py")
+    race, bug, taken, free, other_show, end = run_example("embed_threads.py")
     assert race == "20 want seat 12: 1 has it, the others hear: 409 seat 12 is taken"
     assert bug.startswith("/hamlet/1000?ana: 500 sorry: IndexError")
     assert taken == "/hamlet/12?ana: 409 seat 12 is taken"
@@ -96,7 +96,7 @@ HTTP_ANSWERS = "200 seat 1 is yours, ana\n404 expected /SHOW/SEAT?NAME\n"
     ("name", "ask", "answers"),
     [("embed_actors.py", ask_over_tcp, TCP_ANSWERS), ("embed_threads.py", ask_over_http, HTTP_ANSWERS)],
 )
-def test_as_a_server_it_answers_until_a_signal(
+def test_example_as_a_server_answers_until_a_signal(
     name: str, ask: Callable[[int], str], answers: str, number: signal.Signals
 ) -> None:
     command = [sys.executable, str(EXAMPLES / name), "0"]

@@ -62,7 +62,7 @@ def run(*command: str | Path, cwd: Path) -> list[str]:
 # Programs ------------------------------------------------------------------------------------------------------------
 
 
-def test_images_are_resized_though_a_worker_is_killed(tmp_path: Path) -> None:
+def test_resize_images_finishes_after_a_worker_is_killed(tmp_path: Path) -> None:
     lines = run(EXAMPLES / "resize_images.py", cwd=tmp_path)
     assert lines[-1] == "48 of 48 images, 48 thumbnails"
     ends = Counter(line.split(maxsplit=1)[1] for line in lines if re.fullmatch(r"worker-\d (was killed|left)", line))
@@ -74,7 +74,7 @@ def test_images_are_resized_though_a_worker_is_killed(tmp_path: Path) -> None:
     assert killed not in {resized[name] for name in left}, "others have gone on where it was"
 
 
-def test_ones_own_images_are_resized(tmp_path: Path) -> None:
+def test_resize_images_resizes_images_of_a_given_folder(tmp_path: Path) -> None:
     """Fewer than shares: some have nothing to do. What was there is not touched."""
     photos, thumbnails = tmp_path / "photos", tmp_path / "thumbnails"
     photos.mkdir()
@@ -87,7 +87,7 @@ def test_ones_own_images_are_resized(tmp_path: Path) -> None:
         assert (small.size, large.size) == ((320, 160), (1000, 500))
 
 
-def test_a_frozen_scheduler_cannot_write(tmp_path: Path) -> None:
+def test_write_of_a_frozen_scheduler_is_refused(tmp_path: Path) -> None:
     lines = run(EXAMPLES / "sharded_scheduler.py", cwd=tmp_path)
     assert lines[-1] == "each job ran once a tick: True"
     assert {"north left", "south left"} < set(lines)
@@ -104,7 +104,7 @@ def test_a_frozen_scheduler_cannot_write(tmp_path: Path) -> None:
     assert int(found[3]) in tokens[found[1]]
 
 
-def test_a_task_that_kills_its_worker_is_put_aside(tmp_path: Path) -> None:
+def test_shard_queue_quarantines_a_task_that_kills_its_worker(tmp_path: Path) -> None:
     lines = run(EXAMPLES / "shard_queue.py", cwd=tmp_path)
     assert lines[-2:] == ["42 tasks are done; put aside: ['crash']", "workers were started 4 times"]
     [retried] = lines[:-2]
@@ -115,7 +115,7 @@ def test_a_task_that_kills_its_worker_is_put_aside(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "number"), [("test_aiokafka_service.py", 2), ("test_confluent_rebalance.py", 4)])
-def test_tests_with_our_fixtures_pass(name: str, number: int, tmp_path: Path) -> None:
+def test_example_tests_pass(name: str, number: int, tmp_path: Path) -> None:
     (tmp_path / name).write_text((EXAMPLES / name).read_text())  # away from our settings, as its reader would
     *_, last = run(*PYTEST, "-W", "error", "--strict-markers", name, cwd=tmp_path)
     assert last.startswith(f"{number} passed")
@@ -138,7 +138,9 @@ def test_tests_with_our_fixtures_pass(name: str, number: int, tmp_path: Path) ->
         ),
     ],
 )
-def test_they_find_the_bug_that_they_are_about(name: str, line: str, instead: str, fails: str, tmp_path: Path) -> None:
+def test_example_tests_fail_if_the_bug_is_planted(
+    name: str, line: str, instead: str, fails: str, tmp_path: Path
+) -> None:
     source = (EXAMPLES / name).read_text()
     assert source.count(line) == 1
     (tmp_path / name).write_text(source.replace(line, instead))
@@ -173,7 +175,7 @@ async def served(service: ModuleType) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-async def until(look: Callable[[], Awaitable[Any]], accept: Callable[[Any], object]) -> Any:
+async def wait_until(look: Callable[[], Awaitable[Any]], accept: Callable[[Any], object]) -> Any:
     seen = None
     try:
         async with asyncio.timeout(30):
@@ -184,7 +186,7 @@ async def until(look: Callable[[], Awaitable[Any]], accept: Callable[[Any], obje
     return seen
 
 
-def test_a_service_says_who_does_what(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fastapi_service_shows_owners_of_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CALLBOARD_DATA", str(tmp_path / "state"))
     service = load("fastapi_service.py")
 
@@ -197,24 +199,24 @@ def test_a_service_says_who_does_what(tmp_path: Path, monkeypatch: pytest.Monkey
             async def owners() -> dict[str, str]:
                 return {name: owner["member"] for name, owner in (await get("/owners")).items()}
 
-            first = await until(owners, lambda seen: len(seen) == 3 and len(set(seen.values())) == 2)
+            first = await wait_until(owners, lambda seen: len(seen) == 3 and len(set(seen.values())) == 2)
             assert sorted(first) == ["acme", "initech", "zenith"]
             assert await get("/members") == {"Stable": ["worker-0", "worker-1"]}
-            await until(lambda: get("/progress"), lambda seen: len(seen) == 3)
+            await wait_until(lambda: get("/progress"), lambda seen: len(seen) == 3)
 
             assert (await client.put("/tenants/globex")).json()[-1] == "globex"
-            second = await until(owners, lambda seen: "globex" in seen)
+            second = await wait_until(owners, lambda seen: "globex" in seen)
             assert second.items() > first.items(), "those that were there have stayed where they were"
 
             assert (await client.delete("/tenants/acme")).status_code == 200
-            await until(owners, lambda seen: "acme" not in seen)
+            await wait_until(owners, lambda seen: "acme" not in seen)
             assert (await client.delete("/tenants/acme")).status_code == 404
             assert (await client.put("/tenants/a.b")).status_code == 422
 
     asyncio.run(story())
 
 
-def test_a_service_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fastapi_service_continues_at_the_committed_offset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also a tenant who was away for a while."""
     monkeypatch.setenv("CALLBOARD_DATA", str(tmp_path / "state"))
     service = load("fastapi_service.py")
@@ -226,7 +228,7 @@ def test_a_service_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.Monk
                 told = (await client.get("/progress")).json()
                 return {name: int(text.removeprefix("page ")) for name, text in told.items()}
 
-            seen: dict[str, int] = await until(progress, lambda seen: len(seen) == 3 and min(seen.values()) >= 2)
+            seen: dict[str, int] = await wait_until(progress, lambda seen: len(seen) == 3 and min(seen.values()) >= 2)
             return seen
 
     async def story() -> None:

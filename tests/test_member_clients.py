@@ -36,7 +36,7 @@ class Client(ABC):
         self.error: BaseException | None = None
         self._orders: list[tuple[int, int]] = []
         self._is_ending = threading.Event()
-        self._thread = threading.Thread(target=self._live, args=(bootstrap, group, assignor), daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(bootstrap, group, assignor), daemon=True)
         self._thread.start()
 
     def commit(self, partition: int, next_offset: int) -> None:
@@ -48,14 +48,14 @@ class Client(ABC):
         self._thread.join(DEADLINE_S)
         assert not self._thread.is_alive()
 
-    def _live(self, *arguments: str) -> None:
+    def _run(self, *arguments: str) -> None:
         try:
-            asyncio.run(self._poll_on(*arguments))
+            asyncio.run(self._poll_until_closed(*arguments))
         except BaseException as error:
             self.error = error
             raise
 
-    async def _poll_on(self, bootstrap: str, group: str, assignor: str) -> None:
+    async def _poll_until_closed(self, bootstrap: str, group: str, assignor: str) -> None:
         await self.open(bootstrap, group, assignor)
         while not self._is_ending.is_set():
             self.assignment = await self.poll()
@@ -197,13 +197,15 @@ def coordinator() -> Iterator[ThreadCoordinator]:
         yield coordinator
 
 
-def a_member(coordinator: ThreadCoordinator, group: str, assignor: str) -> BlockingMember:
+def make_member(coordinator: ThreadCoordinator, group: str, assignor: str) -> BlockingMember:
     options: dict[str, Any] = {"session_timeout_ms": SESSION_MS, "heartbeat_interval_ms": HEARTBEAT_MS}
     return coordinator.member(group, resources={TOPIC: PARTITIONS}, assignor=assignor, **options)
 
 
 @contextmanager
-def a_client(library: type[Client], coordinator: ThreadCoordinator, group: str, assignor: str) -> Iterator[Client]:
+def running_client(
+    library: type[Client], coordinator: ThreadCoordinator, group: str, assignor: str
+) -> Iterator[Client]:
     client = library(coordinator.bootstrap, group, assignor)
     try:
         yield client
@@ -212,15 +214,15 @@ def a_client(library: type[Client], coordinator: ThreadCoordinator, group: str, 
 
 
 @pytest.mark.parametrize(("library", "assignor"), PAIRS)
-def test_a_member_leads_and_a_client_follows(
+def test_group_led_by_a_member_shares_with_a_kafka_client(
     coordinator: ThreadCoordinator, library: type[Client], assignor: str
 ) -> None:
     group = f"led-by-us-{library.__name__}-{assignor}"
-    with a_member(coordinator, group, assignor) as member:
+    with make_member(coordinator, group, assignor) as member:
         first = member.next_assignment(DEADLINE_S)
         assert len(first.shards) == PARTITIONS and member.is_leader
-        with a_client(library, coordinator, group, assignor) as client:
-            shared_out(member, client)
+        with running_client(library, coordinator, group, assignor) as client:
+            assert_partitions_are_shared(member, client)
             partition = min(client.assignment)
             client.commit(partition, 42)
         wait_until(lambda: len(held(member)) == PARTITIONS)
@@ -230,14 +232,14 @@ def test_a_member_leads_and_a_client_follows(
 
 
 @pytest.mark.parametrize(("library", "assignor"), PAIRS)
-def test_a_client_leads_and_a_member_follows(
+def test_group_led_by_a_kafka_client_shares_with_a_member(
     coordinator: ThreadCoordinator, library: type[Client], assignor: str
 ) -> None:
     group = f"led-by-them-{library.__name__}-{assignor}"
-    with a_client(library, coordinator, group, assignor) as client:
+    with running_client(library, coordinator, group, assignor) as client:
         wait_until(lambda: len(client.assignment) == PARTITIONS, client)
-        with a_member(coordinator, group, assignor) as member:
-            shared_out(member, client)
+        with make_member(coordinator, group, assignor) as member:
+            assert_partitions_are_shared(member, client)
             assert not member.is_leader
             shard = latest(member).shards[0]
             shard.commit(7, "seven")
@@ -259,7 +261,7 @@ def latest(member: BlockingMember) -> Any:
             return assignment
 
 
-def shared_out(member: BlockingMember, client: Client) -> None:
+def assert_partitions_are_shared(member: BlockingMember, client: Client) -> None:
     half = PARTITIONS // 2
     wait_until(lambda: len(held(member)) == len(client.assignment) == half, client)
     assert held(member) | client.assignment == set(range(PARTITIONS))

@@ -23,7 +23,7 @@ EAGER = ("range", "roundrobin", "sticky")
 JOBS = {"jobs": 6}
 
 
-def a_member(connector: Any, group: str = GROUP, **options: Any) -> Member:
+def make_member(connector: Any, group: str = GROUP, **options: Any) -> Member:
     return Member(connector, group, random=Random(1), **{"resources": JOBS, **options})
 
 
@@ -40,9 +40,9 @@ ALL = [("jobs", number) for number in range(6)]
 @pytest.mark.parametrize("assignor", ASSIGNORS)
 @in_virtual_time
 async def test_members_share_all_shards_and_get_those_of_members_that_leave(assignor: str) -> None:
-    async with a_node() as connector, a_member(connector, assignor=assignor) as one:
+    async with a_node() as connector, make_member(connector, assignor=assignor) as one:
         await (await held(one, 6)).shards[0].commit(11, "eleven")
-        async with a_member(connector, assignor=assignor) as two, a_member(connector, assignor=assignor) as three:
+        async with make_member(connector, assignor=assignor) as two, make_member(connector, assignor=assignor) as three:
             await until(lambda: len(one.shards) == len(two.shards) == len(three.shards) == 2)
             await until(lambda: owned_partitions(one, two, three) == ALL)
         assignment = await held(one, 6)
@@ -56,24 +56,24 @@ async def test_custom_assignor_is_used_and_a_failing_one_is_replaced_by_round_ro
     broken = FunctionAssignor("broken", lambda partitions, members: {"x": nobody["x"]})
     async with a_node() as connector:
         async with (
-            a_member(connector, assignor=first_takes_all) as one,
-            a_member(connector, assignor=first_takes_all) as two,
+            make_member(connector, assignor=first_takes_all) as one,
+            make_member(connector, assignor=first_takes_all) as two,
         ):
             await until(lambda: sorted((len(one.shards), len(two.shards))) == [0, 6])
         async with (
-            a_member(connector, "other", assignor=broken) as one,
-            a_member(connector, "other", assignor=broken) as two,
+            make_member(connector, "other", assignor=broken) as one,
+            make_member(connector, "other", assignor=broken) as two,
         ):
             await until(lambda: len(one.shards) == len(two.shards) == 3)
 
 
 @in_virtual_time
-async def test_weights_are_minded() -> None:
+async def test_weighted_assignor_gives_shares_by_weight() -> None:
     options = {"assignor": "callboard-weighted"}
     async with (
         a_node() as connector,
-        a_member(connector, weight=2, **options) as one,
-        a_member(connector, weight=1, **options) as two,
+        make_member(connector, weight=2, **options) as one,
+        make_member(connector, weight=1, **options) as two,
     ):
         await until(lambda: (len(one.shards), len(two.shards)) == (4, 2))
 
@@ -83,8 +83,8 @@ async def test_more_members_than_shards_leaves_some_without_shards() -> None:
     resources = {"jobs": 1}
     async with (
         a_node() as connector,
-        a_member(connector, resources=resources) as one,
-        a_member(connector, resources=resources) as two,
+        make_member(connector, resources=resources) as one,
+        make_member(connector, resources=resources) as two,
     ):
         await until(lambda: len(one.shards) + len(two.shards) == 1)
         idle = two if one.shards else one
@@ -92,26 +92,29 @@ async def test_more_members_than_shards_leaves_some_without_shards() -> None:
 
 
 @in_virtual_time
-async def test_the_groups_topics_are_there_for_kafkas_tools() -> None:
+async def test_topics_of_resources_are_created() -> None:
     async with a_node() as connector:
-        async with a_member(connector), a_member(connector, "named", resources={"tenants": ["acme", "a b"]}) as named:
+        async with (
+            make_member(connector),
+            make_member(connector, "named", resources={"tenants": ["acme", "a b"]}) as named,
+        ):
             await held(named, 2)
         assert await connector.partitions(["jobs", "tenants.acme", "tenants.a.20b", "no"]) == {
             "jobs": 6,
             "tenants.acme": 1,
             "tenants.a.20b": 1,
         }
-        async with a_member(connector, resources={"jobs": 8}) as grown:
+        async with make_member(connector, resources={"jobs": 8}) as grown:
             await held(grown, 8)
         assert await connector.partitions(["jobs"]) == {"jobs": 8}
 
 
 @in_virtual_time
-async def test_two_resources_and_members_that_want_different_ones() -> None:
+async def test_members_with_different_resources_get_only_their_own_shards() -> None:
     async with (
         a_node() as connector,
-        a_member(connector) as one,
-        a_member(connector, resources={"jobs": 6, "mails": 2}) as two,
+        make_member(connector) as one,
+        make_member(connector, resources={"jobs": 6, "mails": 2}) as two,
     ):
         await until(lambda: owned_partitions(one, two) == [*ALL, ("mails", 0), ("mails", 1)])
         assert [shard.name for shard in two.shards if shard.resource == "mails"] == [0, 1]
@@ -124,7 +127,7 @@ async def test_two_resources_and_members_that_want_different_ones() -> None:
 @in_virtual_time
 async def test_eager_rebalance_revokes_all_shards_and_accepts_commits_until_tasks_end(assignor: str) -> None:
     ended = []
-    async with a_node() as connector, a_member(connector, assignor=assignor) as one:
+    async with a_node() as connector, make_member(connector, assignor=assignor) as one:
         assignment = await held(one, 6)
 
         async def job(shard: Shard) -> None:
@@ -137,7 +140,7 @@ async def test_eager_rebalance_revokes_all_shards_and_accepts_commits_until_task
 
         for shard in assignment.shards:
             assignment.create_task(job(shard), shard)
-        async with a_member(connector, assignor=assignor) as two:
+        async with make_member(connector, assignor=assignor) as two:
             theirs = await held(two, 3)
             assert len(ended) == 6
             assert [shard.next_offset for shard in theirs.shards] == [100 + int(shard.name) for shard in theirs.shards]
@@ -145,7 +148,7 @@ async def test_eager_rebalance_revokes_all_shards_and_accepts_commits_until_task
 
 
 @in_virtual_time
-async def test_a_cooperative_member_goes_on_with_what_it_keeps() -> None:
+async def test_cooperative_rebalance_does_not_interrupt_kept_shards() -> None:
     cancelled: list[Shard] = []
 
     async def handler(shard: Shard) -> None:
@@ -155,10 +158,10 @@ async def test_a_cooperative_member_goes_on_with_what_it_keeps() -> None:
             await shard.commit(1)
             cancelled.append(shard)
 
-    async with a_node() as connector, a_member(connector) as one, background(one.run(handler)):
+    async with a_node() as connector, make_member(connector) as one, background(one.run(handler)):
         await until(lambda: len(one.shards) == 6)
         before = one.shards
-        async with a_member(connector) as two:
+        async with make_member(connector) as two:
             theirs = await held(two, 3)
             assert len(cancelled) == 3
             assert {shard.topic_partition for shard in cancelled} == {shard.topic_partition for shard in theirs.shards}
@@ -185,27 +188,27 @@ async def test_task_that_ignores_cancellation_is_abandoned_before_the_rebalance_
             await shard.commit(1)
 
     loop = asyncio.get_running_loop()
-    async with a_node() as connector, a_member(connector, rebalance_timeout_ms=20_000) as one:
+    async with a_node() as connector, make_member(connector, rebalance_timeout_ms=20_000) as one:
         assignment = await held(one, 6)
         for shard in assignment.shards:
             assignment.create_task(stubborn(shard), shard)
         begun_s = loop.time()
-        async with a_member(connector, rebalance_timeout_ms=20_000) as two:
+        async with make_member(connector, rebalance_timeout_ms=20_000) as two:
             await held(two, 3)
             assert 5 < loop.time() - begun_s < 25
     assert "has not ended within" in caplog.text
 
 
 @in_virtual_time
-async def test_tokens_grow_with_each_owner_and_a_former_one_cannot_commit() -> None:
+async def test_token_grows_with_each_owner_and_former_owner_commit_raises_shard_lost() -> None:
     async with a_node() as connector:
-        async with a_member(connector) as one:
+        async with make_member(connector) as one:
             first = (await held(one, 6)).shards[0]
-            async with a_member(connector) as two:
+            async with make_member(connector) as two:
                 await held(two, 3)
             second = next(shard for shard in one.shards if shard.topic_partition == first.topic_partition)
             assert second.token >= first.token
-        async with a_member(connector) as three:
+        async with make_member(connector) as three:
             third = (await held(three, 6)).shards[0]
             assert third.token > first.token
             with pytest.raises(ShardLost, match="lost"):
@@ -216,9 +219,9 @@ async def test_tokens_grow_with_each_owner_and_a_former_one_cannot_commit() -> N
 
 
 @in_virtual_time
-async def test_members_keep_shards_over_a_coordinator_restart() -> None:
+async def test_restart_within_the_lease_keeps_all_shards() -> None:
     """Within the lease nothing is lost, and a commit that was on its way gets through."""
-    async with a_node() as connector, a_member(connector) as one, a_member(connector) as two:
+    async with a_node() as connector, make_member(connector) as one, make_member(connector) as two:
         await until(lambda: len(one.shards) == len(two.shards) == 3)
         shards = [*one.shards, *two.shards]
         await asyncio.gather(restart_node(connector), *(shard.commit(5) for shard in shards))
@@ -228,8 +231,8 @@ async def test_members_keep_shards_over_a_coordinator_restart() -> None:
 
 
 @in_virtual_time
-async def test_members_lose_shards_in_a_long_outage_and_get_them_again() -> None:
-    async with a_node() as connector, a_member(connector) as one, a_member(connector) as two:
+async def test_outage_longer_than_the_lease_loses_shards_until_the_coordinator_returns() -> None:
+    async with a_node() as connector, make_member(connector) as one, make_member(connector) as two:
         await until(lambda: len(one.shards) == len(two.shards) == 3)
         before = [*one.shards, *two.shards]
         await before[0].commit(3)
@@ -248,10 +251,10 @@ async def test_members_lose_shards_in_a_long_outage_and_get_them_again() -> None
 
 
 @in_virtual_time
-async def test_a_member_begins_before_there_is_a_coordinator() -> None:
+async def test_member_started_before_the_coordinator_joins_later() -> None:
     async with a_node() as connector:
         node, connector.node = connector.node, None
-        async with a_member(connector) as member:
+        async with make_member(connector) as member:
             await asyncio.sleep(20)
             assert member.generation == -1
             connector.node = node
@@ -259,29 +262,29 @@ async def test_a_member_begins_before_there_is_a_coordinator() -> None:
 
 
 @in_virtual_time
-async def test_a_full_group_and_one_of_another_kind_refuse_with_advice() -> None:
-    async with a_node(group_max_size=1) as connector, a_member(connector) as one:
+async def test_join_of_a_full_or_incompatible_group_raises_member_error_with_advice() -> None:
+    async with a_node(group_max_size=1) as connector, make_member(connector) as one:
         await held(one, 6)
         with pytest.raises(MemberError, match="group_max_size"):
-            async with a_member(connector) as two:
+            async with make_member(connector) as two:
                 await two.next_assignment()
         with pytest.raises(MemberError, match="session_timeout_ms"):
-            async with a_member(connector, "other", session_timeout_ms=1_000) as three:
+            async with make_member(connector, "other", session_timeout_ms=1_000) as three:
                 await three.next_assignment()
-    async with a_node() as connector, a_member(connector, assignor="range") as one:
+    async with a_node() as connector, make_member(connector, assignor="range") as one:
         await held(one, 6)
         with pytest.raises(MemberError, match="same assignor"):
-            async with a_member(connector, assignor="roundrobin") as two:
+            async with make_member(connector, assignor="roundrobin") as two:
                 await two.next_assignment()
 
 
 @in_virtual_time
-async def test_members_that_know_both_assignors_let_a_group_change_from_one_to_the_other() -> None:
-    async with a_node() as connector, a_member(connector, assignor=["cooperative-sticky", "range"]) as both:
-        async with a_member(connector, assignor="range") as old:
+async def test_group_changes_its_assignor_through_members_that_offer_both() -> None:
+    async with a_node() as connector, make_member(connector, assignor=["cooperative-sticky", "range"]) as both:
+        async with make_member(connector, assignor="range") as old:
             await until(lambda: len(both.shards) == len(old.shards) == 3)
         await until(lambda: len(both.shards) == 6)
-        async with a_member(connector, assignor="cooperative-sticky") as new:
+        async with make_member(connector, assignor="cooperative-sticky") as new:
             await until(lambda: len(both.shards) == len(new.shards) == 3)
 
 
@@ -290,11 +293,11 @@ async def test_members_that_know_both_assignors_let_a_group_change_from_one_to_t
 
 @in_virtual_time
 async def test_static_member_that_returns_in_time_gets_the_same_shards_without_rebalance() -> None:
-    async with a_node() as connector, a_member(connector) as other:
-        async with a_member(connector, instance_id="one") as static:
+    async with a_node() as connector, make_member(connector) as other:
+        async with make_member(connector, instance_id="one") as static:
             await until(lambda: len(static.shards) == len(other.shards) == 3)
             had, generation = owned_partitions(static), other.generation
-        async with a_member(connector, instance_id="one") as static:
+        async with make_member(connector, instance_id="one") as static:
             await held(static, 3)
             assert owned_partitions(static) == had
             assert other.generation == static.generation == generation
@@ -302,10 +305,10 @@ async def test_static_member_that_returns_in_time_gets_the_same_shards_without_r
 
 
 @in_virtual_time
-async def test_of_two_processes_with_one_instance_id_the_first_is_fenced() -> None:
-    async with a_node() as connector, a_member(connector, instance_id="one") as first:
+async def test_second_process_with_the_same_instance_id_fences_the_first() -> None:
+    async with a_node() as connector, make_member(connector, instance_id="one") as first:
         shard = (await held(first, 6)).shards[0]
-        async with a_member(connector, instance_id="one") as second:
+        async with make_member(connector, instance_id="one") as second:
             with pytest.raises(Fenced, match="instance_id='one'"):
                 await first.next_assignment()
             assert shard.is_lost
@@ -316,11 +319,11 @@ async def test_of_two_processes_with_one_instance_id_the_first_is_fenced() -> No
 
 
 @in_virtual_time
-async def test_a_change_of_names_moves_only_what_it_must_and_progress_stays_with_its_name() -> None:
+async def test_changed_names_move_few_shards_and_keep_offsets_by_name() -> None:
     names = ["acme", "zenith", "initech", "hooli"]
     options: Any = {"resources": {"tenants": lambda: list(names)}}
     async with a_node() as connector:
-        async with a_member(connector, **options) as one, a_member(connector, **options) as two:
+        async with make_member(connector, **options) as one, make_member(connector, **options) as two:
             await until(lambda: len(one.shards) == len(two.shards) == 2)
             kept = [shard for shard in (*one.shards, *two.shards) if shard.name != "acme"]
             for shard in kept:
@@ -329,20 +332,20 @@ async def test_a_change_of_names_moves_only_what_it_must_and_progress_stays_with
             names.sort()
             await until(lambda: sorted(str(shard.name) for shard in (*one.shards, *two.shards)) == names)
             assert all(shard in (*one.shards, *two.shards) and not shard.is_revoked for shard in kept)
-        async with a_member(connector, resources={"tenants": names}) as three:
+        async with make_member(connector, resources={"tenants": names}) as three:
             for shard in (await held(three, 4)).shards:
                 assert (shard.next_offset, shard.note) == ((None, "") if shard.name == "umbrella" else (7, shard.name))
 
 
 @in_virtual_time
-async def test_a_number_may_be_a_coroutine_function_and_grow() -> None:
+async def test_partition_count_from_a_coroutine_function_may_grow() -> None:
     count = 2
 
     async def ask() -> int:
         await asyncio.sleep(0.1)
         return count
 
-    async with a_node() as connector, a_member(connector, resources={"jobs": ask}) as one:
+    async with a_node() as connector, make_member(connector, resources={"jobs": ask}) as one:
         await held(one, 2)
         count = 5
         await held(one, 5)
@@ -351,7 +354,7 @@ async def test_a_number_may_be_a_coroutine_function_and_grow() -> None:
 
 
 @in_virtual_time
-async def test_a_function_that_says_the_same_again_moves_nothing() -> None:
+async def test_resource_function_with_an_equal_result_causes_no_rebalance() -> None:
     """Of numbers and of names: the leader, who alone counts, does not join again for it."""
     calls = 0
 
@@ -361,7 +364,7 @@ async def test_a_function_that_says_the_same_again_moves_nothing() -> None:
         return 2
 
     resources: dict[str, Any] = {"jobs": ask, "tenants": lambda: ["acme", "zenith"]}
-    async with a_node() as connector, a_member(connector, resources=resources) as one:
+    async with a_node() as connector, make_member(connector, resources=resources) as one:
         await held(one, 4)
         generation = one.generation
         await until(lambda: calls > 10)
@@ -370,7 +373,7 @@ async def test_a_function_that_says_the_same_again_moves_nothing() -> None:
 
 
 @in_virtual_time
-async def test_a_function_that_fails_later_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_resource_function_that_fails_later_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     calls = 0
 
     def ask() -> int:
@@ -378,7 +381,7 @@ async def test_a_function_that_fails_later_is_told_in_the_log(caplog: pytest.Log
         calls += 1
         return 2 if calls == 1 else calls // 0
 
-    async with a_node() as connector, a_member(connector, resources={"jobs": ask}) as one:
+    async with a_node() as connector, make_member(connector, resources={"jobs": ask}) as one:
         await held(one, 2)
         await until(lambda: calls > 3)
         assert len(one.shards) == 2
@@ -386,11 +389,11 @@ async def test_a_function_that_fails_later_is_told_in_the_log(caplog: pytest.Log
 
 
 @in_virtual_time
-async def test_a_resource_that_no_topic_can_be_made_of_is_told() -> None:
-    async with a_node() as connector, a_member(connector, resources={"a.b": 1}) as one:
+async def test_resource_whose_topic_is_refused_raises_member_error() -> None:
+    async with a_node() as connector, make_member(connector, resources={"a.b": 1}) as one:
         await held(one, 1)
         with pytest.raises(MemberError, match="collides"):
-            async with a_member(connector, "other", resources={"a_b": 1}) as two:
+            async with make_member(connector, "other", resources={"a_b": 1}) as two:
                 await two.next_assignment()
 
 
@@ -405,7 +408,7 @@ async def test_run_leaves_the_group_then_raises_the_error_of_a_handler() -> None
         await asyncio.sleep(1e6)
 
     async with a_node() as connector:
-        member = a_member(connector)
+        member = make_member(connector)
         with pytest.raises(LookupError, match="no such image"):
             async with member:
                 try:
@@ -423,9 +426,9 @@ async def state(connector: LocalConnector) -> str:
 
 
 @in_virtual_time
-async def test_body_is_cancelled_without_error_and_the_loop_gets_the_next_assignment() -> None:
+async def test_body_of_an_assignment_that_is_over_is_cancelled_without_error() -> None:
     seen: list[int] = []
-    async with a_node() as connector, a_member(connector, assignor="range") as one:
+    async with a_node() as connector, make_member(connector, assignor="range") as one:
 
         async def use() -> None:
             async for assignment in one.assignments():
@@ -435,7 +438,7 @@ async def test_body_is_cancelled_without_error_and_the_loop_gets_the_next_assign
 
         async with background(use()) as using:
             await until(lambda: seen == [6])
-            async with a_member(connector, assignor="range") as two:
+            async with make_member(connector, assignor="range") as two:
                 await held(two, 3)
                 await until(lambda: seen == [6, 3])
             await until(lambda: seen == [6, 3, 6])
@@ -445,13 +448,13 @@ async def test_body_is_cancelled_without_error_and_the_loop_gets_the_next_assign
 
 
 @in_virtual_time
-async def test_the_users_own_cancellation_gets_through_at_any_await() -> None:
+async def test_cancellation_by_the_user_is_not_suppressed_at_any_await() -> None:
     """Also while work is handed back, and while the member joins or leaves; and then nobody is left in the group."""
     for steps in range(120):
         async with a_node() as connector:
 
             async def use(connector: LocalConnector = connector) -> None:
-                async with a_member(connector) as one:
+                async with make_member(connector) as one:
                     async for assignment in one.assignments():
                         async with assignment:
                             for shard in assignment.shards:
@@ -473,9 +476,9 @@ async def test_the_users_own_cancellation_gets_through_at_any_await() -> None:
 
 
 @in_virtual_time
-async def test_a_member_is_entered_once() -> None:
+async def test_second_enter_of_a_member_raises_runtime_error() -> None:
     async with a_node() as connector:
-        async with a_member(connector) as one:
+        async with make_member(connector) as one:
             with pytest.raises(RuntimeError, match="entered before"):
                 await one.__aenter__()
         with pytest.raises(RuntimeError, match="entered before"):
@@ -484,6 +487,6 @@ async def test_a_member_is_entered_once() -> None:
             await one.next_assignment()
 
 
-def test_a_group_without_a_name_is_refused() -> None:
+def test_empty_group_name_raises_value_error() -> None:
     with pytest.raises(ValueError, match="not empty"):
-        a_member(LocalConnector(), "")
+        make_member(LocalConnector(), "")

@@ -29,7 +29,7 @@ SESSION_S = 10.0  # as it is by default
 CLEAN_UP_S = 0.9  # less than the margin of the lease, two seconds
 
 
-class Ledger:
+class OwnershipLedger:
     """Who works on what, as those who work write it down. A second owner, or a token that goes back, is an error."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Ledger:
             self.give(shard)
 
 
-async def cut_and_mend(connector: CutConnector, random: Random) -> None:
+async def cut_and_restore(connector: CutConnector, random: Random) -> None:
     while True:
         await asyncio.sleep(random.uniform(0, 30))
         connector.loses_requests, connector.loses_answers = random.choice([(True, True), (True, False), (False, True)])
@@ -82,11 +82,11 @@ async def cut_and_mend(connector: CutConnector, random: Random) -> None:
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_no_shard_has_two_owners_under_network_cuts(seed: int, assignor: str) -> None:
-    run_virtually(cut_off(seed, assignor), seed)
+    run_virtually(run_with_network_cuts(seed, assignor), seed)
 
 
-async def cut_off(seed: int, assignor: str) -> None:
-    random, ledger = Random(f"{seed}/{assignor}"), Ledger()
+async def run_with_network_cuts(seed: int, assignor: str) -> None:
+    random, ledger = Random(f"{seed}/{assignor}"), OwnershipLedger()
     options: Any = {"resources": {"jobs": 5}, "assignor": assignor, "rebalance_timeout_ms": 20_000}
     async with a_node() as connector, AsyncExitStack() as stack:
         connectors = [CutConnector(connector) for _ in range(MEMBERS)]
@@ -95,7 +95,7 @@ async def cut_off(seed: int, assignor: str) -> None:
         for member in members:
             await stack.enter_async_context(member)
             tasks.append(asyncio.ensure_future(member.run(ledger.work_on)))
-        cutting = [asyncio.ensure_future(cut_and_mend(one, random)) for one in connectors[1:]]
+        cutting = [asyncio.ensure_future(cut_and_restore(one, random)) for one in connectors[1:]]
         restarts = random.random() < 0.5
         await asyncio.sleep(LONG_S / 2)
         if restarts:
@@ -144,11 +144,11 @@ class FreezingConnector(LocalConnector):
 
 
 @in_virtual_time
-async def test_an_assignment_that_is_read_too_late_is_not_taken_up() -> None:
+async def test_assignment_received_after_the_lease_is_not_applied() -> None:
     """It came while the process stood still, and by now somebody else has the work."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
-    ledger = Ledger()
+    ledger = OwnershipLedger()
     async with a_node() as connector:
         process = Process(loop, "worker")
 

@@ -27,7 +27,7 @@ from callboard.runtime.member.shards import Shard
 from callboard.runtime.member.tcp import TcpConnector
 
 
-def a_member(connector: ScriptedConnector, **options: Any) -> Member:
+def make_member(connector: ScriptedConnector, **options: Any) -> Member:
     return Member(connector, GROUP, random=Random(1), **{"resources": {"jobs": 2}, **options})
 
 
@@ -35,10 +35,10 @@ def a_member(connector: ScriptedConnector, **options: Any) -> Member:
 
 
 @in_virtual_time
-async def test_a_commit_that_is_tried_again_does_not_take_back_a_later_one() -> None:
+async def test_retried_commit_does_not_overwrite_a_later_one() -> None:
     """Else 6 would be acknowledged, and the next owner begin at 5."""
     connector = ScriptedConnector()
-    async with a_member(connector) as member:
+    async with make_member(connector) as member:
         shard = (await held(member, 2)).shards[0]
         connector.then(OffsetCommit, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE)
         earlier = asyncio.create_task(shard.commit(5))
@@ -50,10 +50,10 @@ async def test_a_commit_that_is_tried_again_does_not_take_back_a_later_one() -> 
 
 
 @in_virtual_time
-async def test_a_commit_that_is_tried_again_behind_a_later_one_repeats_that() -> None:
+async def test_retried_commit_sends_the_latest_offset() -> None:
     """The later one is on its way, and may be there before or behind."""
     connector = ScriptedConnector()
-    async with a_member(connector) as member:
+    async with make_member(connector) as member:
         shard = (await held(member, 2)).shards[0]
         connector.then(OffsetCommit, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, slow := never())
         earlier, later = asyncio.create_task(shard.commit(5)), asyncio.create_task(shard.commit(6))
@@ -65,9 +65,9 @@ async def test_a_commit_that_is_tried_again_behind_a_later_one_repeats_that() ->
 
 
 @in_virtual_time
-async def test_a_later_commit_that_is_refused_takes_no_earlier_one_with_it() -> None:
+async def test_refused_later_commit_does_not_fail_an_earlier_one() -> None:
     connector = ScriptedConnector()
-    async with a_member(connector) as member:
+    async with make_member(connector) as member:
         shard = (await held(member, 2)).shards[0]
         too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
         connector.then(OffsetCommit, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, too_large, too_large, ErrorCode.NONE)
@@ -85,7 +85,7 @@ async def test_a_later_commit_that_is_refused_takes_no_earlier_one_with_it() -> 
 @in_virtual_time
 async def test_leave_in_the_cleanup_of_a_handler_returns_at_once() -> None:
     connector = ScriptedConnector()
-    member = a_member(connector)
+    member = make_member(connector)
     left = []
 
     async def handler(shard: Shard) -> None:
@@ -109,8 +109,8 @@ async def test_leave_in_the_cleanup_of_a_handler_returns_at_once() -> None:
 @in_virtual_time
 async def test_assignments_and_run_end_when_the_member_leaves() -> None:
     """An error would be one that nobody can do anything about, and nobody hears of a task's at the end of a program."""
-    async with a_member(ScriptedConnector()) as member:
-        looking = asyncio.create_task(_all_of(member))
+    async with make_member(ScriptedConnector()) as member:
+        looking = asyncio.create_task(count_assignments(member))
         await until(lambda: len(member.shards) == 2)
         await member.leave()
         assert await looking == 1
@@ -119,7 +119,7 @@ async def test_assignments_and_run_end_when_the_member_leaves() -> None:
             await member.next_assignment()
 
 
-async def _all_of(member: Member) -> int:
+async def count_assignments(member: Member) -> int:
     return len([assignment async for assignment in member.assignments()])
 
 
@@ -127,7 +127,7 @@ async def _handle(shard: Shard) -> None: ...
 
 
 @in_virtual_time
-async def test_a_member_that_left_while_its_resources_were_asked_for_does_not_begin() -> None:
+async def test_member_that_leaves_while_resources_are_evaluated_does_not_join() -> None:
     asked = asyncio.Event()
 
     async def ask() -> int:
@@ -136,7 +136,7 @@ async def test_a_member_that_left_while_its_resources_were_asked_for_does_not_be
         return 2
 
     connector = ScriptedConnector()
-    member = a_member(connector, resources={"jobs": ask})
+    member = make_member(connector, resources={"jobs": ask})
     entering = asyncio.create_task(member.__aenter__())
     await asked.wait()
     with pytest.raises(RuntimeError, match="entered before"):  # at the same time
@@ -148,7 +148,7 @@ async def test_a_member_that_left_while_its_resources_were_asked_for_does_not_be
 
 
 @on_a_loop
-async def test_members_that_have_left_are_forgotten() -> None:
+async def test_coordinator_keeps_no_reference_to_members_that_left() -> None:
     async with (
         callboard.Coordinator(listen="127.0.0.1:0") as coordinator,
         callboard.connect(coordinator.bootstrap) as remote,
@@ -165,7 +165,7 @@ async def test_members_that_have_left_are_forgotten() -> None:
 
 
 @on_a_loop
-async def test_members_of_a_connection_leave_together_at_its_end() -> None:
+async def test_members_leave_concurrently_at_the_end_of_connect() -> None:
     async with callboard.Coordinator(listen="127.0.0.1:0") as coordinator:
         async with callboard.connect(coordinator.bootstrap) as remote:
             members = [remote.member("g", resources={"jobs": 2}) for _ in range(2)]
@@ -190,7 +190,7 @@ def test_blocking_leave_inside_with_assignment_raises() -> None:
 
 @in_virtual_time
 async def test_next_assignment_before_enter_raises() -> None:
-    member = a_member(ScriptedConnector())
+    member = make_member(ScriptedConnector())
     with pytest.raises(RuntimeError, match="async with"):
         await member.next_assignment()
 
@@ -198,7 +198,7 @@ async def test_next_assignment_before_enter_raises() -> None:
 @in_virtual_time
 @pytest.mark.parametrize("handler", [lambda shard: None, 5], ids=["function", "number"])
 async def test_run_with_a_handler_that_is_no_coroutine_function_raises_type_error(handler: Any) -> None:
-    async with a_member(ScriptedConnector()) as member:
+    async with make_member(ScriptedConnector()) as member:
         with pytest.raises(TypeError, match="async def handle"):
             await member.run(handler)
 
@@ -220,42 +220,42 @@ async def test_run_with_a_handler_that_is_no_coroutine_function_raises_type_erro
         ({"group": "g" * 40_000}, "at most 32767"),
     ],
 )
-def test_wrong_options_are_named(options: dict[str, Any], expected: str) -> None:
+def test_invalid_member_option_raises_error_with_its_name(options: dict[str, Any], expected: str) -> None:
     given = {"group": GROUP, "resources": {"jobs": 1}, **options}
     with pytest.raises(ValueError, match=expected):
         Member(ScriptedConnector(), **given)
 
 
 @pytest.mark.parametrize(("name", "function"), [(3, dict), ("mine", "no function")])
-def test_an_assignor_of_ones_own_is_a_name_and_a_function(name: Any, function: Any) -> None:
+def test_function_assignor_without_name_or_function_raises_value_error(name: Any, function: Any) -> None:
     with pytest.raises(ValueError, match=repr(name)):
         callboard.FunctionAssignor(name, function)
 
 
 @pytest.mark.parametrize("bootstrap", [9092, ["127.0.0.1:9092"], None])
-def test_an_address_is_text(bootstrap: Any) -> None:
+def test_connect_to_a_non_text_address_raises_start_error(bootstrap: Any) -> None:
     for connect in (callboard.connect, callboard.connect_in_thread):
         with pytest.raises(callboard.StartError, match="bad bootstrap"):
             connect(bootstrap)
 
 
 @on_a_loop
-async def test_a_name_that_no_host_can_have_is_a_lost_channel() -> None:
+async def test_connect_to_an_impossible_host_name_raises_channel_lost() -> None:
     with pytest.raises(callboard.ChannelLost, match=r"'a\.\.b' is not a host name"):
         async with callboard.connect("a..b:9092"):
             pass
 
 
 @in_virtual_time
-async def test_half_of_a_surrogate_pair_is_no_note() -> None:
-    async with a_member(ScriptedConnector()) as member:
+async def test_note_with_half_a_surrogate_pair_raises_value_error() -> None:
+    async with make_member(ScriptedConnector()) as member:
         shard = (await held(member, 2)).shards[0]
         with pytest.raises(ValueError, match="surrogate"):
             await shard.commit(1, "\ud800")
         await shard.commit(1, "ümlaut 🦊")
 
 
-def test_type_checkers_know_the_options_of_every_member() -> None:
+def test_member_methods_accept_all_member_options() -> None:
     for kind in (callboard.Coordinator, callboard.ThreadCoordinator, RemoteCoordinator, RemoteThreadCoordinator):
         assert inspect.signature(kind.member).parameters["options"].annotation == "Unpack[MemberArguments]", kind
     for twin in (Member, BlockingMember):
@@ -269,7 +269,7 @@ def test_type_checkers_know_the_options_of_every_member() -> None:
 async def test_next_assignment_raises_an_error_of_the_heartbeat_task() -> None:
     """Without them the member would lose its work again and again, and nobody knew why."""
     connector = ScriptedConnector()
-    async with a_member(connector) as member:
+    async with make_member(connector) as member:
         await held(member, 2)
         connector.then(Heartbeat, ZeroDivisionError("in a connector"))
         with pytest.raises(ZeroDivisionError):
@@ -277,7 +277,7 @@ async def test_next_assignment_raises_an_error_of_the_heartbeat_task() -> None:
 
 
 @in_virtual_time
-async def test_a_change_of_a_long_list_costs_as_much_as_the_list_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_changed_list_of_names_takes_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was the square of it, and stood still for seconds with a few hundred names."""
     calls = 0
 
@@ -289,7 +289,7 @@ async def test_a_change_of_a_long_list_costs_as_much_as_the_list_is_long(monkeyp
     monkeypatch.setattr(named, "topic_for_name", counted)
     names = [f"tenant-{number}" for number in range(400)]
     connector = ScriptedConnector()
-    async with a_member(connector, resources={"tenants": lambda: names}, refresh_interval_ms=100) as member:
+    async with make_member(connector, resources={"tenants": lambda: names}, refresh_interval_ms=100) as member:
         await held(member, 400)
         calls = 0
         names.append("one-more")
@@ -309,7 +309,7 @@ def test_blocking_call_on_a_closed_loop_raises(monkeypatch: pytest.MonkeyPatch) 
         waiting.wait_for(never_done, loop)
 
 
-def test_an_error_that_is_a_timeout_is_not_taken_for_waiting() -> None:
+def test_timeout_error_of_a_coroutine_is_raised_by_a_blocking_call() -> None:
     failed: Future[None] = Future()
     failed.set_exception(TimeoutError("its own"))
     loop = asyncio.new_event_loop()
@@ -318,7 +318,7 @@ def test_an_error_that_is_a_timeout_is_not_taken_for_waiting() -> None:
     loop.close()
 
 
-def test_a_connection_of_threads_is_clean_in_asyncios_debug_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connect_in_thread_in_asyncio_debug_mode_has_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     """There whatever is done to a loop from another thread is an error."""
     monkeypatch.setenv("PYTHONASYNCIODEBUG", "1")
     with (

@@ -38,7 +38,7 @@ short = st.text(min_size=1, max_size=15)
 # What answers lead to ------------------------------------------------------------------------------------------------
 
 
-def test_every_answer_leads_somewhere() -> None:
+def test_reaction_table_covers_every_error_of_each_request() -> None:
     """Errors that no table has are told to the user: nothing is passed over, nothing hangs."""
     assert set(REACTIONS) == set(RequestKind)
     for asked in RequestKind:
@@ -58,7 +58,7 @@ def test_unknown_member_reaction_is_to_lose_all_shards(asked: RequestKind) -> No
 # The lease -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_lease_counts_from_when_a_heartbeat_was_sent() -> None:
+def test_lease_counts_from_the_send_time_of_the_heartbeat() -> None:
     lease = Lease(TIMEOUTS)
     lease.record_stable(100)
     assert lease.deadline_s() == 108
@@ -78,7 +78,7 @@ def test_lease_ends_with_the_rebalance_timeout_despite_heartbeats() -> None:
     assert not lease.is_session_over(158)
 
 
-def test_a_join_ends_a_rebalance_and_renews_no_session() -> None:
+def test_join_answer_does_not_renew_the_session() -> None:
     """One that is answered at once, since nothing has changed, leaves the coordinator's timer as it is."""
     lease = Lease(TIMEOUTS)
     lease.record_stable(100)
@@ -88,12 +88,12 @@ def test_a_join_ends_a_rebalance_and_renews_no_session() -> None:
     assert lease.deadline_s() == 107 + TIMEOUTS.rebalance_s - TIMEOUTS.margin_s
 
 
-def test_there_is_no_lease_before_anything_was_heard() -> None:
+def test_lease_without_any_answer_is_over() -> None:
     assert Lease(TIMEOUTS).deadline_s() < -1e300
 
 
 @given(st.lists(st.tuples(st.booleans(), times), min_size=1))
-def test_what_was_heard_never_shortens_a_lease(heard: list[tuple[bool, float]]) -> None:
+def test_answer_never_shortens_a_lease(heard: list[tuple[bool, float]]) -> None:
     """Answers come late and in any order; and it never ends later than the coordinator may give the work away."""
     lease, before = Lease(TIMEOUTS), float("-inf")
     for is_stable, sent_s in heard:
@@ -118,7 +118,7 @@ def test_revoke_deadline_is_before_the_lease_end_of_other_members(rebalance_s: f
 
 
 @given(names)
-def test_an_escaped_name_is_fit_for_a_topic_and_can_be_read_back(name: str) -> None:
+def test_escaped_name_is_a_valid_topic_name_and_is_reversible(name: str) -> None:
     assert unescape(escape(name)) == name
     topic = topic_for_name("tenants", name)
     if len(topic) <= 249:
@@ -126,19 +126,19 @@ def test_an_escaped_name_is_fit_for_a_topic_and_can_be_read_back(name: str) -> N
 
 
 @given(names, names)
-def test_two_names_never_meet(one: str, other: str) -> None:
+def test_different_names_have_topics_that_do_not_collide(one: str, other: str) -> None:
     """Kafka takes "." for "_" where it compares topics."""
     assert (metric_name(escape(one)) == metric_name(escape(other))) == (one == other)
 
 
-def test_what_is_no_escaped_name_is_refused() -> None:
+def test_unescape_of_an_invalid_name_raises_value_error() -> None:
     for text in ("a b", ".2", ".41", "a_b", ".ff"):
         with pytest.raises(ValueError):
             unescape(text)
 
 
 @given(st.dictionaries(st.from_regex("[A-Za-z0-9-]{1,9}", fullmatch=True), st.sets(short).map(sorted).map(tuple)))
-def test_names_travel_in_front_of_the_assignors_data(each: dict[str, tuple[str, ...]]) -> None:
+def test_packed_names_precede_the_assignors_user_data(each: dict[str, tuple[str, ...]]) -> None:
     packed = pack_names(each, b"theirs")
     assert unpack_names(packed) == (each, b"theirs")
 
@@ -161,7 +161,7 @@ def test_names_travel_in_front_of_the_assignors_data(each: dict[str, tuple[str, 
         ),
     ],
 )
-def test_a_list_of_names_that_makes_no_sense_has_no_names(packed: bytes) -> None:
+def test_invalid_packed_names_are_decoded_as_none(packed: bytes) -> None:
     assert unpack_names(packed)[0] == {}
 
 
@@ -180,7 +180,7 @@ def test_a_list_of_names_that_makes_no_sense_has_no_names(packed: bytes) -> None
         ({"tenants": ["ä" * 50]}, "most 249"),
     ],
 )
-def test_bad_resources_are_refused_with_advice(resources: Any, what: str) -> None:
+def test_invalid_resources_raise_value_error_with_advice(resources: Any, what: str) -> None:
     with pytest.raises(ValueError, match=what):
         check_resources(resources)
 
@@ -188,7 +188,7 @@ def test_bad_resources_are_refused_with_advice(resources: Any, what: str) -> Non
 # What members say, and what their leader makes of it -----------------------------------------------------------------
 
 
-def test_without_names_a_subscription_is_kafkas_own() -> None:
+def test_subscription_without_names_equals_kafkas() -> None:
     range_ = find_assignor("range")
     protocol = make_protocol(
         range_, ResourceSet({"jobs": 3}, {}), MemberState(frozenset({"jobs"})), has_names=False, owns_partitions=False
@@ -198,7 +198,7 @@ def test_without_names_a_subscription_is_kafkas_own() -> None:
     assert said is not None and said.topics == ("jobs",) and said.user_data is None
 
 
-def test_a_name_is_given_to_those_only_whose_list_has_it() -> None:
+def test_name_is_assigned_only_to_members_that_list_it() -> None:
     sticky = find_assignor("cooperative-sticky")
     lists = {"a": ("acme", "both"), "b": ("both", "zenith")}
     joined = [
@@ -236,7 +236,7 @@ def _partitions(data: bytes) -> tuple[tuple[str, int], ...]:
 # Options -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_fifth_of_the_session_is_the_default_of_heartbeats_and_margin() -> None:
+def test_heartbeat_interval_and_margin_default_to_a_fifth_of_the_session() -> None:
     assert MemberOptions({"jobs": 1}).timeouts() == LeaseTimeouts(
         session_s=10, rebalance_s=60, margin_s=2, interval_s=2
     )
@@ -257,13 +257,13 @@ def test_a_fifth_of_the_session_is_the_default_of_heartbeats_and_margin() -> Non
         ({"rebalance_timeout_ms": 1_000}, "rebalance_timeout_ms"),
     ],
 )
-def test_bad_options_are_refused_with_advice(options: Any, what: str) -> None:
+def test_invalid_options_raise_value_error_with_advice(options: Any, what: str) -> None:
     arguments: Any = {"resources": {"jobs": 1}, **options}
     with pytest.raises(ValueError, match=what):
         make_options(arguments)
 
 
-def test_an_unknown_option_is_refused_with_the_nearest() -> None:
+def test_unknown_option_raises_type_error_with_the_nearest_name() -> None:
     wrong: Any = {"resources": {"jobs": 1}, "sesion_timeout_ms": 3}
     with pytest.raises(TypeError, match="did you mean session_timeout_ms"):
         make_options(wrong)

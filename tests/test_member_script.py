@@ -33,7 +33,7 @@ ASSIGNORS = ("range", "cooperative-sticky")
 each_assignor = pytest.mark.parametrize("assignor", ASSIGNORS)
 
 
-def a_member(connector: ScriptedConnector, **options: Any) -> Member:
+def make_member(connector: ScriptedConnector, **options: Any) -> Member:
     return Member(connector, GROUP, random=Random(1), **{"resources": {"jobs": 2}, **options})
 
 
@@ -44,7 +44,7 @@ def a_member(connector: ScriptedConnector, **options: Any) -> Member:
 async def test_member_joins_leads_syncs_fetches_offsets_and_leaves() -> None:
     connector = ScriptedConnector()
     connector.next_offset = 7
-    async with a_member(connector) as member:
+    async with make_member(connector) as member:
         assignment = await held(member, 2)
         assert [(shard.resource, shard.name, shard.next_offset) for shard in assignment.shards] == [
             ("jobs", 0, 7),
@@ -63,7 +63,7 @@ async def test_member_joins_leads_syncs_fetches_offsets_and_leaves() -> None:
 @in_virtual_time
 async def test_heartbeats_without_error_keep_the_assignment() -> None:
     connector = ScriptedConnector()
-    async with a_member(connector) as member:
+    async with make_member(connector) as member:
         assignment = await held(member, 2)
         await asyncio.sleep(3600)
         assert not assignment.is_over
@@ -74,7 +74,7 @@ async def test_heartbeats_without_error_keep_the_assignment() -> None:
 @in_virtual_time
 async def test_commit_updates_next_offset_and_note() -> None:
     connector = ScriptedConnector()
-    async with a_member(connector) as member:
+    async with make_member(connector) as member:
         shard = (await held(member, 2)).shards[0]
         await shard.commit(5, "five")
         assert (shard.next_offset, shard.note) == (5, "five")
@@ -114,18 +114,18 @@ def expected(asked: RequestKind, error: ErrorCode) -> Reaction:
 @each_assignor
 @each_error
 @in_virtual_time
-async def test_an_error_at_a_join(error: ErrorCode, assignor: str) -> None:
+async def test_error_in_join_group_causes_its_reaction(error: ErrorCode, assignor: str) -> None:
     connector = ScriptedConnector()
     connector.then(JoinGroup, error)
-    assert await outcome(a_member(connector, assignor=assignor)) is expected(RequestKind.JOIN, error)
+    assert await outcome(make_member(connector, assignor=assignor)) is expected(RequestKind.JOIN, error)
 
 
 @each_error
 @in_virtual_time
-async def test_an_error_at_a_join_with_a_member_id(error: ErrorCode) -> None:
+async def test_error_in_join_group_with_member_id_causes_its_reaction(error: ErrorCode) -> None:
     connector = ScriptedConnector()
     connector.then(JoinGroup, ErrorCode.MEMBER_ID_REQUIRED, error)
-    assert await outcome(a_member(connector)) is expected(RequestKind.JOIN, error)
+    assert await outcome(make_member(connector)) is expected(RequestKind.JOIN, error)
     third = [one for one in connector.asked if type(one) is JoinGroup][2:3]
     if error is ErrorCode.UNKNOWN_MEMBER_ID:
         assert third[0].member_id == ""
@@ -134,10 +134,10 @@ async def test_an_error_at_a_join_with_a_member_id(error: ErrorCode) -> None:
 @each_assignor
 @each_error
 @in_virtual_time
-async def test_an_error_at_a_sync(error: ErrorCode, assignor: str) -> None:
+async def test_error_in_sync_group_causes_its_reaction(error: ErrorCode, assignor: str) -> None:
     connector = ScriptedConnector()
     connector.then(SyncGroup, error)
-    assert await outcome(a_member(connector, assignor=assignor)) is expected(RequestKind.SYNC, error)
+    assert await outcome(make_member(connector, assignor=assignor)) is expected(RequestKind.SYNC, error)
 
 
 @each_error
@@ -147,16 +147,16 @@ async def test_error_in_offset_fetch(error: ErrorCode) -> None:
     for answer in (error, Fetched(ErrorCode.NONE, (("jobs", (FetchedOffset(1, -1, -1, "", error),)),))):
         connector = ScriptedConnector()
         connector.then(OffsetFetch, answer)
-        assert await outcome(a_member(connector)) is expected(RequestKind.FETCH, error)
+        assert await outcome(make_member(connector)) is expected(RequestKind.FETCH, error)
 
 
 @each_assignor
 @each_error
 @in_virtual_time
-async def test_an_error_at_a_heartbeat(error: ErrorCode, assignor: str) -> None:
+async def test_error_in_heartbeat_causes_its_reaction(error: ErrorCode, assignor: str) -> None:
     """The work is lost at once where the group does not know us as we are; else it is handed back, or stays."""
     connector = ScriptedConnector()
-    async with a_member(connector, assignor=assignor) as member:
+    async with make_member(connector, assignor=assignor) as member:
         assignment = await held(member, 2)
         connector.then(Heartbeat, error)
         reaction = reaction_to(RequestKind.HEARTBEAT, error)
@@ -180,9 +180,9 @@ async def test_an_error_at_a_heartbeat(error: ErrorCode, assignor: str) -> None:
 
 @each_error
 @in_virtual_time
-async def test_an_error_at_a_commit(error: ErrorCode) -> None:
+async def test_error_in_offset_commit_causes_its_reaction(error: ErrorCode) -> None:
     connector = ScriptedConnector()
-    async with a_member(connector) as member:
+    async with make_member(connector) as member:
         shard = (await held(member, 2)).shards[0]
         connector.then(OffsetCommit, error)
         reaction = reaction_to(RequestKind.COMMIT, error)
@@ -204,7 +204,7 @@ async def test_an_error_at_a_commit(error: ErrorCode) -> None:
 async def test_error_in_leave_group_is_ignored(error: ErrorCode) -> None:
     connector = ScriptedConnector()
     connector.then(LeaveGroup, error)
-    async with a_member(connector) as member:
+    async with make_member(connector) as member:
         await held(member, 2)
     assert connector.count(LeaveGroup) == 1
 
@@ -214,18 +214,18 @@ async def test_error_in_leave_group_is_ignored(error: ErrorCode) -> None:
 
 @pytest.mark.parametrize("kind", [JoinGroup, SyncGroup, OffsetFetch], ids=lambda kind: kind.__name__)
 @in_virtual_time
-async def test_a_lost_connection_is_opened_again(kind: type) -> None:
+async def test_lost_channel_is_reopened(kind: type) -> None:
     connector = ScriptedConnector()
     connector.then(kind, ChannelLost("gone"), ChannelLost("gone"), ChannelLost("gone"))
-    async with a_member(connector) as member:
+    async with make_member(connector) as member:
         await held(member, 2)
     assert connector.opened >= 4
 
 
 @in_virtual_time
-async def test_a_commit_whose_connection_is_lost_is_sent_again() -> None:
+async def test_commit_on_a_lost_channel_is_retried() -> None:
     connector = ScriptedConnector()
-    async with a_member(connector) as member:
+    async with make_member(connector) as member:
         shard = (await held(member, 2)).shards[0]
         connector.then(OffsetCommit, ChannelLost("gone"), ChannelLost("gone"))
         await shard.commit(1)
@@ -234,20 +234,20 @@ async def test_a_commit_whose_connection_is_lost_is_sent_again() -> None:
 
 @pytest.mark.parametrize("kind", [JoinGroup, SyncGroup], ids=lambda kind: kind.__name__)
 @in_virtual_time
-async def test_a_join_that_is_never_answered_is_asked_again(kind: type) -> None:
+async def test_unanswered_join_or_sync_is_retried(kind: type) -> None:
     """After the rebalance timeout, by which the coordinator must have answered, and then some."""
     connector = ScriptedConnector()
     connector.then(kind, never())
-    async with a_member(connector, rebalance_timeout_ms=30_000) as member:
+    async with make_member(connector, rebalance_timeout_ms=30_000) as member:
         await held(member, 2)
     assert 35 <= connector.times[-1] - connector.times[0] < 37
 
 
 @in_virtual_time
-async def test_an_answer_to_somebody_that_we_no_longer_are_changes_nothing() -> None:
+async def test_answer_to_a_former_member_id_is_ignored() -> None:
     """A heartbeat of the last generation is answered when we have joined the next."""
     connector = ScriptedConnector()
-    async with a_member(connector) as member:
+    async with make_member(connector) as member:
         await held(member, 2)
         late = never()
         connector.then(Heartbeat, late)
@@ -262,11 +262,11 @@ async def test_an_answer_to_somebody_that_we_no_longer_are_changes_nothing() -> 
 
 
 @in_virtual_time
-async def test_a_member_that_leaves_while_its_join_is_parked_says_so_on_the_other_line() -> None:
+async def test_leave_during_a_pending_join_uses_the_other_channel() -> None:
     """Behind the join it would wait for the end of the rebalance."""
     connector = ScriptedConnector()
     connector.then(JoinGroup, ErrorCode.MEMBER_ID_REQUIRED, never())
-    async with a_member(connector):
+    async with make_member(connector):
         await until(lambda: connector.count(JoinGroup) == 2)
     assert connector.last(LeaveGroup).members[0].member_id == MEMBER_ID
     assert connector.times[-1] - connector.times[0] < 1
@@ -274,10 +274,10 @@ async def test_a_member_that_leaves_while_its_join_is_parked_says_so_on_the_othe
 
 
 @in_virtual_time
-async def test_a_leave_that_is_never_answered_is_given_up() -> None:
+async def test_unanswered_leave_group_times_out() -> None:
     connector = ScriptedConnector()
     connector.then(LeaveGroup, never())
-    async with a_member(connector) as member:
+    async with make_member(connector) as member:
         await held(member, 2)
     assert connector.count(LeaveGroup) == 1
 
@@ -288,7 +288,7 @@ async def test_refused_join_raises_with_advice(error: ErrorCode) -> None:
     connector = ScriptedConnector()
     connector.then(JoinGroup, error)
     with pytest.raises(MemberError, match=error.name + ": ") as raised:
-        async with a_member(connector) as member:
+        async with make_member(connector) as member:
             await member.next_assignment()
     assert raised.value.code is error
 
@@ -302,7 +302,7 @@ async def test_shards_are_lost_one_margin_before_the_session_ends(assignor: str)
     """It counts from when the last heartbeat that was answered was sent."""
     connector = ScriptedConnector()
     loop = asyncio.get_running_loop()
-    async with a_member(connector, assignor=assignor) as member:
+    async with make_member(connector, assignor=assignor) as member:
         assignment = await held(member, 2)
         shard = assignment.shards[0]
         await asyncio.sleep(20)
@@ -320,7 +320,7 @@ async def test_lease_counts_from_the_sending_of_a_slow_heartbeat() -> None:
     """The coordinator may have had it as soon as it was sent."""
     connector = ScriptedConnector()
     loop = asyncio.get_running_loop()
-    async with a_member(connector) as member:
+    async with make_member(connector) as member:
         shard = (await held(member, 2)).shards[0]
         heartbeats, slow = connector.count(Heartbeat), never()
         connector.then(Heartbeat, slow, *(never() for _ in range(50)))
@@ -334,11 +334,11 @@ async def test_lease_counts_from_the_sending_of_a_slow_heartbeat() -> None:
 
 
 @in_virtual_time
-async def test_a_join_that_was_long_on_its_way_counts_from_its_beginning() -> None:
+async def test_lease_counts_from_the_sending_of_a_slow_join() -> None:
     """The coordinator may have answered at once, and its session has run since."""
     connector = ScriptedConnector()
     loop = asyncio.get_running_loop()
-    async with a_member(connector) as member:
+    async with make_member(connector) as member:
         shard = (await held(member, 2)).shards[0]
         slow = never()
         connector.then(Heartbeat, ErrorCode.REBALANCE_IN_PROGRESS, *(never() for _ in range(50)))
@@ -355,11 +355,11 @@ async def test_a_join_that_was_long_on_its_way_counts_from_its_beginning() -> No
 
 
 @in_virtual_time
-async def test_a_cooperative_member_whose_join_waits_too_long_loses_what_it_kept() -> None:
+async def test_cooperative_member_loses_kept_shards_if_its_join_waits_longer_than_the_lease() -> None:
     """Whoever did not get its join through is left out when the rebalance timeout is over."""
     connector = ScriptedConnector()
     loop = asyncio.get_running_loop()
-    async with a_member(connector, rebalance_timeout_ms=30_000) as member:
+    async with make_member(connector, rebalance_timeout_ms=30_000) as member:
         shard = (await held(member, 2)).shards[0]
         connector.then(Heartbeat, *[ErrorCode.REBALANCE_IN_PROGRESS] * 100)
         connector.then(JoinGroup, never())
@@ -372,9 +372,9 @@ async def test_a_cooperative_member_whose_join_waits_too_long_loses_what_it_kept
 
 
 @in_virtual_time
-async def test_a_commit_that_hangs_ends_with_the_lease() -> None:
+async def test_unanswered_commit_raises_shard_lost_at_the_end_of_the_lease() -> None:
     connector = ScriptedConnector()
-    async with a_member(connector) as member:
+    async with make_member(connector) as member:
         shard = (await held(member, 2)).shards[0]
         connector.then(OffsetCommit, *(never() for _ in range(9)))
         connector.then(Heartbeat, *(never() for _ in range(9)))
@@ -385,7 +385,7 @@ async def test_a_commit_that_hangs_ends_with_the_lease() -> None:
 @in_virtual_time
 async def test_member_rejoins_after_its_lease_and_gets_shards_again() -> None:
     connector = ScriptedConnector()
-    async with a_member(connector) as member:
+    async with make_member(connector) as member:
         assignment = await held(member, 2)
         connector.then(Heartbeat, *(never() for _ in range(3)))
         await assignment.shards[0].lost.wait()
@@ -398,9 +398,9 @@ async def test_member_rejoins_after_its_lease_and_gets_shards_again() -> None:
 
 
 @in_virtual_time
-async def test_a_join_that_was_answered_to_a_former_self_is_done_again() -> None:
+async def test_join_answered_to_a_former_member_id_is_repeated() -> None:
     connector = ScriptedConnector()
-    async with a_member(connector, assignor="range") as member:
+    async with make_member(connector, assignor="range") as member:
         await held(member, 2)
         parked = never()
         connector.then(JoinGroup, parked)
@@ -422,7 +422,7 @@ async def test_shard_lost_in_a_handler_is_not_an_error() -> None:
             await shard.commit(1)
             await asyncio.sleep(0.3)
 
-    async with a_member(connector) as member:
+    async with make_member(connector) as member:
         running = asyncio.ensure_future(member.run(handler))
         await until(lambda: len(started) == 2)
         connector.then(OffsetCommit, ErrorCode.UNKNOWN_MEMBER_ID)
@@ -433,10 +433,10 @@ async def test_shard_lost_in_a_handler_is_not_an_error() -> None:
 
 
 @in_virtual_time
-async def test_a_static_leader_that_comes_back_assigns_nothing_anew() -> None:
+async def test_returning_static_leader_skips_the_assignment() -> None:
     """KIP-814: it is told to skip the assignment, and gets what it had."""
     connector = ScriptedConnector()
-    async with a_member(connector, instance_id="one") as member:
+    async with make_member(connector, instance_id="one") as member:
         await held(member, 2)
         sync = connector.last(SyncGroup)
     assert connector.count(LeaveGroup) == 0
@@ -444,6 +444,6 @@ async def test_a_static_leader_that_comes_back_assigns_nothing_anew() -> None:
     again.then(JoinGroup, Joined(ErrorCode.NONE, MEMBER_ID, 2, "consumer", "cooperative-sticky", MEMBER_ID, (), True))
     parked = never()
     again.then(SyncGroup, parked)
-    async with a_member(again, instance_id="one"):
+    async with make_member(again, instance_id="one"):
         await until(lambda: again.count(SyncGroup) == 1)
         assert sync.assignments and again.last(SyncGroup).assignments == ()

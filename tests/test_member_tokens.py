@@ -20,33 +20,33 @@ JOBS = {"jobs": 2}
 DAY_S = 24 * 3600
 
 
-async def a_token(connector: LocalConnector) -> int:
+async def next_token(connector: LocalConnector) -> int:
     """Of somebody who comes, works, and goes."""
     async with Member(connector, GROUP, resources=JOBS) as member:
         return (await held(member, 2)).shards[0].token
 
 
 @in_virtual_time
-async def test_a_token_grows_past_the_end_of_its_group() -> None:
+async def test_token_grows_after_the_group_was_deleted() -> None:
     """A group that is empty and has no offsets is deleted by the next sweep; a store elsewhere remembers its token."""
     async with a_node(group_generation_from_clock=True) as connector:
-        first = await a_token(connector)
-        second = await a_token(connector)
+        first = await next_token(connector)
+        second = await next_token(connector)
         assert connector.node is not None
         groups = connector.node.groups
         await asyncio.sleep(2 * 600)  # the pause between two sweeps is ten minutes
         assert GROUP not in groups.groups
         assert GROUP not in groups.asleep
-        assert first < second < await a_token(connector)
+        assert first < second < await next_token(connector)
 
 
 @in_virtual_time
-async def test_without_it_generations_begin_at_one_as_in_kafka() -> None:
+async def test_without_generation_from_clock_a_new_group_begins_at_token_1() -> None:
     async with a_node() as connector:
-        assert await a_token(connector) == 1
+        assert await next_token(connector) == 1
 
 
-def test_a_generation_of_the_clock_is_the_second_and_grows_by_one() -> None:
+def test_generation_from_clock_begins_at_the_seconds_and_grows_by_one() -> None:
     company = Company()
     company.rules.group_generation_from_clock = True
     company.group = company.fresh_group()
@@ -57,7 +57,7 @@ def test_a_generation_of_the_clock_is_the_second_and_grows_by_one() -> None:
     assert company.durable[-1].generation == began + 1
 
 
-def test_progress_outlives_what_kafka_would_let_go() -> None:
+def test_embedded_coordinator_keeps_offsets_that_kafka_would_expire() -> None:
     """A coordinator of one's own keeps it until somebody deletes it; one that plays Kafka for a test does not."""
 
     async def left(**settings: Any) -> tuple[ListedGroup, ...]:
@@ -72,7 +72,7 @@ def test_progress_outlives_what_kafka_would_let_go() -> None:
     assert len(asyncio.run(left(**slow, **Coordinator.DEFAULTS))) == 1
 
 
-def test_names_are_the_same_in_whatever_order_they_come() -> None:
+def test_names_in_another_order_are_equal() -> None:
     """A set has another order in each process; that is no change of the resources."""
     assert check_names("tenants", ["b", "a", "b"]) == check_names("tenants", {"a", "b"}) == ("a", "b")
 

@@ -37,7 +37,7 @@ class ShardOwner:
 
 
 @in_virtual_time
-async def test_a_body_is_cancelled_and_what_comes_behind_it_is_not() -> None:
+async def test_cancellation_of_a_body_does_not_reach_the_code_after_it() -> None:
     owner, ended = ShardOwner(), []
     owner.end_soon()
     async with owner.assignment:
@@ -52,7 +52,7 @@ async def test_a_body_is_cancelled_and_what_comes_behind_it_is_not() -> None:
 
 
 @in_virtual_time
-async def test_a_body_that_ends_in_the_same_moment_leaves_no_cancellation_behind() -> None:
+async def test_body_that_ends_with_its_assignment_leaves_no_pending_cancellation() -> None:
     owner = ShardOwner()
     async with owner.assignment:
         owner.assignment.end()
@@ -85,7 +85,7 @@ async def test_cancellation_by_the_user_is_not_suppressed(ends_first: bool) -> N
 
 
 @in_virtual_time
-async def test_the_users_cancellation_of_a_body_that_has_just_ended_gets_through() -> None:
+async def test_cancellation_by_the_user_at_the_end_of_a_body_is_not_suppressed() -> None:
     owner = ShardOwner()
 
     async def use() -> None:
@@ -100,7 +100,7 @@ async def test_the_users_cancellation_of_a_body_that_has_just_ended_gets_through
 
 
 @in_virtual_time
-async def test_errors_of_a_body_come_out() -> None:
+async def test_error_of_a_body_is_raised() -> None:
     owner = ShardOwner()
     owner.end_soon()
     with pytest.raises(LookupError, match="while it ended"):
@@ -178,7 +178,7 @@ async def test_shard_is_revoked_before_it_is_lost_and_its_tasks_end() -> None:
 
 
 @in_virtual_time
-async def test_owner_is_told_of_failures_but_not_of_shard_lost() -> None:
+async def test_task_failure_is_reported_to_the_owner_and_shard_lost_is_not() -> None:
     owner = ShardOwner()
 
     async def fail(error: Exception) -> None:

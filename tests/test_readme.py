@@ -28,13 +28,13 @@ def test_readme_example_of_a_member_continues_at_the_committed_offset(
     assert printed(IN_PROCESS).startswith("shard 0, begin at 43, token"), "the folder has it after a restart"
 
 
-def test_the_test_of_a_consumer_passes(tmp_path: Path) -> None:
+def test_readme_test_of_a_consumer_passes(tmp_path: Path) -> None:
     assert "1 passed" in run_tests(tmp_path, UNDER_PYTEST.code, "-p", "kafka_python_hurries")
 
 
-def test_the_counter_counts() -> None:
+def test_readme_counter_actor_counts() -> None:
     assert printed(COUNTER) == "5\n"
 
 
-def test_no_link_is_dead() -> None:
+def test_readme_links_exist() -> None:
     assert dead_links(PAGE) == []

@@ -114,7 +114,7 @@ def wait_until_committed(java: JavaCompany, expected: list[Placed], *consumers: 
 
 
 @pytest.mark.parametrize("assignor", ASSIGNORS)
-def test_a_group_of_javas_consumers_lives(java: JavaCompany, assignor: str) -> None:
+def test_java_consumers_join_rebalance_and_commit(java: JavaCompany, assignor: str) -> None:
     """A dynamic and a static member share, outlive a third one and the server, and the static one comes back."""
     first = java.consumer(assignor, "first")
     seat = java.consumer(assignor, "seat", group_instance_id="seat")
@@ -149,7 +149,7 @@ def test_a_group_of_javas_consumers_lives(java: JavaCompany, assignor: str) -> N
 
 
 @pytest.mark.parametrize("assignor", ASSIGNORS)
-def test_a_group_of_static_members_only(java: JavaCompany, assignor: str) -> None:
+def test_java_static_members_return_without_rebalance(java: JavaCompany, assignor: str) -> None:
     """Each of them, the leader too, closes or dies and comes back to its share, and nobody else hears of it.
 
     The leader that came back was told its old assignment without making one (KIP-814); it makes the next.

@@ -73,7 +73,7 @@ class TestSharing:
         assert wait_for_records(trio, len(expected)) == expected
         assert [member.errors() for member in trio] == [[], [], []]
 
-    def test_a_member_that_closes_hands_its_partitions_over_at_once(self, company: Company, library: str) -> None:
+    def test_closed_member_releases_its_partitions_at_once(self, company: Company, library: str) -> None:
         """A consumer that says goodbye is not waited for: its long session timeout plays no part."""
         stage_with_topic(company, library)
         stays, leaves = company.member(library, "stays"), company.member(library, "leaves")
@@ -116,7 +116,9 @@ class TestRestart:
         assert min(offset for offset, _ in expected) == RECORDS_PER_PARTITION
         assert after.errors() == []
 
-    def test_members_outlive_the_server(self, company: Company, server: ServerProcess, library: str) -> None:
+    def test_members_continue_after_a_server_restart(
+        self, company: Company, server: ServerProcess, library: str
+    ) -> None:
         """Members that are connected when the server goes beat again when it is back: no rebalance, no reset."""
         backstage = stage_with_topic(company, library)
         members = [company.member(library, "first"), company.member(library, "second")]
@@ -136,7 +138,7 @@ class TestRestart:
         assert [member.assignment for member in members] == shares
         assert [member.rebalances for member in members] == rebalances
 
-    def test_members_outlive_a_server_that_was_killed(
+    def test_members_continue_after_the_server_was_killed(
         self, company: Company, server: ServerProcess, library: str
     ) -> None:
         """The same with ``kill -9``: what was acknowledged is there, the members are still members."""
@@ -157,10 +159,10 @@ class TestRestart:
         assert member.rebalances == rebalances
 
 
-class TestLosing:
+class TestMemberLoss:
     """A member is gone without a goodbye."""
 
-    def test_partitions_of_a_killed_member_move(self, company: Company, library: str) -> None:
+    def test_partitions_of_a_killed_member_are_reassigned(self, company: Company, library: str) -> None:
         """``kill -9`` of a consumer: after its session timeout the other one holds everything, from its commits on."""
         backstage = stage_with_topic(company, library)
         stays = company.member(library, "stays", session_timeout_ms=SHORT_SESSION_TIMEOUT_MS)
@@ -179,7 +181,7 @@ class TestLosing:
         )
         assert wait_for_records([stays, dies], len(expected)) == expected
 
-    def test_a_static_member_comes_back_without_a_rebalance(self, company: Company, library: str) -> None:
+    def test_static_member_returns_without_rebalance(self, company: Company, library: str) -> None:
         """With group.instance.id a restart within the session timeout gives the same partitions and disturbs nobody."""
         stage_with_topic(company, library)
         stays = company.member(library, "stays", instance="seat-1")
@@ -197,7 +199,7 @@ class TestLosing:
 class TestAdmin:
     """What the admin clients show of a group, while it lives and when it is empty."""
 
-    def test_a_group_is_listed_described_and_its_offsets_shown(self, company: Company, library: str) -> None:
+    def test_group_is_listed_and_described_with_offsets(self, company: Company, library: str) -> None:
         """ListGroups, DescribeGroups and OffsetFetch without a member, of a group with two members."""
         admin = stage_with_topic(company, library)
         members = [company.member(library, "first"), company.member(library, "second", instance="seat")]
@@ -213,7 +215,7 @@ class TestAdmin:
         committed = admin.ask("group_offsets", group=company.group, topic=company.topic)
         assert sorted(map(tuple, committed)) == [(partition, partition + 100) for partition in sorted(PARTITIONS)]
 
-    def test_an_empty_group_is_deleted_with_its_offsets(self, company: Company, library: str) -> None:
+    def test_empty_group_is_deleted_with_its_offsets(self, company: Company, library: str) -> None:
         """DeleteGroups refuses a group with members, and takes an empty one with all that it committed."""
         backstage = stage_with_topic(company, library)
         member = company.member(library, "member")

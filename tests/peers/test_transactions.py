@@ -52,7 +52,7 @@ def begun(company: Company, library: str, offset: int, **options: int) -> Peer:
     return transactor
 
 
-def test_what_is_committed_counts_and_what_is_aborted_does_not(staged: Company, bootstrap: str, library: str) -> None:
+def test_offsets_of_committed_transactions_only_are_visible(staged: Company, bootstrap: str, library: str) -> None:
     transactor = begun(staged, library, 5)
     assert look(staged, bootstrap) == (NEVER, UNSTABLE)
     transactor.ask("commit")
@@ -66,7 +66,9 @@ def test_what_is_committed_counts_and_what_is_aborted_does_not(staged: Company, 
     transactor.close()
 
 
-def test_a_dead_producers_transaction_ends_by_itself(staged: Company, bootstrap: str, library: str) -> None:
+def test_transaction_of_a_dead_producer_is_aborted_after_its_timeout(
+    staged: Company, bootstrap: str, library: str
+) -> None:
     """``kill -9`` of the producer: nobody waits for it longer than it has asked for."""
     transactor = begun(staged, library, 5, timeout_ms=SHORT_TIMEOUT_MS)
     transactor.kill()
@@ -76,7 +78,7 @@ def test_a_dead_producers_transaction_ends_by_itself(staged: Company, bootstrap:
     assert stable(staged, bootstrap) == 6
 
 
-def test_a_zombie_is_fenced(staged: Company, bootstrap: str, library: str) -> None:
+def test_producer_with_an_old_epoch_is_fenced(staged: Company, bootstrap: str, library: str) -> None:
     """A second producer takes over: what the first has begun is aborted, and it can do nothing any more."""
     zombie = begun(staged, library, 5)
     heir = begun(staged, library, 6)
@@ -86,7 +88,7 @@ def test_a_zombie_is_fenced(staged: Company, bootstrap: str, library: str) -> No
     assert stable(staged, bootstrap) == 6
 
 
-def test_a_reader_of_committed_records_sees_no_others(staged: Company, library: str) -> None:
+def test_read_committed_consumer_sees_only_committed_records(staged: Company, library: str) -> None:
     """One transaction is aborted, one committed, one open: only the second is read until the third is committed too."""
     transactor = staged.transactor(library)
     transactor.ask("init")
@@ -111,7 +113,7 @@ def test_a_reader_of_committed_records_sees_no_others(staged: Company, library: 
 class TestServer:
     """The server is killed and started again on the same port and data."""
 
-    def test_an_open_transaction_outlives_it(
+    def test_open_transaction_survives_a_restart(
         self, staged: Company, server: ServerProcess, bootstrap: str, library: str
     ) -> None:
         """``kill -9`` before the end of the transaction: it is still open afterwards, and its producer commits it."""
@@ -122,7 +124,7 @@ class TestServer:
         transactor.ask("commit")
         assert stable(staged, bootstrap) == 5
 
-    def test_an_end_that_was_answered_holds(
+    def test_acknowledged_end_of_a_transaction_survives_a_restart(
         self, staged: Company, server: ServerProcess, bootstrap: str, library: str
     ) -> None:
         """``kill -9`` right behind the answer, markers or not; the next producer goes on with a higher epoch."""
@@ -136,7 +138,7 @@ class TestServer:
         heir.ask("abort")
         assert stable(staged, bootstrap) == 5
 
-    def test_a_producer_that_died_with_it_is_not_waited_for(
+    def test_transaction_of_a_producer_that_died_with_the_server_times_out(
         self, staged: Company, server: ServerProcess, bootstrap: str, library: str
     ) -> None:
         transactor = begun(staged, library, 5, timeout_ms=SHORT_TIMEOUT_MS)

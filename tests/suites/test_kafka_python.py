@@ -1,6 +1,6 @@
 """kafka-python's own integration tests of groups, offsets and administration against our server.
 
-They are taken from its source distribution when the test runs. Without the three variables of ``told`` they skip
+They are taken from its source distribution when the test runs. Without the three variables of ``expected_and_actual_outcomes`` they skip
 themselves silently, so what ran is counted.
 """
 
@@ -44,7 +44,7 @@ def suite(tmp_path: Path) -> Path:
         pytest.skip(str(unavailable))
 
 
-def told(bootstrap: str, suite: Path) -> dict[str, str]:
+def expected_and_actual_outcomes(bootstrap: str, suite: Path) -> dict[str, str]:
     """The environment of the run: where the broker is, and that it is there."""
     ours = {
         "KAFKA_URI": f"kafka://{bootstrap}",
@@ -65,7 +65,7 @@ def run(suite: Path, bootstrap: str) -> dict[str, str]:
     done = subprocess.run(
         command,
         cwd=suite,
-        env=told(bootstrap, suite),
+        env=expected_and_actual_outcomes(bootstrap, suite),
         capture_output=True,
         text=True,
         timeout=RUN_DEADLINE_S,
@@ -73,23 +73,23 @@ def run(suite: Path, bootstrap: str) -> dict[str, str]:
     )
     print(done.stdout[-SHOWN_CHARS:], done.stderr[-SHOWN_CHARS:])
     assert report.exists(), "the suite did not run"
-    return dict(ended(case) for case in ET.parse(report).iter("testcase"))
+    return dict(outcome_of_case(case) for case in ET.parse(report).iter("testcase"))
 
 
-def ended(case: ET.Element) -> tuple[str, str]:
+def outcome_of_case(case: ET.Element) -> tuple[str, str]:
     name = f"{case.get('classname', '').rpartition('.')[2]}::{case.get('name')}"
     faults = [(fault.tag, fault.get("message") or "") for fault in case if fault.tag in ("failure", "error", "skipped")]
     return name, "; ".join(f"{tag}: {message.partition(chr(10))[0]}" for tag, message in faults) or "passed"
 
 
-def test_the_digest_is_that_of_the_pinned_version() -> None:
+def test_digest_matches_the_pinned_version() -> None:
     """Who pins another kafka-python brings the digest of its source along."""
     pins = (HERE.parent.parent / "constraints.txt").read_text().splitlines()
     assert f"kafka-python=={KAFKA_PYTHON.version}" in pins
     assert re.fullmatch("[0-9a-f]{64}", KAFKA_PYTHON.sha256)
 
 
-def test_kafka_pythons_own_tests_pass(suite: Path, tmp_path: Path) -> None:
+def test_kafka_pythons_integration_tests_pass(suite: Path, tmp_path: Path) -> None:
     """All that the table does not name; and what it names still fails, so that the table stays true."""
     settings = {**TEST_SETTINGS, "num_partitions": 4}
     with ServerProcess(tmp_path, settings=settings) as server:
