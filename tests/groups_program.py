@@ -1,4 +1,4 @@
-"""``callboard groups`` in the hands of a test: the command in this process, beside a server with some records."""
+"""Runs ``callboard groups`` in this process, against a server with some records."""
 
 from __future__ import annotations
 

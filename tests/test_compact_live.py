@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import pytest
 from log_helpers import LazyDisk, append, offset
+from peers.peer import client_environment
 from peers.server import TEST_SETTINGS, ServerProcess
-from peers.stage import client_environment
 from peers.waiting import wait_until
 from peers.wire import Wire
 

@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 from crash_client import PARTITIONS, TOPIC
 from log_helpers import measured
+from peers.peer import client_environment
 from peers.server import TEST_SETTINGS, ServerProcess
-from peers.stage import client_environment
 from peers.waiting import wait_until
 from peers.wire import Wire
 

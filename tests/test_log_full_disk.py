@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from peers.stage import client_environment
+from peers.peer import client_environment
 
 SIZE = "4m"
 PATIENCE_S = 240

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from peers.stage import client_environment
+from peers.peer import client_environment
 from structlog.testing import capture_logs
 from test_log_failures import (
     LATER,

@@ -29,7 +29,7 @@ def test_readme_example_of_a_member_continues_at_the_committed_offset(
 
 
 def test_readme_test_of_a_consumer_passes(tmp_path: Path) -> None:
-    assert "1 passed" in run_tests(tmp_path, UNDER_PYTEST.code, "-p", "kafka_python_hurries")
+    assert "1 passed" in run_tests(tmp_path, UNDER_PYTEST.code, "-p", "kafka_python_fast_metadata")
 
 
 def test_readme_counter_actor_counts() -> None:

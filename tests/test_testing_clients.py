@@ -132,7 +132,7 @@ def test_kafka_python_survives_a_wrong_answer(coordinator: ThreadCoordinator) ->
         "jobs",
         bootstrap_servers=coordinator.bootstrap,
         group_id="workers",
-        metadata_max_age_ms=1000,  # see kafka_python_hurries
+        metadata_max_age_ms=1000,  # see kafka_python_fast_metadata
     )
     try:
         until(lambda: not consumer.poll(500) and len(consumer.assignment()) == 4)  # with 10 ms it may wait for ever

@@ -19,5 +19,5 @@ def test_every_block_has_a_name() -> None:
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_the_page_does_what_it_says(name: str, tmp_path: Path) -> None:
-    printed = run(tmp_path, BLOCKS[name], "--durations=0", "-p", "kafka_python_hurries")
+    printed = run(tmp_path, BLOCKS[name], "--durations=0", "-p", "kafka_python_fast_metadata")
     assert re.search(r"^=+ \d+ passed in [\d.]+s =+$", printed, re.MULTILINE), printed

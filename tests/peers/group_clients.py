@@ -1,4 +1,4 @@
-"""The clients of one test: members of one group on one topic, and those who work backstage (producer, admin)."""
+"""The clients of one test: members of one group on one topic, producers and admin clients."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
-from .script import PARTITIONS_PER_TOPIC
-from .stage import Member, Peer, Record
+from .peer import ConsumerPeer, Peer, Record
+from .peer_main import PARTITIONS_PER_TOPIC
 from .waiting import wait_until
 
 PARTITIONS = frozenset(range(PARTITIONS_PER_TOPIC))
 
-# No test with this timeout expects anybody to be expelled, however slow the machine is.
+# Long enough that no session expires in these tests on a slow machine.
 PATIENT_SESSION_TIMEOUT_MS = 45_000
 PATIENT_TRANSACTION_TIMEOUT_MS = 60_000
 
 
-class Company:
-    """Starts the clients of a test and asks them the questions that all tests have."""
+class GroupClients:
+    """Starts the clients of a test."""
 
     def __init__(self, bootstrap: str, folder: Path, group: str, topic: str, closing: ExitStack) -> None:
         self.group = group
@@ -30,10 +30,10 @@ class Company:
         self._closing = closing
         self._numbers = count(1)
 
-    def backstage(self, library: str) -> Peer:
+    def producer_admin(self, library: str) -> Peer:
         """A producer and an admin client of a library."""
-        name = f"backstage-{library}-{next(self._numbers)}"
-        peer = Peer(library, "backstage", name, self._folder, bootstrap=self._bootstrap)
+        name = f"producer-admin-{library}-{next(self._numbers)}"
+        peer = Peer(library, "producer_admin", name, self._folder, bootstrap=self._bootstrap)
         self._closing.callback(peer.finish)
         return peer
 
@@ -46,9 +46,9 @@ class Company:
         reset: str = "earliest",
         instance: str | None = None,
         isolation: str = "read_uncommitted",
-    ) -> Member:
+    ) -> ConsumerPeer:
         """A consumer that is subscribed to the topic. ``reset`` is ``earliest`` or ``none`` (an error)."""
-        member = Member(
+        member = ConsumerPeer(
             library,
             "member",
             name,
@@ -66,7 +66,7 @@ class Company:
         return member
 
     def transactor(self, library: str, timeout_ms: int = PATIENT_TRANSACTION_TIMEOUT_MS) -> Peer:
-        """A producer with a transactional id, which is the group's name: one after the other is the same to Kafka."""
+        """A transactional producer. Its transactional id is the group id, so a later one replaces it."""
         peer = Peer(
             library,
             "transactor",
@@ -83,16 +83,16 @@ class Company:
 
     def produce(self, producer: Peer, records: Iterable[Record]) -> list[int]:
         """Send records and return their offsets."""
-        sent = [record.to_json() for record in records]
-        offsets: list[int] = producer.ask("produce", topic=self.topic, records=sent)
+        requests = [record.to_json() for record in records]
+        offsets: list[int] = producer.ask("produce", topic=self.topic, records=requests)
         assert -1 not in offsets, (
-            f"not delivered: {[record for record, at in zip(sent, offsets, strict=True) if at < 0]}"
+            f"not delivered: {[record for record, offset in zip(requests, offsets, strict=True) if offset < 0]}"
         )
         return offsets
 
 
-class Owner(Protocol):
-    """A consumer of whatever library."""
+class PartitionOwner(Protocol):
+    """A consumer of any library."""
 
     name: str
 
@@ -100,8 +100,8 @@ class Owner(Protocol):
     def assignment(self) -> frozenset[int]: ...
 
 
-def wait_for_shares(*members: Owner) -> list[frozenset[int]]:
-    """Wait until the members share all partitions out among themselves: disjoint, complete, as even as it goes."""
+def wait_until_partitions_are_shared(*members: PartitionOwner) -> list[frozenset[int]]:
+    """Wait until each partition has one owner among the members and their shares are balanced."""
     return wait_until(
         lambda: [member.assignment for member in members],
         is_fair_share,
@@ -110,20 +110,20 @@ def wait_for_shares(*members: Owner) -> list[frozenset[int]]:
 
 
 def is_fair_share(shares: Sequence[frozenset[int]]) -> bool:
-    """Whether shares are disjoint, hold every partition, and differ by one at most."""
+    """Whether shares are disjoint, contain every partition, and differ by at most one."""
     sizes = [len(share) for share in shares]
     complete = frozenset().union(*shares) == PARTITIONS
     return complete and sum(sizes) == len(PARTITIONS) and max(sizes) - min(sizes) <= 1
 
 
-def wait_for_records(members: Sequence[Member], expected_count: int) -> list[tuple[int, Record]]:
-    """Wait until the members have received that many records between them; return all, sorted."""
-    found = wait_until(
+def wait_for_records(members: Sequence[ConsumerPeer], expected_count: int) -> list[tuple[int, Record]]:
+    """Wait until the members have received this many records in total; return them, sorted."""
+    records = wait_until(
         lambda: [received for member in members for received in member.received()],
         lambda received: len(received) >= expected_count,
         f"{expected_count} records",
     )
-    return sorted(found, key=lambda received: (received[1].partition, received[0]))
+    return sorted(records, key=lambda received: (received[1].partition, received[0]))
 
 
 def describe(admin: Peer, group: str) -> dict[str, Any]:

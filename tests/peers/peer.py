@@ -1,7 +1,7 @@
-"""A peer seen from the test: a client of a real library in a process of its own, told by lines, heard by events.
+"""Peers, from the side of the test: clients of real libraries, each in its own process.
 
-The process reads commands as JSON lines from its standard input and prints events as JSON lines into a file. A file,
-and not a pipe, so that nobody has to read in time, a kill loses nothing that was said, and a failing test can show it.
+The process reads commands as JSON lines from its standard input and prints events as JSON lines into a file. With a
+file, unlike a pipe, the process never blocks, no event is lost by a kill, and a failing test can show the events.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Record:
         return cls(event["partition"], _unhex(event["key"]), _unhex(event["value"]), headers)
 
 
-class Speaker:
-    """A process that prints its events as JSON lines. ``kind_field`` is where an event says what it is."""
+class EventProcess:
+    """A process that prints its events as JSON lines. ``kind_field``: the field with the kind of an event."""
 
     kind_field = "event"
 
@@ -56,91 +56,91 @@ class Speaker:
         self._events_file = folder / f"{name}.jsonl"
         self._stderr_file = folder / f"{name}.stderr.txt"
         self._events: list[Event] = []
-        self._read_to = 0
+        self._read_offset = 0
         with self._events_file.open("wb") as stdout, self._stderr_file.open("wb") as stderr:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=stdout, stderr=stderr, env=client_environment()
             )
 
     def events(self, kind: str | None = None) -> list[Event]:
-        """What it said so far, all or of one kind. A last line that is not complete yet is left for the next look."""
+        """The events so far, all or of one kind. An incomplete last line is left for the next call."""
         with self._events_file.open("rb") as file:
-            file.seek(self._read_to)
-            fresh = file.read()
-        whole = fresh[: fresh.rfind(b"\n") + 1]
-        self._read_to += len(whole)
-        self._events += [json.loads(line) for line in whole.splitlines()]
+            file.seek(self._read_offset)
+            data = file.read()
+        lines = data[: data.rfind(b"\n") + 1]
+        self._read_offset += len(lines)
+        self._events += [json.loads(line) for line in lines.splitlines()]
         return [event for event in self._events if kind is None or event[self.kind_field] == kind]
 
     def kill(self) -> None:
-        """End it as a crash does: no LeaveGroup, its sockets closed by the system."""
+        """Kill it, as in a crash: no LeaveGroup; the system closes its sockets."""
         self._process.kill()
         self._process.wait()
-        self._release()
+        self._close_stdin()
 
     def finish(self) -> None:
-        """After a test, however it went: show what was said (pytest prints it only on failure) and be gone."""
+        """End it after a test and print its last events, which pytest shows only if the test failed."""
         if self._process.poll() is None:
             self.kill()
-        self._release()
+        self._close_stdin()
         shown = "\n".join(str(event)[:300] for event in self.events()[-SHOWN_EVENTS:])
-        print(f"--- {self.name} said last ---\n{shown}\n{self._words()}")
+        print(f"--- {self.name} last events ---\n{shown}\n{self._stderr_tail()}")
 
     def check_alive(self) -> None:
         code = self._process.poll()
-        assert code is None, f"{self.name} ended with {code}\n{self._words()}"
+        assert code is None, f"{self.name} ended with {code}\n{self._stderr_tail()}"
 
-    def _end(self, *expected: int) -> None:
-        """Wait until it has ended by itself, with one of these exit codes."""
+    def _wait_for_exit(self, *expected: int) -> None:
+        """Wait until it ends, with one of these exit codes."""
         try:
             code = self._process.wait(CLOSE_DEADLINE_S)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.name} did not close within {CLOSE_DEADLINE_S} s") from None
-        assert code in expected, f"{self.name} ended with {code}\n{self._words()}"
+        assert code in expected, f"{self.name} ended with {code}\n{self._stderr_tail()}"
 
-    def _words(self) -> str:
+    def _stderr_tail(self) -> str:
         return self._stderr_file.read_text(errors="replace")[-SHOWN_CHARS:]
 
-    def _release(self) -> None:
-        # What it did not read any more before it ended is nobody's loss.
+    def _close_stdin(self) -> None:
+        # It may have ended without reading all of its input.
         with suppress(BrokenPipeError):
             assert self._process.stdin is not None
             self._process.stdin.close()
 
 
-class Peer(Speaker):
-    """One client process. ``ask`` runs a method of the library's side (see ``script.py``) and returns its result."""
+class Peer(EventProcess):
+    """One client process. ``ask`` runs a method of its client (see ``peer_main.py``) and returns the result."""
 
     def __init__(self, library: str, role: str, name: str, folder: Path, **options: Any) -> None:
         self._numbers = count(1)
         command = [sys.executable, "-m", f"{__package__}.{library}_peer", role, json.dumps(options)]
         super().__init__(name, folder, command)
 
-    def ask(self, do: str, **arguments: Any) -> Any:
-        """Run a command there; return its result; raise AssertionError with the library's words where it failed."""
-        answer = self.try_ask(do, **arguments)
-        assert "error" not in answer, f"{self.name}: {do}({arguments}) failed: {answer['error']}"
+    def ask(self, command: str, **arguments: Any) -> Any:
+        """Run a command there and return its result. Raises AssertionError with the library's error."""
+        answer = self.try_ask(command, **arguments)
+        assert "error" not in answer, f"{self.name}: {command}({arguments}) failed: {answer['error']}"
         return answer["result"]
 
-    def try_ask(self, do: str, **arguments: Any) -> Event:
-        """Run a command there and return its answer: ``{"result": ...}`` or ``{"error": words}``."""
+    def try_ask(self, command: str, **arguments: Any) -> Event:
+        """Run a command there and return its answer: ``{"result": ...}`` or ``{"error": text}``."""
         number = next(self._numbers)
-        self._tell(json.dumps({"id": number, "do": do, "arguments": arguments}))
-        answers = wait_until(lambda: self._answers(number), bool, f"{self.name}'s answer to {do}")
+        self._send(json.dumps({"id": number, "do": command, "arguments": arguments}))
+        answers = wait_until(lambda: self._answers(number), bool, f"{self.name}'s answer to {command}")
         return answers[0]
 
     def close(self) -> None:
-        """Let it say goodbye and end, as a program does that stops in order."""
-        self._release()
-        self._end(0)
+        """End its input, so that it closes its client and ends."""
+        self._close_stdin()
+        self._wait_for_exit(0)
 
     def _answers(self, number: int) -> list[Event]:
-        found = [event for event in self.events("answer") if event["id"] == number]
-        if not found:
+        answers = [event for event in self.events("answer") if event["id"] == number]
+        if not answers:
             self.check_alive()
-        return found
+        return answers
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(f"{line}\n".encode())
@@ -151,19 +151,19 @@ class Peer(Speaker):
             raise
 
 
-class Member(Peer):
-    """A consumer that is subscribed to one topic in one group and polls without end."""
+class ConsumerPeer(Peer):
+    """A consumer that is subscribed to one topic in one group and polls continuously."""
 
     @property
     def assignment(self) -> frozenset[int]:
-        """The partitions that the library holds now."""
+        """The current assignment of the library's consumer."""
         self.check_alive()
-        said = self.events("assignment")
-        return frozenset(said[-1]["partitions"]) if said else frozenset()
+        assignments = self.events("assignment")
+        return frozenset(assignments[-1]["partitions"]) if assignments else frozenset()
 
     @property
     def rebalances(self) -> int:
-        """How often the library told its listener of an assignment."""
+        """How often the library called its listener with an assignment."""
         return len(self.events("assigned"))
 
     @property
@@ -172,7 +172,7 @@ class Member(Peer):
         return {event["partition"]: event["offset"] + 1 for event in self.events("record")}
 
     def received(self) -> list[tuple[int, Record]]:
-        """Every record that the application saw, with its offset, in order of arrival."""
+        """All received records with their offsets, in order of arrival."""
         return [(event["offset"], Record.from_json(event)) for event in self.events("record")]
 
     def errors(self) -> list[Event]:
