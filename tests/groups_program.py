@@ -38,7 +38,7 @@ class Done(NamedTuple):
 
 
 class Program:
-    """The command, called in this process; the server is one of its own."""
+    """Calls the command in this process; the server runs in another one."""
 
     def __init__(self, server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> None:
         self.server = server
@@ -75,7 +75,7 @@ class Program:
         assert {one["error_code"] for topic in answer["topics"] for one in topic["partitions"]} == {"NONE"}
 
     def enrol(self, group: str, assignment: bytes) -> str:
-        """A stable group of one static member; returns its id."""
+        """Create a stable group with one static member; return the member id."""
         offered = [{"name": "range", "metadata": struct.pack(">hih6si", 0, 1, 6, b"orders", -1)}]
         joined = self.wire.ask(
             "join_group",
@@ -105,7 +105,7 @@ def assigned(**topics: list[int]) -> bytes:
 
 @contextmanager
 def filled_server(folder: Path) -> Iterator[ServerProcess]:
-    """With 100 records in each partition of orders and 10 in refunds, one a second from ``START_MS`` on."""
+    """A server with 100 records in each partition of orders and 10 in refunds, one per second from ``START_MS`` on."""
     options = ["--topic", "orders:2", "--topic", "refunds:1"]
     with ServerProcess(folder, settings=TEST_SETTINGS, options=options) as server:
         fill(server)
@@ -124,7 +124,7 @@ def fill(server: ServerProcess) -> None:
 
 @contextmanager
 def program_at(server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> Iterator[Program]:
-    """The command; at the end no group is left."""
+    """The command. Deletes all groups at the end."""
     program = Program(server, capsys)
     with program.wire as wire:
         yield program

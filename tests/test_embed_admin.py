@@ -1,4 +1,4 @@
-"""The typed admin methods: what they say of Kafka's own clients, and what they change for them."""
+"""The admin methods: their results and their effects on Kafka clients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def running(**options: Any) -> AsyncIterator[Coordinator]:
 
 @contextmanager
 def consuming(bootstrap: str, group: str, topic: str, instance_id: str | None = None) -> Iterator[Consumer]:
-    """A consumer that has joined. Blocks, so for another thread than the coordinator's."""
+    """A consumer that has joined. Blocks, so it must run outside of the coordinator's thread."""
     config: dict[str, Any] = {"bootstrap.servers": bootstrap, "group.id": group, "client.id": "ann"}
     if instance_id is not None:
         config["group.instance.id"] = instance_id
@@ -37,26 +37,26 @@ def consuming(bootstrap: str, group: str, topic: str, instance_id: str | None = 
         consumer.close()
 
 
-async def error_code_of(work: Any) -> ErrorCode:
+async def error_code_of(request: Any) -> ErrorCode:
     with pytest.raises(CoordinatorError) as caught:
-        await work
+        await request
     assert caught.value.code.name in str(caught.value) or "topic" in str(caught.value)
     return caught.value.code
 
 
 async def with_consumer(
-    coordinator: Coordinator, look: Callable[[Consumer, Callable[[Any], Any]], None], *names: str
+    coordinator: Coordinator, check: Callable[[Consumer, Callable[[Any], Any]], None], *names: str
 ) -> None:
-    """Run ``look(consumer, ask)`` on another thread; ``ask`` runs a coroutine here."""
+    """Run ``check(consumer, ask)`` in another thread; ``ask`` runs a coroutine on this loop."""
     loop = asyncio.get_running_loop()
     bootstrap = coordinator.bootstrap
 
-    def ask(work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, loop).result(30)
+    def ask(request: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(request, loop).result(30)
 
     def run() -> None:
         with consuming(bootstrap, *names) as consumer:
-            look(consumer, ask)
+            check(consumer, ask)
 
     await asyncio.to_thread(run)
 
@@ -68,7 +68,7 @@ def test_describe_agrees_with_the_consumers_own_assignment() -> None:
     async def scenario() -> None:
         async with running(topics={"jobs": 3}) as coordinator:
 
-            def look(consumer: Consumer, ask: Callable[[Any], Any]) -> None:
+            def check(consumer: Consumer, ask: Callable[[Any], Any]) -> None:
                 consumer.commit(offsets=[TopicPartition("jobs", 1, 7, "half")], asynchronous=False)
                 group = ask(coordinator.describe("g"))
                 assert (group.group_id, group.state, group.protocol_type) == ("g", "Stable", "consumer")
@@ -81,7 +81,9 @@ def test_describe_agrees_with_the_consumers_own_assignment() -> None:
                 committed = ask(coordinator.offsets("g"))
                 assert set(committed) == {("jobs", 1)}
                 assert committed["jobs", 1].offset == 7
-                assert committed["jobs", 1].metadata.rstrip("\0") == "half"  # that client sends a C string's end too
+                assert (
+                    committed["jobs", 1].metadata.rstrip("\0") == "half"
+                )  # librdkafka also sends the end of the C string
                 assert ask(coordinator.groups_of_topic("jobs")) == ("g",)
                 assert ask(coordinator.groups(states=["stable"])).groups[0].group_id == "g"
                 assert ask(error_code_of(coordinator.delete("g"))) is ErrorCode.NON_EMPTY_GROUP
@@ -92,7 +94,7 @@ def test_describe_agrees_with_the_consumers_own_assignment() -> None:
                     is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
                 )
 
-            await with_consumer(coordinator, look, "g", "jobs", "i")
+            await with_consumer(coordinator, check, "g", "jobs", "i")
             [static] = (await coordinator.describe("g")).members  # a static member does not leave
             assert await coordinator.remove_members("g", instance_ids=["i"]) == (static.member_id,)
             assert (await coordinator.describe("g")).state == "Empty"
@@ -104,7 +106,7 @@ def test_removed_member_rejoins_with_another_member_id() -> None:
     async def scenario() -> None:
         async with running(topics={"jobs": 1}) as coordinator:
 
-            def look(consumer: Consumer, ask: Callable[[Any], Any]) -> None:
+            def check(consumer: Consumer, ask: Callable[[Any], Any]) -> None:
                 before = consumer.memberid()
                 assert ask(coordinator.remove_members("g", reason="maintenance")) == (before,)
                 while consumer.memberid() == before or not consumer.assignment():
@@ -112,7 +114,7 @@ def test_removed_member_rejoins_with_another_member_id() -> None:
                 [member] = ask(coordinator.describe("g")).members
                 assert member.member_id == consumer.memberid() != before
 
-            await with_consumer(coordinator, look, "g", "jobs")
+            await with_consumer(coordinator, check, "g", "jobs")
             assert (
                 await error_code_of(coordinator.remove_members("g", member_ids=["nobody"]))
                 is ErrorCode.UNKNOWN_MEMBER_ID
@@ -130,11 +132,11 @@ def test_consumer_begins_at_the_reset_offset() -> None:
                 ("jobs", 2): 0,
             }
 
-            def look(consumer: Consumer, ask: Callable[[Any], Any]) -> None:
+            def check(consumer: Consumer, ask: Callable[[Any], Any]) -> None:
                 [one] = consumer.committed([TopicPartition("jobs", 1)])
                 assert one.offset == 41
 
-            await with_consumer(coordinator, look, "g", "jobs")
+            await with_consumer(coordinator, check, "g", "jobs")
 
     asyncio.run(scenario())
 
@@ -156,7 +158,7 @@ def test_groups_with_limit_returns_pages() -> None:
             assert [len(page) for page in pages] == [5, 5, 5, 5, 4]
             assert [name for page in pages for name in page] == names
             assert [one.group_id for one in (await coordinator.groups(prefix="b", limit=1)).groups] == ["b0"]
-            assert (await coordinator.groups(prefix="b", limit=12)).after is None  # exactly a page is the last
+            assert (await coordinator.groups(prefix="b", limit=12)).after is None  # a full page may be the last
             assert (await coordinator.groups(states=["Stable"])).groups == ()
             assert (await coordinator.groups(types=["consumer"])).groups == ()
             assert len((await coordinator.groups(types=["Classic"], states=["EMPTY"])).groups) == len(names)
@@ -169,7 +171,7 @@ def test_groups_with_limit_returns_pages() -> None:
 
 
 def test_groups_of_topic_finds_active_and_passivated_groups() -> None:
-    """After a restart all groups sleep; a name that only occurs in another's is no match."""
+    """After a restart all groups are passivated. A topic whose name is part of another's does not match."""
 
     async def scenario() -> None:
         async with running(topics={"jobs": 1, "jobs-more": 1}) as coordinator:
@@ -255,19 +257,19 @@ def test_set_changes_settings_that_outlive_a_restart() -> None:
 
 
 def test_progress_returns_offsets_by_shard_name() -> None:
-    """Whatever the topics are called that it lies in."""
+    """The topics of named shards have escaped names."""
 
-    async def look() -> None:
+    async def scenario() -> None:
         async with running() as coordinator:
             for topic in ("jobs", "tenants.new.20one", "tenants.acme", "jobs.old"):
                 await coordinator.create_topic(topic, 12)
             await coordinator.reset("g", {("jobs", 10): 3, ("jobs", 2): 1, ("jobs.old", 1): 9})
             await coordinator.reset("g", {("tenants.new.20one", 0): 7, ("tenants.acme", 0): 5, ("tenants.acme", 1): 8})
-            told = [await coordinator.progress("g", resource) for resource in ("jobs", "tenants", "others")]
-        found = [[(name, one.offset) for name, one in each.items()] for each in told]
-        assert found == [[(2, 1), (10, 3)], [("acme", 5), ("new one", 7)], []]
+            progress = [await coordinator.progress("g", resource) for resource in ("jobs", "tenants", "others")]
+        offsets = [[(name, committed.offset) for name, committed in by_name.items()] for by_name in progress]
+        assert offsets == [[(2, 1), (10, 3)], [("acme", 5), ("new one", 7)], []]
 
-    asyncio.run(look())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -283,10 +285,10 @@ def test_progress_returns_offsets_by_shard_name() -> None:
 def test_admin_argument_with_typo_or_wrong_type_raises_error_with_its_name(
     ask: Callable[[Coordinator], Any], expected: str
 ) -> None:
-    async def look() -> None:
+    async def scenario() -> None:
         async with running() as coordinator:
             with pytest.raises((TypeError, ValueError), match=expected):
                 await ask(coordinator)
             assert (await coordinator.groups(states=["STABLE", "empty"], types=["Classic"])).groups == ()
 
-    asyncio.run(look())
+    asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""A coordinator on a thread of its own: the same methods, from any thread, and none that waits for itself."""
+"""A coordinator on its own thread: the methods of Coordinator for any other thread."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import pytest
 
 from callboard import Coordinator, CoordinatorError, ErrorCode, StartError, ThreadCoordinator
 
-NOT_TWINNED = {"DEFAULTS", "in_thread", "node", "interceptor", "connector"}
-"""What belongs to the coordinator's own thread: ``asynchronous`` leads to it."""
+ONLY_ON_LOOP = {"DEFAULTS", "in_thread", "node", "interceptor", "connector"}
+"""For the coordinator's own thread; reached by ``asynchronous``."""
 
 
 def test_thread_coordinator_has_each_public_method_of_coordinator() -> None:
-    """With the same parameters, and the same result."""
-    theirs = {name: one for name, one in vars(ThreadCoordinator).items() if not name.startswith("_")}
-    ours = {name: one for kind in Coordinator.__mro__[:-1] for name, one in vars(kind).items() if name[0] != "_"}
-    assert set(ours) - NOT_TWINNED == set(theirs) - {"run", "asynchronous"}
-    for name in set(ours) - NOT_TWINNED:
-        if inspect.isfunction(ours[name]):
-            here, there = inspect.signature(theirs[name]), inspect.signature(ours[name])
-            assert here.parameters == there.parameters, name
-            assert name == "member" or here.return_annotation == there.return_annotation, name
+    """With the same parameters and result types."""
+    blocking = {name: value for name, value in vars(ThreadCoordinator).items() if not name.startswith("_")}
+    on_loop = {name: value for base in Coordinator.__mro__[:-1] for name, value in vars(base).items() if name[0] != "_"}
+    assert set(on_loop) - ONLY_ON_LOOP == set(blocking) - {"run", "asynchronous"}
+    for name in set(on_loop) - ONLY_ON_LOOP:
+        if inspect.isfunction(on_loop[name]):
+            blocking_signature, signature = inspect.signature(blocking[name]), inspect.signature(on_loop[name])
+            assert blocking_signature.parameters == signature.parameters, name
+            assert name == "member" or blocking_signature.return_annotation == signature.return_annotation, name
 
 
 def test_thread_coordinator_methods_return_the_coordinators_results(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_thread_coordinator_methods_return_the_coordinators_results(tmp_path: Pa
         bootstrap = coordinator.bootstrap
         assert coordinator.reset("g", {"jobs": 7}) == {("jobs", 0): 7, ("jobs", 1): 7}
         assert coordinator.offsets("g")["jobs", 1].offset == 7
-        assert [one.group_id for one in coordinator.groups(states=["Empty"], prefix="g").groups] == ["g"]
+        assert [group.group_id for group in coordinator.groups(states=["Empty"], prefix="g").groups] == ["g"]
         assert coordinator.describe("g").state == "Empty"
         assert coordinator.groups_of_topic("jobs") == ("g",)
         coordinator.restart("killed")
@@ -47,7 +47,7 @@ def test_thread_coordinator_methods_return_the_coordinators_results(tmp_path: Pa
         coordinator.create_topic("more", 1)
         assert len(coordinator.grow_topic("more", 3).partitions) == 3
         coordinator.delete_topic("jobs")
-        assert [one.name for one in coordinator.topics()] == ["more"]
+        assert [topic.name for topic in coordinator.topics()] == ["more"]
         coordinator.set(group_max_size=5)
         assert coordinator.settings.group_max_size == 5
         with pytest.raises(CoordinatorError) as caught:
@@ -58,21 +58,21 @@ def test_thread_coordinator_methods_return_the_coordinators_results(tmp_path: Pa
 def test_thread_coordinator_accepts_calls_from_many_threads() -> None:
     with Coordinator.in_thread(topics={"jobs": 1}) as coordinator, ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: coordinator.reset(f"g{number}", {"jobs": number}), range(100)))
-        found = pool.map(lambda number: coordinator.offsets(f"g{number}")["jobs", 0].offset, range(100))
-        assert list(found) == list(range(100))
+        offsets = pool.map(lambda number: coordinator.offsets(f"g{number}")["jobs", 0].offset, range(100))
+        assert list(offsets) == list(range(100))
 
 
 def test_run_executes_a_coroutine_on_the_coordinators_loop() -> None:
     with Coordinator.in_thread(topics={"jobs": 1}) as coordinator:
 
-        async def mine() -> Any:
+        async def reset_offsets() -> Any:
             with pytest.raises(RuntimeError, match="coordinator's own thread"):
                 coordinator.offsets("g")
             with pytest.raises(RuntimeError, match="coordinator's own thread"):
                 coordinator.stop()
             return await coordinator.asynchronous.reset("g", {"jobs": 3}), threading.current_thread().name
 
-        assert coordinator.run(mine()) == ({("jobs", 0): 3}, "callboard-coordinator")
+        assert coordinator.run(reset_offsets()) == ({("jobs", 0): 3}, "callboard-coordinator")
 
 
 def test_failed_start_raises_in_the_calling_thread(tmp_path: Path) -> None:
@@ -114,21 +114,21 @@ async def _this_thread() -> threading.Thread:
 
 
 def test_interrupt_before_the_future_exists_cancels_the_coroutine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or it would go on, and others would wait for what it holds."""
-    hand_over = asyncio.run_coroutine_threadsafe
+    """Otherwise it would continue and keep its locks."""
+    original = asyncio.run_coroutine_threadsafe
 
     def interrupted(*arguments: Any) -> Any:
-        hand_over(*arguments)
+        original(*arguments)
         raise KeyboardInterrupt
 
     async def forever() -> None:
         await asyncio.Event().wait()
 
     with Coordinator.in_thread() as coordinator:
-        work = forever()
+        coro = forever()
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(asyncio, "run_coroutine_threadsafe", interrupted)
-            coordinator.run(work)
-        for _ in range(5):  # turns of the loop: the work begins, and is cancelled
+            coordinator.run(coro)
+        for _ in range(5):  # steps of the loop in which the coroutine starts and is cancelled
             coordinator.run(asyncio.sleep(0))
-        assert inspect.getcoroutinestate(work) == inspect.CORO_CLOSED
+        assert inspect.getcoroutinestate(coro) == inspect.CORO_CLOSED

@@ -1,4 +1,4 @@
-"""docs/embedding.md does what it says: its code is run, and what it prints is what stands below it."""
+"""The code in docs/embedding.md runs and prints the output shown below it."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ def test_code_of_each_section_prints_the_output_shown(
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "__main__"}
     for block in sections(PAGE)[section]:
-        assert block.output, f"docs/embedding.md, line {block.line}: nothing is said of what it prints"
+        assert block.output, f"docs/embedding.md, line {block.line}: the output is missing"
         assert run(PAGE, block, names) == block.output, f"docs/embedding.md, line {block.line}"
 
 
 def test_all_code_of_the_page_is_run() -> None:
     assert len(sections(PAGE)) >= 12
-    assert sum(len(those) for those in sections(PAGE).values()) == PAGE.read_text().count("```python")
+    assert sum(len(blocks) for blocks in sections(PAGE).values()) == PAGE.read_text().count("```python")
 
 
 def test_each_section_with_code_states_problem_and_limits() -> None:
-    for part in PAGE.read_text().split("\n## ")[1:]:
-        if "```python" in part:
-            assert "\nThe problem: " in part, part[:60]
-        if "\nGuaranteed:\n" in part:
-            assert "\nNot:\n" in part, part[:60]
+    for section in PAGE.read_text().split("\n## ")[1:]:
+        if "```python" in section:
+            assert "\nThe problem: " in section, section[:60]
+        if "\nGuaranteed:\n" in section:
+            assert "\nNot:\n" in section, section[:60]
 
 
 def test_names_and_files_mentioned_in_the_page_exist() -> None:

@@ -1,4 +1,4 @@
-"""What a member goes by, without waiting: what answers lead to, when a lease is over, names as topics, its options."""
+"""The pure parts of a member: reactions to answers, the lease, names as topics, and options."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ times = st.floats(0, 1000)
 names = st.text(min_size=1, max_size=40)
 short = st.text(min_size=1, max_size=15)
 
-# What answers lead to ------------------------------------------------------------------------------------------------
+# Reactions ----------------------------------------------------------------------------------------------------------
 
 
 def test_reaction_table_covers_every_error_of_each_request() -> None:
-    """Errors that no table has are told to the user: nothing is passed over, nothing hangs."""
+    """An error that is not in the table is raised to the user."""
     assert set(REACTIONS) == set(RequestKind)
-    for asked in RequestKind:
-        assert reaction_to(asked, ErrorCode.NONE) is Reaction.CONTINUE
-        assert reaction_to(asked, ErrorCode.CORRUPT_MESSAGE) is Reaction.FAIL
+    for kind in RequestKind:
+        assert reaction_to(kind, ErrorCode.NONE) is Reaction.CONTINUE
+        assert reaction_to(kind, ErrorCode.CORRUPT_MESSAGE) is Reaction.FAIL
         for error in ErrorCode:
-            assert (reaction_to(asked, error) is Reaction.CONTINUE) == (error is ErrorCode.NONE)
+            assert (reaction_to(kind, error) is Reaction.CONTINUE) == (error is ErrorCode.NONE)
 
 
-@pytest.mark.parametrize("asked", [RequestKind.JOIN, RequestKind.SYNC, RequestKind.HEARTBEAT, RequestKind.COMMIT])
-def test_unknown_member_reaction_is_to_lose_all_shards(asked: RequestKind) -> None:
-    assert reaction_to(asked, ErrorCode.UNKNOWN_MEMBER_ID) is Reaction.JOIN_AS_NEW
-    assert reaction_to(asked, ErrorCode.ILLEGAL_GENERATION) is Reaction.LOSE_SHARDS
-    assert reaction_to(asked, ErrorCode.FENCED_INSTANCE_ID) is Reaction.FENCED
+@pytest.mark.parametrize("kind", [RequestKind.JOIN, RequestKind.SYNC, RequestKind.HEARTBEAT, RequestKind.COMMIT])
+def test_unknown_member_reaction_is_to_lose_all_shards(kind: RequestKind) -> None:
+    assert reaction_to(kind, ErrorCode.UNKNOWN_MEMBER_ID) is Reaction.JOIN_AS_NEW
+    assert reaction_to(kind, ErrorCode.ILLEGAL_GENERATION) is Reaction.LOSE_SHARDS
+    assert reaction_to(kind, ErrorCode.FENCED_INSTANCE_ID) is Reaction.FENCED
 
 
 # The lease -----------------------------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ def test_lease_counts_from_the_send_time_of_the_heartbeat() -> None:
 
 
 def test_lease_ends_with_the_rebalance_timeout_despite_heartbeats() -> None:
-    """By then the coordinator has formed a generation without us."""
+    """By then the coordinator has formed a generation without this member."""
     lease = Lease(TIMEOUTS)
     lease.record_stable(100)
     for sent_s in range(102, 160, 2):
@@ -79,7 +79,7 @@ def test_lease_ends_with_the_rebalance_timeout_despite_heartbeats() -> None:
 
 
 def test_join_answer_does_not_renew_the_session() -> None:
-    """One that is answered at once, since nothing has changed, leaves the coordinator's timer as it is."""
+    """If it is answered at once, because nothing changed, the coordinator does not renew its timer."""
     lease = Lease(TIMEOUTS)
     lease.record_stable(100)
     lease.record_rebalance(107)
@@ -94,7 +94,7 @@ def test_lease_without_any_answer_is_over() -> None:
 
 @given(st.lists(st.tuples(st.booleans(), times), min_size=1))
 def test_answer_never_shortens_a_lease(heard: list[tuple[bool, float]]) -> None:
-    """Answers come late and in any order; and it never ends later than the coordinator may give the work away."""
+    """Answers may arrive late and in any order. The lease never ends later than the coordinator may reassign."""
     lease, before = Lease(TIMEOUTS), float("-inf")
     for is_stable, sent_s in heard:
         (lease.record_stable if is_stable else lease.record_renewal)(sent_s)
@@ -106,12 +106,12 @@ def test_answer_never_shortens_a_lease(heard: list[tuple[bool, float]]) -> None:
 
 @given(times, st.integers(0, 2000))
 def test_revoke_deadline_is_before_the_lease_end_of_other_members(rebalance_s: float, earlier_ms: int) -> None:
-    """Their last calm heartbeat may be as much older than ours as heartbeats are apart."""
-    ours, theirs = Lease(TIMEOUTS), Lease(TIMEOUTS)
-    ours.record_stable(rebalance_s)
-    theirs.record_stable(rebalance_s - earlier_ms / 1000)
-    theirs.record_renewal(rebalance_s + 1000)
-    assert ours.revoke_deadline_s() <= theirs.deadline_s() + 1e-9
+    """Their last heartbeat without a rebalance may be older by one heartbeat interval."""
+    own, other = Lease(TIMEOUTS), Lease(TIMEOUTS)
+    own.record_stable(rebalance_s)
+    other.record_stable(rebalance_s - earlier_ms / 1000)
+    other.record_renewal(rebalance_s + 1000)
+    assert own.revoke_deadline_s() <= other.deadline_s() + 1e-9
 
 
 # Names ---------------------------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def test_escaped_name_is_a_valid_topic_name_and_is_reversible(name: str) -> None
 
 @given(names, names)
 def test_different_names_have_topics_that_do_not_collide(one: str, other: str) -> None:
-    """Kafka takes "." for "_" where it compares topics."""
+    """Kafka treats "." and "_" as equal when it checks for collisions of topics."""
     assert (metric_name(escape(one)) == metric_name(escape(other))) == (one == other)
 
 
@@ -166,7 +166,7 @@ def test_invalid_packed_names_are_decoded_as_none(packed: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("resources", "what"),
+    ("resources", "message"),
     [
         ({}, "at least one entry"),
         ({"jobs": -1}, "expected 0 to"),
@@ -180,12 +180,12 @@ def test_invalid_packed_names_are_decoded_as_none(packed: bytes) -> None:
         ({"tenants": ["ä" * 50]}, "most 249"),
     ],
 )
-def test_invalid_resources_raise_value_error_with_advice(resources: Any, what: str) -> None:
-    with pytest.raises(ValueError, match=what):
+def test_invalid_resources_raise_value_error_with_advice(resources: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         check_resources(resources)
 
 
-# What members say, and what their leader makes of it -----------------------------------------------------------------
+# Subscriptions and assignments ---------------------------------------------------------------------------------------
 
 
 def test_subscription_without_names_equals_kafkas() -> None:
@@ -243,7 +243,7 @@ def test_heartbeat_interval_and_margin_default_to_a_fifth_of_the_session() -> No
 
 
 @pytest.mark.parametrize(
-    ("options", "what"),
+    ("options", "message"),
     [
         ({"assignor": "rnage"}, "there is no assignor 'rnage'"),
         ({"assignor": []}, "at least one"),
@@ -257,9 +257,9 @@ def test_heartbeat_interval_and_margin_default_to_a_fifth_of_the_session() -> No
         ({"rebalance_timeout_ms": 1_000}, "rebalance_timeout_ms"),
     ],
 )
-def test_invalid_options_raise_value_error_with_advice(options: Any, what: str) -> None:
+def test_invalid_options_raise_value_error_with_advice(options: Any, message: str) -> None:
     arguments: Any = {"resources": {"jobs": 1}, **options}
-    with pytest.raises(ValueError, match=what):
+    with pytest.raises(ValueError, match=message):
         make_options(arguments)
 
 

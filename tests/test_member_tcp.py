@@ -1,4 +1,4 @@
-"""Members over TCP, and members in threads: the same rules, through sockets and between threads."""
+"""Members over TCP, and blocking members in threads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ JOBS: Any = {"resources": {"jobs": 4}, "session_timeout_ms": 2_000}
 
 
 async def wait_until_split(*members: Member, shards: int = 4) -> None:
-    """Until the members have so many shards between them, as many each."""
+    """Wait until the members share this many shards equally."""
     async with asyncio.timeout(DEADLINE_S):
         while [len(member.shards) for member in members] != [shards // len(members)] * len(members):
             await asyncio.sleep(0.01)
@@ -160,7 +160,7 @@ def test_blocking_member_is_revoked_and_may_commit(coordinator: ThreadCoordinato
 def test_commit_of_a_lost_shard_in_a_thread_raises_and_the_next_assignment_follows(
     coordinator: ThreadCoordinator,
 ) -> None:
-    """ShardLost out of a body whose work is over is no error: the next work has what is held."""
+    """ShardLost from a body whose assignment is over is suppressed; the next assignment follows."""
     with coordinator.member("g", assignor="range", rebalance_timeout_ms=2_000, **JOBS) as first:
         for number, assignment in enumerate(first.assignments()):
             with assignment:

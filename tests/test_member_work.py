@@ -1,4 +1,4 @@
-"""Assignment: bodies and tasks end without an error when it is over; no other error is suppressed."""
+"""Assignment: its bodies and tasks are cancelled when it is over; other errors are raised."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from callboard.runtime.member.shards import Assignment, CommitResult, Shard, Sha
 
 
 class ShardOwner:
-    """A member that only listens."""
+    """A stub of a member that records calls."""
 
     def __init__(self) -> None:
         self.failures: list[BaseException] = []
@@ -64,7 +64,7 @@ async def test_body_that_ends_with_its_assignment_leaves_no_pending_cancellation
 @pytest.mark.parametrize("ends_first", [True, False])
 @in_virtual_time
 async def test_cancellation_by_the_user_is_not_suppressed(ends_first: bool) -> None:
-    """Also when both come at once."""
+    """Also if it comes at the same time as the end of the assignment."""
     owner = ShardOwner()
     went_on = []
 
