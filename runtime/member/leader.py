@@ -18,13 +18,13 @@ from .assignors.consumer_protocol import (
     write_subscription,
 )
 from .assignors.fallback import assign_with_fallback, to_member_subscription
-from .resources import PREFIX, ResourceNames, ResourceSet, named_topics, pack_names, unpack_names
+from .resources import PROTOCOL_PREFIX, ResourceNames, ResourceSet, named_topics, pack_names, unpack_names
 
 log = logging.getLogger("callboard.member")
 
 
 def protocol_name(assignor: Assignor, has_names: bool) -> str:
-    return (PREFIX if has_names else "") + assignor.name
+    return (PROTOCOL_PREFIX if has_names else "") + assignor.name
 
 
 def make_protocol(

@@ -238,7 +238,7 @@ class Membership:
         )
         self._is_joining, self._is_synced = True, False
         answer: Joined | None = await self._ask(request)
-        self._is_joining = False  # not set after a cancellation: the coordinator still has the request
+        self._is_joining = False  # not reset after a cancellation: the coordinator still has the request
         return answer
 
     def _protocols(self) -> tuple[Protocol, ...]:

@@ -26,8 +26,8 @@ Amount = int | Iterable[str]
 Resource = Amount | Callable[[], Amount | Awaitable[Amount]]
 """An amount, or a function that returns one and is called periodically; it may be a coroutine function."""
 
-PREFIX = "callboard-"
-"""Of protocol names in groups with named resources, so that no Kafka client leads such a group."""
+PROTOCOL_PREFIX = "callboard-"
+"""Prefix of protocol names in groups with named resources, so that no Kafka client leads such a group."""
 
 NAMES_BYTES_MAX = 64 * 1024 * 1024
 """Limit of a member's names after decompression, so that a small message cannot fill the memory."""

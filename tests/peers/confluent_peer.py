@@ -40,7 +40,7 @@ class ConfluentMember:
         message = self._consumer.poll(POLL_S)
         self._watch.update(part.partition for part in self._consumer.assignment())
         if message is not None:
-            _say_message(message)
+            _print_message(message)
 
     def commit(self, offsets: list[tuple[int, int]]) -> None:
         parts = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets]
@@ -180,7 +180,7 @@ def _on_client_error(error: KafkaError) -> None:
     print(f"client: {error}", file=sys.stderr, flush=True)
 
 
-def _say_message(message: Message) -> None:
+def _print_message(message: Message) -> None:
     error = message.error()
     if error is not None:
         print_event("error", text=str(error))
