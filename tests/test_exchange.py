@@ -412,7 +412,7 @@ def test_a_group_with_members_is_refused_and_the_others_are_done(
     server: ServerProcess, groups: Any, into: Command, tmp_path: Path
 ) -> None:
     groups.commit("simple", orders_0=1)
-    groups.enrol("busy", assigned(orders=[0]))
+    groups.add_static_member("busy", assigned(orders=[0]))
     file = table(tmp_path, "busy,orders,0,50,,", "simple,orders,0,50,,")
     for way, done in ((["--dry-run"], "would be written"), ([], "written and read back")):
         said = into(file, "-b", server.bootstrap, *way)

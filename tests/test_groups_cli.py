@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from groups_program import DEADLINE_S, Done, Program, assigned, committed, filled_server, program_at
+from groups_program import DEADLINE_S, CommandResult, GroupsCommand, assigned, committed, filled_server, program_at
 from hypothesis import given
 from hypothesis import strategies as st
 from peers.server import ServerProcess
@@ -34,7 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture
-def callboard(server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> Iterator[Program]:
+def callboard(server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> Iterator[GroupsCommand]:
     with program_at(server, capsys) as program:
         yield program
 
@@ -42,9 +42,9 @@ def callboard(server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> Iter
 # list ----------------------------------------------------------------------------------------------------------------
 
 
-def test_list(callboard: Program) -> None:
+def test_list(callboard: GroupsCommand) -> None:
     callboard.commit("simple", orders_0=5)
-    callboard.enrol("shop", assigned(orders=[0]))
+    callboard.add_static_member("shop", assigned(orders=[0]))
     assert callboard("list").lines == [
         ["group", "state", "type", "protocol", "type"],
         ["shop", "Stable", "classic", "consumer"],
@@ -56,10 +56,10 @@ def test_list(callboard: Program) -> None:
     ]
 
 
-def test_list_by_state(callboard: Program) -> None:
+def test_list_by_state(callboard: GroupsCommand) -> None:
     """In any case; a state that does not exist is refused before anything is asked."""
     callboard.commit("simple", orders_0=5)
-    callboard.enrol("shop", assigned())
+    callboard.add_static_member("shop", assigned())
     assert [line["group"] for line in callboard("list", "--state", "STABLE", "--json").json] == ["shop"]
     both = callboard("list", "--state", "stable", "--state", "empty", "--json").json
     assert [line["group"] for line in both] == ["shop", "simple"]
@@ -68,7 +68,7 @@ def test_list_by_state(callboard: Program) -> None:
     assert "unknown state 'stabel': did you mean 'Stable'?" in refused.err
 
 
-def test_list_by_type(callboard: Program) -> None:
+def test_list_by_type(callboard: GroupsCommand) -> None:
     callboard.commit("simple", orders_0=5)
     assert [line["group"] for line in callboard("list", "--type", "Classic", "--json").json] == ["simple"]
     assert callboard("list", "--type", "consumer", "--json").json == []
@@ -78,7 +78,7 @@ def test_list_by_type(callboard: Program) -> None:
     assert "unknown type 'clasic': did you mean 'classic'?" in refused.err
 
 
-def test_names_cannot_do_anything_to_a_terminal(callboard: Program) -> None:
+def test_names_cannot_do_anything_to_a_terminal(callboard: GroupsCommand) -> None:
     """A line is a line, whatever clients call their groups; JSON has the name itself."""
     callboard.commit("a\nb\x1b[31m\tü", orders_0=5)
     assert callboard("list").lines[1:] == [["a\\nb\\x1b[31m\\tü", "Empty", "classic", "-"]]
@@ -86,9 +86,9 @@ def test_names_cannot_do_anything_to_a_terminal(callboard: Program) -> None:
     assert callboard("list", "--json").json[0]["group"] == "a\nb\x1b[31m\tü"
 
 
-def test_no_groups_are_no_error(callboard: Program) -> None:
+def test_no_groups_are_no_error(callboard: GroupsCommand) -> None:
     """A script finds nothing on standard output, a person a word on the other."""
-    assert callboard("list") == Done(0, "", f"callboard: no groups on {callboard.server.bootstrap}\n")
+    assert callboard("list") == CommandResult(0, "", f"callboard: no groups on {callboard.server.bootstrap}\n")
     assert callboard("list", "--json").json == []
     callboard.commit("simple", orders_0=5)
     assert "no groups in this state" in callboard("list", "--state", "stable").err
@@ -97,9 +97,9 @@ def test_no_groups_are_no_error(callboard: Program) -> None:
 # describe, offsets ---------------------------------------------------------------------------------------------------
 
 
-def test_describe(callboard: Program) -> None:
+def test_describe(callboard: GroupsCommand) -> None:
     callboard.commit("shop", orders_0=58, refunds_0=10)
-    member = callboard.enrol("shop", assigned(orders=[0, 1]))
+    member = callboard.add_static_member("shop", assigned(orders=[0, 1]))
     done = callboard("describe", "shop")
     facts, members, offsets = done.out.split("\n\n")
     assert facts.splitlines() == [
@@ -118,7 +118,7 @@ def test_describe(callboard: Program) -> None:
     ]
 
 
-def test_numbers_stand_below_each_other(callboard: Program) -> None:
+def test_numbers_stand_below_each_other(callboard: GroupsCommand) -> None:
     callboard.commit("simple", orders_0=5, orders_1=98)
     header, *rows = callboard("offsets", "simple").out.splitlines()
     ends = {len(row.rstrip()) and row.index("100") + 3 for row in rows}
@@ -126,9 +126,9 @@ def test_numbers_stand_below_each_other(callboard: Program) -> None:
     assert all(line == line.rstrip() for line in (header, *rows))
 
 
-def test_describe_as_json(callboard: Program) -> None:
+def test_describe_as_json(callboard: GroupsCommand) -> None:
     callboard.commit("shop", orders_0=58)
-    member = callboard.enrol("shop", assigned(orders=[0]))
+    member = callboard.add_static_member("shop", assigned(orders=[0]))
     described = callboard("describe", "shop", "--json").json
     [seat] = described.pop("members")
     assert seat["assigned"] == [{"topic": "orders", "partition": 0}]
@@ -153,13 +153,13 @@ def test_describe_as_json(callboard: Program) -> None:
     }
 
 
-def test_an_assignment_that_makes_no_sense_is_unknown(callboard: Program) -> None:
-    callboard.enrol("shop", b"\x09")
+def test_an_assignment_that_makes_no_sense_is_unknown(callboard: GroupsCommand) -> None:
+    callboard.add_static_member("shop", b"\x09")
     assert callboard("describe", "shop", "--json").json["members"][0]["assigned"] is None
     assert "-" in callboard("describe", "shop").out
 
 
-def test_offsets(callboard: Program) -> None:
+def test_offsets(callboard: GroupsCommand) -> None:
     callboard.commit("simple", orders_0=5, refunds_0=3)
     assert callboard("offsets", "simple").lines[1:] == [
         ["orders", "0", "5", "100", "95", "-", "orders's"],
@@ -174,12 +174,12 @@ def test_offsets(callboard: Program) -> None:
 
 
 @pytest.mark.parametrize("command", ["describe", "offsets", "delete"])
-def test_a_group_that_is_not_there(callboard: Program, command: str) -> None:
+def test_a_group_that_is_not_there(callboard: GroupsCommand, command: str) -> None:
     done = callboard(command, "nobody")
-    assert done == Done(1, "", "callboard: group 'nobody': there is no such group (GROUP_ID_NOT_FOUND)\n")
+    assert done == CommandResult(1, "", "callboard: group 'nobody': there is no such group (GROUP_ID_NOT_FOUND)\n")
 
 
-def test_a_group_of_a_newer_protocol_is_named(callboard: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_of_a_newer_protocol_is_named(callboard: GroupsCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other servers list groups that DescribeGroups calls dead: a word more than that nobody is there."""
     newer = [Group("new", "Stable", "consumer", "consumer")]
     monkeypatch.setattr(Cluster, "groups", lambda _self: newer)
@@ -187,20 +187,20 @@ def test_a_group_of_a_newer_protocol_is_named(callboard: Program, monkeypatch: p
     one_line(done, "group 'new' is of type consumer, and only those of type classic can be described")
 
 
-def test_a_group_without_offsets(callboard: Program) -> None:
-    callboard.enrol("shop", assigned())
-    assert callboard("offsets", "shop") == Done(0, "", "callboard: group 'shop' has no offsets\n")
+def test_a_group_without_offsets(callboard: GroupsCommand) -> None:
+    callboard.add_static_member("shop", assigned())
+    assert callboard("offsets", "shop") == CommandResult(0, "", "callboard: group 'shop' has no offsets\n")
     assert "lag          -\n" in callboard("describe", "shop").out
 
 
 # delete --------------------------------------------------------------------------------------------------------------
 
 
-def test_delete(callboard: Program) -> None:
+def test_delete(callboard: GroupsCommand) -> None:
     """Each for itself: one that is refused does not spare the others."""
     callboard.commit("one", orders_0=5)
     callboard.commit("two", orders_0=5)
-    callboard.enrol("shop", assigned())
+    callboard.add_static_member("shop", assigned())
     done = callboard("delete", "one", "shop", "nobody", "two")
     assert (done.code, done.out) == (1, "group 'one' deleted\ngroup 'two' deleted\n")
     assert sorted(done.err.splitlines()) == [
@@ -210,7 +210,7 @@ def test_delete(callboard: Program) -> None:
     assert [line["group"] for line in callboard("list", "--json").json] == ["shop"]
 
 
-def test_delete_offsets(callboard: Program) -> None:
+def test_delete_offsets(callboard: GroupsCommand) -> None:
     callboard.commit("simple", orders_0=5, orders_1=6, refunds_0=3)
     assert callboard("delete", "simple", "--offsets", "orders:1").out == "1 offset of group 'simple' deleted\n"
     assert committed(callboard) == {"orders_0": 5, "refunds_0": 3}
@@ -222,9 +222,9 @@ def test_delete_offsets(callboard: Program) -> None:
     assert callboard("delete", "simple", "other", "--offsets", "orders").code == 2
 
 
-def test_offsets_that_are_needed_are_not_deleted(callboard: Program) -> None:
+def test_offsets_that_are_needed_are_not_deleted(callboard: GroupsCommand) -> None:
     callboard.commit("shop", orders_0=5, refunds_0=3)
-    callboard.enrol("shop", assigned(orders=[0]))
+    callboard.add_static_member("shop", assigned(orders=[0]))
     done = callboard("delete", "shop", "--offsets", "orders", "--offsets", "refunds")
     assert (done.code, done.out) == (1, "1 offset of group 'shop' deleted\n")
     assert "1 of 2 refused, orders:0 first: the group's members subscribe to this topic" in done.err
@@ -234,12 +234,12 @@ def test_offsets_that_are_needed_are_not_deleted(callboard: Program) -> None:
 # The server ----------------------------------------------------------------------------------------------------------
 
 
-def one_line(done: Done, *says: str) -> None:
+def one_line(done: CommandResult, *says: str) -> None:
     assert (done.code, done.out, done.err.count("\n")) == (1, "", 1), done
     assert all(one in done.err for one in says), done.err
 
 
-def test_a_server_that_is_away(callboard: Program) -> None:
+def test_a_server_that_is_away(callboard: GroupsCommand) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     one_line(callboard.at(f"127.0.0.1:{port}", "list"), f"cannot reach 127.0.0.1:{port}: ", "refused", "--bootstrap")
@@ -280,18 +280,18 @@ def pretender(answer: bytes) -> Iterator[str]:
         (b"\0\0\0\6\0\0\0\1\0\0", "cannot be read"),
     ],
 )
-def test_a_server_that_is_no_kafka(callboard: Program, answer: bytes, says: str) -> None:
+def test_a_server_that_is_no_kafka(callboard: GroupsCommand, answer: bytes, says: str) -> None:
     with pretender(answer) as address:
         one_line(callboard.at(address, "list"), address, says)
 
 
-def test_a_server_that_says_nothing(callboard: Program) -> None:
+def test_a_server_that_says_nothing(callboard: GroupsCommand) -> None:
     with pretender(b"") as address:
         one_line(callboard.at(address, "list", "--timeout", "0.2"), "no answer within 0.2 s")
 
 
 @pytest.mark.parametrize("address", ["9092", "host", "host:99999", "host:0"])
-def test_an_address_that_is_none(callboard: Program, address: str) -> None:
+def test_an_address_that_is_none(callboard: GroupsCommand, address: str) -> None:
     done = callboard.at(address, "list")
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert address in done.err
@@ -314,7 +314,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
 
 
-def test_the_exit_codes_of_the_program(callboard: Program) -> None:
+def test_the_exit_codes_of_the_program(callboard: GroupsCommand) -> None:
     at = ["-b", callboard.server.bootstrap]
     assert run("list", *at).returncode == 0
     failed = run("describe", "nobody", *at)
@@ -344,7 +344,7 @@ def on_a_terminal(columns: int, *arguments: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", shown.decode())
 
 
-def test_a_terminal_gets_a_table_with_grouped_numbers(callboard: Program) -> None:
+def test_a_terminal_gets_a_table_with_grouped_numbers(callboard: GroupsCommand) -> None:
     callboard.commit("simple", orders_0=5)
     callboard.commit("simple", refunds_0=123_456)
     shown = on_a_terminal(100, "offsets", "simple", "-b", callboard.server.bootstrap)
@@ -353,7 +353,7 @@ def test_a_terminal_gets_a_table_with_grouped_numbers(callboard: Program) -> Non
 
 
 @pytest.mark.parametrize("columns", [10, 40, 200])
-def test_a_narrow_terminal_wraps_lines_and_loses_nothing(callboard: Program, columns: int) -> None:
+def test_a_narrow_terminal_wraps_lines_and_loses_nothing(callboard: GroupsCommand, columns: int) -> None:
     callboard.commit("simple", refunds_0=1_123_456_789)
     shown = on_a_terminal(columns, "offsets", "simple", "-b", callboard.server.bootstrap).splitlines()
     assert shown[0].split() == ["topic", "partition", "committed", "end", "lag", "leader", "epoch", "metadata"]

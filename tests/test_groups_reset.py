@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from groups_program import START_MS, Done, Program, assigned, committed, filled_server, program_at
+from groups_program import START_MS, CommandResult, GroupsCommand, assigned, committed, filled_server, program_at
 from hypothesis import given
 from hypothesis import strategies as st
 from peers.server import ServerProcess
@@ -22,12 +22,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture
-def callboard(server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> Iterator[Program]:
+def callboard(server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> Iterator[GroupsCommand]:
     with program_at(server, capsys) as program:
         yield program
 
 
-def after(done: Done) -> dict[tuple[str, int], int]:
+def after(done: CommandResult) -> dict[tuple[str, int], int]:
     return {(one["topic"], one["partition"]): one["after"] for one in done.json["offsets"]}
 
 
@@ -46,7 +46,7 @@ def after(done: Done) -> dict[tuple[str, int], int]:
     ],
     ids=lambda one: " ".join(one) if isinstance(one, list) else "",
 )
-def test_reset(callboard: Program, options: list[str], expected: dict[tuple[str, int], int]) -> None:
+def test_reset(callboard: GroupsCommand, options: list[str], expected: dict[tuple[str, int], int]) -> None:
     """Nothing is written before --execute says so; then what was shown is."""
     callboard.commit("simple", orders_0=5, orders_1=98, refunds_0=3)
     before = committed(callboard)
@@ -59,7 +59,7 @@ def test_reset(callboard: Program, options: list[str], expected: dict[tuple[str,
     assert committed(callboard) == {**{f"{topic}_{one}": to for (topic, one), to in expected.items()}, "refunds_0": 3}
 
 
-def test_reset_says_what_it_did(callboard: Program) -> None:
+def test_reset_says_what_it_did(callboard: GroupsCommand) -> None:
     callboard.commit("simple", orders_0=5)
     dry = callboard("reset", "simple", "--topic", "orders:0", "--to-offset", "1000")
     header, row, last = dry.out.splitlines()
@@ -70,7 +70,7 @@ def test_reset_says_what_it_did(callboard: Program) -> None:
     assert wet.out.splitlines()[-1] == "1 offset of group 'simple' written"
 
 
-def test_reset_of_some_partitions_and_of_all_topics(callboard: Program) -> None:
+def test_reset_of_some_partitions_and_of_all_topics(callboard: GroupsCommand) -> None:
     callboard.commit("simple", orders_0=5, refunds_0=3)
     some = callboard("reset", "simple", "--topic", "refunds", "--topic", "orders:1,0,1", "--to-latest", "--json")
     assert list(after(some)) == [("orders", 0), ("orders", 1), ("refunds", 0)]
@@ -78,7 +78,7 @@ def test_reset_of_some_partitions_and_of_all_topics(callboard: Program) -> None:
     assert after(whole) == {("orders", 0): 100, ("refunds", 0): 10}
 
 
-def test_offsets_go_out_to_a_file_and_come_back_from_it(callboard: Program, tmp_path: Path) -> None:
+def test_offsets_go_out_to_a_file_and_come_back_from_it(callboard: GroupsCommand, tmp_path: Path) -> None:
     callboard.commit("simple", orders_0=5, refunds_0=3)
     file = tmp_path / "offsets.csv"
     file.write_text(callboard("offsets", "simple", "--csv").out)
@@ -88,12 +88,12 @@ def test_offsets_go_out_to_a_file_and_come_back_from_it(callboard: Program, tmp_
     assert committed(callboard) == {"orders_0": 5, "refunds_0": 3}
 
 
-def test_a_group_with_members_is_not_reset(callboard: Program) -> None:
+def test_a_group_with_members_is_not_reset(callboard: GroupsCommand) -> None:
     callboard.commit("shop", orders_0=5)
-    callboard.enrol("shop", assigned(orders=[0]))
+    callboard.add_static_member("shop", assigned(orders=[0]))
     for execute in ([], ["--execute"]):
         done = callboard("reset", "shop", "--topic", "orders", "--to-earliest", *execute)
-        assert done == Done(
+        assert done == CommandResult(
             1,
             "",
             "callboard: group 'shop' is Stable with 1 member: stop its consumers first, "
@@ -102,7 +102,7 @@ def test_a_group_with_members_is_not_reset(callboard: Program) -> None:
     assert committed(callboard, "shop") == {"orders_0": 5}
 
 
-def test_a_group_is_made_only_where_that_is_meant(callboard: Program) -> None:
+def test_a_group_is_made_only_where_that_is_meant(callboard: GroupsCommand) -> None:
     refused = callboard("reset", "nobdy", "--topic", "orders", "--to-latest", "--execute")
     assert (refused.code, refused.err.count("\n")) == (1, 1)
     assert "there is no such group (GROUP_ID_NOT_FOUND); --create makes it" in refused.err
@@ -125,7 +125,7 @@ def test_a_group_is_made_only_where_that_is_meant(callboard: Program) -> None:
     ],
     ids=lambda one: " ".join(one) if isinstance(one, list) else "",
 )
-def test_a_command_line_that_makes_no_sense(callboard: Program, options: list[str], says: str) -> None:
+def test_a_command_line_that_makes_no_sense(callboard: GroupsCommand, options: list[str], says: str) -> None:
     """Exit code 2, and nothing was asked: nobody is there who could answer."""
     done = callboard.at("127.0.0.1:1", "reset", "simple", *options)
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
@@ -141,7 +141,7 @@ def test_a_command_line_that_makes_no_sense(callboard: Program, options: list[st
         ("g,orders,0,1\n", "is 'g,orders,0,1'"),
     ],
 )
-def test_a_file_that_makes_no_sense(callboard: Program, tmp_path: Path, content: str, says: str) -> None:
+def test_a_file_that_makes_no_sense(callboard: GroupsCommand, tmp_path: Path, content: str, says: str) -> None:
     file = tmp_path / "offsets.csv"
     file.write_text(content)
     done = callboard("reset", "simple", "--from-file", str(file))
@@ -149,10 +149,10 @@ def test_a_file_that_makes_no_sense(callboard: Program, tmp_path: Path, content:
     assert says in done.err
 
 
-def test_what_is_not_there_cannot_be_reset(callboard: Program) -> None:
+def test_what_is_not_there_cannot_be_reset(callboard: GroupsCommand) -> None:
     callboard.commit("simple", orders_0=5)
     unknown = callboard("reset", "simple", "--topic", "nowhere", "--to-latest")
-    assert unknown == Done(
+    assert unknown == CommandResult(
         1, "", "callboard: topic 'nowhere': there is no such topic or partition (UNKNOWN_TOPIC_OR_PARTITION)\n"
     )
     assert "partition orders:7 does not exist" in callboard("reset", "simple", "--topic", "orders:7", "--to-latest").err

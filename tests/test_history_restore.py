@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from groups_program import DEADLINE_S, Program, assigned, filled_server, members_of, program_at
+from groups_program import DEADLINE_S, GroupsCommand, assigned, filled_server, members_of, program_at
 from history_helpers import spark_session
 from peers.server import ServerProcess
 from peers.waiting import wait_until
@@ -47,7 +47,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 class History:
     """The command beside a server, with a table of its log."""
 
-    def __init__(self, spark: SparkSession, server: ServerProcess, groups: Program, table: Path, capsys: Any) -> None:
+    def __init__(
+        self, spark: SparkSession, server: ServerProcess, groups: GroupsCommand, table: Path, capsys: Any
+    ) -> None:
         self.groups = groups
         self.table = table
         self._server = server
@@ -158,7 +160,7 @@ def test_a_live_group_is_refused_and_fenced_if_asked(history: History) -> None:
     history.groups.commit("shop", orders_0=5)
     moment = history.now("shop", orders_0=5)
     history.groups.commit("shop", orders_0=50)
-    history.groups.enrol("shop", assigned(orders=[0]))
+    history.groups.add_static_member("shop", assigned(orders=[0]))
     code, _, err = history("restore", "--group", "shop", "--at", moment)
     assert code == 1 and "group 'shop' is Stable with 1 member" in err and "--fence" in err
     assert history.committed("shop") == {"orders_0": 50} and history.notes() == []
