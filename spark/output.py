@@ -12,7 +12,7 @@ import pyarrow as pa
 import typer
 from pyspark.sql import DataFrame
 
-from ..runtime.cli.groups.show import Cell, Column, Table, counted, print_table
+from ..runtime.cli.groups.tables import Cell, Column, Table, format_count, print_table
 from ..runtime.common.errors import StartError
 from ..runtime.common.printing import Writable, csv_stream, print_error, print_json, print_line, spreadsheet_cell
 
@@ -56,7 +56,7 @@ def show_arrow(
     """The same for what was collected."""
     if output is not None:
         write(found, output, is_safe)
-        print_line(f"{counted(found.num_rows, 'row')} in {output}")
+        print_line(f"{format_count(found.num_rows, 'row')} in {output}")
     elif as_json:
         print_json([{name: plain(cell) for name, cell in row.items()} for row in found.to_pylist()])
     elif as_csv or is_safe:

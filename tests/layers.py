@@ -99,7 +99,7 @@ PACKAGES: dict[str, Package] = {
             *("runtime/client", "runtime/common", "runtime/disk", "runtime/engine/clock.py", "runtime/log"),
             "runtime/log/compaction",
             # What a command looks like.
-            *("runtime/cli/main.py", "runtime/cli/groups/show.py", "runtime/settings/table.py"),
+            *("runtime/cli/main.py", "runtime/cli/groups/tables.py", "runtime/settings/table.py"),
         ),
     ),
     "bench": Package(("bench",), ("*",)),

@@ -292,7 +292,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
         server.process.send_signal(signal.SIGINT)
         server.read_until("stopping")
         assert server.end(signal.SIGINT) == 1
-        assert server.log() == "callboard: a second SIGINT: ended at once\n"
+        assert server.log() == "callboard: received a second SIGINT: exiting at once\n"
 
 
 def test_a_stop_after_the_disk_failed_is_no_success(tmp_path: Path) -> None:

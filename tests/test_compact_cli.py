@@ -145,7 +145,7 @@ def test_sizes_of_memory_are_read_and_shared(program: Program, monkeypatch: pyte
 
     monkeypatch.setattr(compact, "_elsewhere", note)
     jobs = [Job(program.data / name, Settings(0, "test", keys_bytes_max=9_000_000)) for name in NAMES]
-    compact._on_this_machine(8, jobs, dict.fromkeys((job.folder for job in jobs), 1), lambda size: None)
+    compact._run_locally(8, jobs, dict.fromkeys((job.folder for job in jobs), 1), lambda size: None)
     assert shares == [3_000_000] * 3
 
 
@@ -246,7 +246,7 @@ def test_the_summary_counts() -> None:
         Report("p-1", "nothing"),
         Report("p-2", "damaged", reason="x"),
     ]
-    assert compact.in_words(reports, 1.25).splitlines() == [
+    assert compact.describe_reports(reports, 1.25).splitlines() == [
         "1 partition compacted, 1 had nothing to do, in 1.2 s",
         "records 1,000,000 -> 20,000, bytes 5,000,000 -> 100,000 (2.0 %)",
         "3 old files removed",

@@ -244,7 +244,7 @@ def test_the_child_ends_with_whoever_started_it() -> None:
     program = (
         "import threading, time\n"
         "from callboard.runtime.cli import compact\n"
-        "threading.Thread(target=compact._end_with_stdin, daemon=True).start()\n"
+        "threading.Thread(target=compact._exit_when_stdin_closes, daemon=True).start()\n"
         "print('up', flush=True)\n"
         "time.sleep(600)\n"
     )

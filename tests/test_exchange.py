@@ -21,9 +21,9 @@ from test_logtools import plain, transactional, write
 
 from callboard.actors.records import GroupRecord, GroupValue, MarkerRecord, OffsetRecord, PendingOffsetRecord
 from callboard.runtime.cli.exchange import export, imports, restore
-from callboard.runtime.cli.exchange.parse import TOLD, read_table
-from callboard.runtime.cli.exchange.restore import PLACES_AT_ONCE
-from callboard.runtime.cli.exchange.rows import Row, in_order, write_csv, write_json
+from callboard.runtime.cli.exchange.parse import BAD_LINES_SHOWN, read_table
+from callboard.runtime.cli.exchange.restore import OFFSETS_PER_REQUEST
+from callboard.runtime.cli.exchange.rows import Row, sort_rows, write_csv, write_json
 from callboard.runtime.client.cluster import Cluster, Offset
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
@@ -93,7 +93,7 @@ def data(tmp_path: Path) -> Path:
 # The table -----------------------------------------------------------------------------------------------------------
 
 
-@given(st.lists(ROWS, max_size=30, unique_by=lambda row: row.place))
+@given(st.lists(ROWS, max_size=30, unique_by=lambda row: row.sort_key))
 @pytest.mark.parametrize("form", [write_csv, write_json])
 def test_what_is_written_is_read_back(
     tmp_path_factory: pytest.TempPathFactory, form: Callable[..., None], rows: list[Row]
@@ -115,9 +115,9 @@ def test_what_is_written_is_read_back(
             read_table(path, pytest.fail, name)
 
 
-@given(st.lists(ROWS, max_size=60, unique_by=lambda row: row.place), st.integers(1, 20))
+@given(st.lists(ROWS, max_size=60, unique_by=lambda row: row.sort_key), st.integers(1, 20))
 def test_rows_come_in_order_however_few_fit_in_memory(rows: list[Row], sorted_rows: int) -> None:
-    assert list(in_order(rows, sorted_rows)) == sorted(rows, key=lambda row: row.place)
+    assert list(sort_rows(rows, sorted_rows)) == sorted(rows, key=lambda row: row.sort_key)
 
 
 def test_an_empty_folder_is_an_empty_table(data: Path, out: Command) -> None:
@@ -312,7 +312,7 @@ def test_a_bad_line_is_named(tmp_path: Path, text: str | bytes, line: int, expec
 
 def test_so_many_bad_lines_are_named(tmp_path: Path) -> None:
     *lines, last = parsed(tmp_path, "g,t,0,x\n" * 25)
-    assert len(lines) == TOLD
+    assert len(lines) == BAD_LINES_SHOWN
     assert "25 bad lines (15 more are not shown); nothing was written" in last
 
 
@@ -395,7 +395,7 @@ def test_what_one_server_exports_another_imports(
     server: ServerProcess, groups: Any, into: Command, out: Command, tmp_path: Path
 ) -> None:
     """More offsets than go into one request, as both formats."""
-    number = PLACES_AT_ONCE + 7
+    number = OFFSETS_PER_REQUEST + 7
     new = {"name": "wide", "num_partitions": number, "replication_factor": 1, "assignments": [], "configs": []}
     groups.wire.ask("create_topics", 4, topics=[new], timeout=30_000, validate_only=False)
     file = table(tmp_path, *(f"many,wide,{one},{one},,note {one}" for one in range(number)))
@@ -469,7 +469,7 @@ def test_what_the_server_refuses_is_named(server: ServerProcess, groups: Any, in
     assert "group 'shop': 1 of 2 offsets, orders:0 first: " in said.err
     with Cluster(Address(server.host, server.port), 10) as cluster:
         assert cluster.committed("shop") == {("orders", 1): Offset(51, -1, "")}
-        assert restore.states(cluster)["shop"] == "Empty"
+        assert restore.group_states(cluster)["shop"] == "Empty"
 
 
 def test_nothing_is_asked_when_the_file_is_bad(into: Command, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from callboard.actors.records import (
     UnknownRecord,
 )
 from callboard.runtime.cli.exchange import export, imports
-from callboard.runtime.cli.exchange.kafka_out import CHECKPOINTS, METADATA, OVER, UNFINISHED
+from callboard.runtime.cli.exchange.kafka_export import CHECKPOINTS, FINISHED, METADATA, UNFINISHED
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.folder import DataFolder
@@ -128,7 +128,7 @@ def test_only_log_files_and_kafkas_metadata(data: Path, kafka: Path, out: Comman
         assert content(kafka / folder_name(number)) == {**ours, **metadata}
     for name in CHECKPOINTS[:-1]:
         assert (kafka / name).read_text() == "0\n1\norders 0 4\n"
-    assert not [name for name in (UNFINISHED, OVER) if (kafka / name).exists()]
+    assert not [name for name in (UNFINISHED, FINISHED) if (kafka / name).exists()]
     assert [path.name for path in kafka.parent.iterdir() if "replaced" in path.name] == []
 
 
@@ -137,12 +137,12 @@ def test_what_kafka_had_is_kept(data: Path, kafka: Path, out: Command) -> None:
     before = content(kafka)
     refused = out("--data", data, "--kafka-dir", kafka)
     assert refused.code == 2
-    assert f"{kafka / folder_name(2)}: Kafka has records in it" in refused.err and "--replace" in refused.err
+    assert f"{kafka / folder_name(2)}: found Kafka's records in it" in refused.err and "--replace" in refused.err
     assert content(kafka) == before
     said = out("--data", data, "--kafka-dir", kafka, "--replace")
     assert said.code == 0
     [kept] = kafka.parent.glob("kafka.replaced-*")
-    assert f"what {kafka} had is kept in {kept}" in said.out
+    assert f"the old content of {kafka} is kept in {kept}" in said.out
     assert content(kept) == {name: data for name, data in before.items() if name.startswith(("__con", "__tran"))}
     assert content(kafka / folder_name(2)).keys() == {METADATA}
 
@@ -205,7 +205,7 @@ def test_damage_is_nothing_for_kafka(data: Path, kafka: Path, out: Command) -> N
     damaged.write_bytes(b"\1" + damaged.read_bytes()[1:])
     said = out("--data", data, "--kafka-dir", kafka)
     assert said.code == 3
-    assert "Kafka would drop what lies behind it; callboard log repair takes it out" in said.err
+    assert "Kafka would drop everything after it; callboard log repair removes it" in said.err
     assert content(kafka) == before
     shutil.rmtree(data / folder_name(3))
     assert out("--data", data, "--kafka-dir", kafka).code == 0
@@ -236,7 +236,7 @@ def test_no_export_while_somebody_runs(data: Path, kafka: Path, out: Command) ->
     shutil.rmtree(data / "journal")
     with running(kafka):
         said = out("--data", data, "--kafka-dir", kafka)
-        assert said.code == 2 and f"{kafka}: a Kafka runs on it" in said.err
+        assert said.code == 2 and f"{kafka}: Kafka is running on it" in said.err
     assert content(kafka) == before
 
 
@@ -265,7 +265,7 @@ class running:
         ("meta.properties", "found no meta.properties, expected one of Kafka's log.dirs"),
         (f"{TOPIC}-*", f"found no folder {TOPIC}-N, expected those that Kafka makes; start it with"),
         (f"{TRANSACTIONS_TOPIC}-*", "transaction.state.log.num.partitions=2, have it make them (kafka-transactions.sh"),
-        (f"{TOPIC}-3", f"Kafka's {TOPIC} has 3 partitions, and ours 4; what lies in which depends on it: set"),
+        (f"{TOPIC}-3", f"Kafka's {TOPIC} has 3 partitions, and ours 4; a group's partition depends on it: set"),
     ],
 )
 def test_a_kafka_that_does_not_fit(data: Path, kafka: Path, out: Command, change: str, expected: str) -> None:
@@ -323,7 +323,7 @@ def test_a_crash_at_any_rename_is_undone_by_the_next_run(
     for changes in range(1000):
         disk = StoppingDisk(changes)
         monkeypatch.setattr(export, "Disk", lambda disk=disk: disk)
-        monkeypatch.setattr(export, "give_up", lambda plan, disk: None)  # nobody gives up when the power goes
+        monkeypatch.setattr(export, "undo_export", lambda plan, disk: None)  # nobody gives up when the power goes
         try:
             assert out("--data", data, "--kafka-dir", kafka, "--replace").code == 0
             break
@@ -333,7 +333,7 @@ def test_a_crash_at_any_rename_is_undone_by_the_next_run(
                 assert (kafka / UNFINISHED).exists()
         monkeypatch.setattr(export, "Disk", Disk)
         refused = out("--data", data, "--kafka-dir", kafka)
-        assert refused.code == 2 and "Kafka has records in it" in refused.err
+        assert refused.code == 2 and "found Kafka's records in it" in refused.err
         assert without_checkpoints(kafka) == {name: original[name] for name in without_checkpoints(saved)}
         shutil.rmtree(kafka)
         shutil.copytree(saved, kafka)
@@ -421,13 +421,13 @@ def test_what_is_no_folder_to_import(full: Path, data: Path, into: Command, tmp_
 
     assert "found no folder" in refused(tmp_path / "nowhere")
     assert f"found no folder {TOPIC}-N" in refused(full / "orders-0")
-    assert "this one is ours: callboard serve --data" in refused(data)
+    assert "this is a data folder of Callboard: use it with callboard serve --data" in refused(data)
     assert "expected a new folder, or an empty one" in refused(full, data)
     (tmp_path / "made.importing").mkdir()
     assert "left by an import that was interrupted; remove it" in refused(full)
     (tmp_path / "made.importing").rmdir()
     with running(full):
-        assert "a Kafka runs on it" in refused(full)
+        assert "Kafka is running on it" in refused(full)
     (full / folder_name(2) / f"{segment_name(0)}.swap").touch()
     assert "start it and stop it once" in refused(full)
 

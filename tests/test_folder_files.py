@@ -13,8 +13,8 @@ import pytest
 from log_helpers import LazyDisk
 
 from callboard import Coordinator
-from callboard.runtime.cli.log.repair import find_mends, mend
-from callboard.runtime.cli.log.walk import find_partitions
+from callboard.runtime.cli.log.repair import find_repairs, repair_file
+from callboard.runtime.cli.log.scan import find_partitions
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk, folder_mode, open_anew, replace_file
 from callboard.runtime.disk.modes import copy_owner_and_mode, disk_like, file_mode_of
@@ -76,8 +76,8 @@ def compact(data: Path, disk: Disk) -> None:
 
 def repair(data: Path, disk: Disk) -> None:
     for partition in find_partitions(data):
-        for found in find_mends(partition, disk):
-            mend(found, disk)
+        for found in find_repairs(partition, disk):
+            repair_file(found, disk)
 
 
 def damage(data: Path) -> None:

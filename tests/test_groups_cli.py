@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from peers.server import ServerProcess
 
-from callboard.runtime.cli.groups.report import in_words
+from callboard.runtime.cli.groups.report import format_partitions
 from callboard.runtime.client.assignment import read_assignment
 from callboard.runtime.client.cluster import Cluster, Group
 from callboard.runtime.client.wire import APIS
@@ -382,5 +382,5 @@ def test_an_assignment_that_is_cut_off_is_unknown(size: int) -> None:
 
 def test_partitions_in_words() -> None:
     places = [("b", 3), ("a", 0), ("a", 1), ("a", 2), ("a", 7), ("b", 1)]
-    assert in_words(places) == "a:0-2,7 b:1,3"
-    assert in_words([]) == ""
+    assert format_partitions(places) == "a:0-2,7 b:1,3"
+    assert format_partitions([]) == ""

@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from peers.server import ServerProcess
 
-from callboard.runtime.cli.groups.reset import Bounds, Target, Way, parse_datetime, parse_topic, plan
+from callboard.runtime.cli.groups.reset import (
+    OffsetBounds,
+    ResetMode,
+    ResetTarget,
+    parse_datetime,
+    parse_topic,
+    plan_reset,
+)
 from callboard.runtime.client.cluster import Offset
 
 
@@ -64,7 +71,7 @@ def test_reset_says_what_it_did(callboard: Program) -> None:
     dry = callboard("reset", "simple", "--topic", "orders:0", "--to-offset", "1000")
     header, row, last = dry.out.splitlines()
     assert header.split() == ["topic", "partition", "before", "after", "change", "note"]
-    assert row.split(maxsplit=5) == ["orders", "0", "5", "100", "95", "1000 is behind the end"]
+    assert row.split(maxsplit=5) == ["orders", "0", "5", "100", "95", "1000 is after the end"]
     assert last == "dry run: 1 offset of group 'simple' would be written; --execute writes them"
     wet = callboard("reset", "simple", "--topic", "orders:0", "--to-latest", "--execute")
     assert wet.out.splitlines()[-1] == "1 offset of group 'simple' written"
@@ -97,7 +104,7 @@ def test_a_group_with_members_is_not_reset(callboard: Program) -> None:
             1,
             "",
             "callboard: group 'shop' is Stable with 1 member: stop its consumers first, "
-            "they would overwrite what is reset (a killed one is a member until its session ends)\n",
+            "because they would overwrite the new offsets (a killed consumer is a member until its session ends)\n",
         )
     assert committed(callboard, "shop") == {"orders_0": 5}
 
@@ -105,7 +112,7 @@ def test_a_group_with_members_is_not_reset(callboard: Program) -> None:
 def test_a_group_is_made_only_where_that_is_meant(callboard: Program) -> None:
     refused = callboard("reset", "nobdy", "--topic", "orders", "--to-latest", "--execute")
     assert (refused.code, refused.err.count("\n")) == (1, 1)
-    assert "there is no such group (GROUP_ID_NOT_FOUND); --create makes it" in refused.err
+    assert "there is no such group (GROUP_ID_NOT_FOUND); --create creates it" in refused.err
     assert callboard("list", "--json").json == []
     callboard("reset", "new", "--topic", "orders", "--to-latest", "--execute", "--create")
     assert committed(callboard, "new") == {"orders_0": 100, "orders_1": 100}
@@ -157,18 +164,22 @@ def test_what_is_not_there_cannot_be_reset(callboard: Program) -> None:
     )
     assert "partition orders:7 does not exist" in callboard("reset", "simple", "--topic", "orders:7", "--to-latest").err
     unread = callboard("reset", "simple", "--topic", "orders:1", "--shift-by", "1")
-    assert "the group has no offset for orders:1 that could be shifted" in unread.err
+    assert "the group has no offset for orders:1 to shift" in unread.err
 
 
 @given(
     before=st.none() | st.integers(0, 200),
     low=st.integers(0, 50),
     size=st.integers(0, 100),
-    target=st.builds(Target, st.sampled_from([Way.EARLIEST, Way.LATEST, Way.OFFSET]), st.integers(-(2**63), 2**63 - 1)),
+    target=st.builds(
+        ResetTarget,
+        st.sampled_from([ResetMode.EARLIEST, ResetMode.LATEST, ResetMode.OFFSET]),
+        st.integers(-(2**63), 2**63 - 1),
+    ),
 )
-def test_no_plan_leads_out_of_the_partition(before: int | None, low: int, size: int, target: Target) -> None:
+def test_no_plan_leads_out_of_the_partition(before: int | None, low: int, size: int, target: ResetTarget) -> None:
     committed = {} if before is None else {("t", 0): Offset(before, -1, "")}
-    [step] = plan([("t", 0)], committed, Bounds({("t", 0): low}, {("t", 0): low + size}), target)
+    [step] = plan_reset([("t", 0)], committed, OffsetBounds({("t", 0): low}, {("t", 0): low + size}), target)
     assert low <= step.after <= low + size
     assert step.before == before
 

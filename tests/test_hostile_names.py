@@ -34,7 +34,7 @@ from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.format.batch import encode_batch, frame_record
 from callboard.runtime.log.format.transaction_records import encode_transaction
 from callboard.runtime.log.partition import TRANSACTIONS_TOPIC
-from callboard.runtime.testing.plugin.facts import Facts
+from callboard.runtime.testing.plugin.facts import RequestFacts
 from callboard.runtime.testing.plugin.timeline import Timeline
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -258,7 +258,7 @@ print(json.dumps(stream.getvalue()))
 
 def test_timeline_of_a_test() -> None:
     timeline = Timeline(lambda: 0)
-    facts = Facts(api="JoinGroup", version=5, client_id=EVIL, groups=(EVIL,), members=(EVIL,), instances=(EVIL,))
+    facts = RequestFacts(api="JoinGroup", version=5, client_id=EVIL, groups=(EVIL,), members=(EVIL,), instances=(EVIL,))
     timeline.answer(timeline.request(facts, EVIL), facts, [EVIL], EVIL)
     refuse_what_is_not_printable(timeline.text())
     assert ESCAPED in timeline.text()

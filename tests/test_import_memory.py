@@ -15,8 +15,8 @@ import pytest
 
 from callboard.runtime.cli.exchange import parse
 from callboard.runtime.cli.exchange.offsets_file import WantedOffsets
-from callboard.runtime.cli.exchange.parse import BAD_MAX, read_table
-from callboard.runtime.cli.exchange.source import BYTES_MAX, RECORD_CHARS_MAX, Source, opened
+from callboard.runtime.cli.exchange.parse import BAD_LINES_MAX, read_table
+from callboard.runtime.cli.exchange.text_source import BYTES_MAX, RECORD_CHARS_MAX, TextSource, open_text
 from callboard.runtime.cli.groups.reset import read_offsets
 from callboard.runtime.client.cluster import Offset
 from callboard.runtime.common.errors import StartError
@@ -58,7 +58,7 @@ ENDLESS = {
     "json string": (b"y" * 65536, b'[\n{"group": "', "line 2: found no JSON (found no end of it"),
     "json value": (b'"a": [1, 2],\n' * 5000, b"\n\n{", "line 3: found no JSON (found no end of it"),
     "nested json": (b"[" * 65536, b'{"group": ', "line 1: found no JSON"),
-    "bad lines": (b"a,b\n" * 9999, b"", f"{BAD_MAX:,} bad lines (990 more are not shown); the rest was not read"),
+    "bad lines": (b"a,b\n" * 9999, b"", f"{BAD_LINES_MAX:,} bad lines (990 more are not shown); the rest was not read"),
     "garbage": (bytes(range(256)) * 256, b"", "line 2: found bytes that are not UTF-8, at byte 128"),
 }
 
@@ -93,7 +93,7 @@ def test_dev_zero_is_refused() -> None:
 
 
 def test_blank_input_without_end_is_refused_at_max_bytes() -> None:
-    source = Source(Path("name"), io.BytesIO(b" \n" * 2_000_000), max_bytes=3_000_000)
+    source = TextSource(Path("name"), io.BytesIO(b" \n" * 2_000_000), max_bytes=3_000_000)
     with pytest.raises(StartError, match=r"name: found more than 3000000 bytes; .* --max-bytes"):
         source.skip_blank()
 
@@ -149,7 +149,7 @@ def test_memory_does_not_grow_with_a_valid_file(tmp_path: Path, rows: Callable[[
 @pytest.mark.parametrize("chunk_bytes", [1, 2, 3, 7, 65536])
 def test_any_size_of_pieces_reads_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int) -> None:
     """Characters of several bytes, line ends of two, quoted line ends and values of JSON are cut anywhere."""
-    monkeypatch.setattr("callboard.runtime.cli.exchange.source.CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr("callboard.runtime.cli.exchange.text_source.CHUNK_BYTES", chunk_bytes)
     expected = {"grüße 🎉": {("t", 0): Offset(5, -1, 'a\r\nb "q"\r'), ("t", 1): Offset(6, 2, "")}}
     path = tmp_path / "offsets"
     texts = (
@@ -167,7 +167,7 @@ def test_any_size_of_pieces_reads_the_same(tmp_path: Path, monkeypatch: pytest.M
 def test_errors_name_the_same_line_for_any_size_of_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int
 ) -> None:
-    monkeypatch.setattr("callboard.runtime.cli.exchange.source.CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr("callboard.runtime.cli.exchange.text_source.CHUNK_BYTES", chunk_bytes)
     good = '{"group": "g", "topic": "t",\n "partition": 0, "offset": 1}'
     cases = {
         f"\n[{good},\n{{]": "line 4: found no JSON",
@@ -191,8 +191,8 @@ def test_errors_name_the_same_line_for_any_size_of_pieces(
 @pytest.mark.parametrize("data", [b"a\n\xff", "grü".encode()[:-1], b"a\n\xf0\x9f\x8e", b"a\n\xed\xa0\x80"])
 @pytest.mark.parametrize("chunk_bytes", [1, 65536])
 def test_bytes_that_are_not_utf8_are_named(monkeypatch: pytest.MonkeyPatch, data: bytes, chunk_bytes: int) -> None:
-    monkeypatch.setattr("callboard.runtime.cli.exchange.source.CHUNK_BYTES", chunk_bytes)
-    source = Source(Path("name"), io.BytesIO(data))
+    monkeypatch.setattr("callboard.runtime.cli.exchange.text_source.CHUNK_BYTES", chunk_bytes)
+    source = TextSource(Path("name"), io.BytesIO(data))
     with pytest.raises(StartError, match=r"name, line [12]: found bytes that are not UTF-8, at byte 2"):
         list(source.lines())
 
@@ -213,12 +213,12 @@ def test_full_disk_for_temporary_files_is_an_oserror(tmp_path: Path, monkeypatch
 
 
 def test_reset_from_a_file_without_end_is_refused() -> None:
-    with pytest.raises(StartError, match=r"'/dev/zero' is no CSV in UTF-8: found no end of it within"):
+    with pytest.raises(StartError, match=r"'/dev/zero' is not CSV in UTF-8: found no end of it within"):
         read_offsets(Path("/dev/zero"))
 
 
 def test_folder_is_no_file_to_import(tmp_path: Path) -> None:
-    with pytest.raises(StartError, match="cannot be read: Is a directory"), opened(tmp_path):
+    with pytest.raises(StartError, match="cannot be read: Is a directory"), open_text(tmp_path):
         pass
 
 

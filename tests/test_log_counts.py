@@ -357,7 +357,7 @@ def test_repair_without_the_old_file_makes_a_new_cluster_id(data: Path, capsys: 
         DataFolder(data)
     options = ("--partitions", PARTITIONS, "--transaction-partitions", TRANSACTION_PARTITIONS, "--yes")
     assert log_command("repair", data, *options) == 0
-    assert "new: that of the file before could not be read" in capsys.readouterr().out
+    assert "new: the old one could not be read" in capsys.readouterr().out
     with DataFolder(data) as folder:
         assert folder.cluster_id != old["cluster_id"]
         assert folder.offsets_partitions == PARTITIONS

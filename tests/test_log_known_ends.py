@@ -16,7 +16,7 @@ import pytest
 from log_helpers import offset
 
 from callboard.actors.ports import Entry
-from callboard.runtime.cli.exchange.table import rows_of_folder, sources
+from callboard.runtime.cli.exchange.row_sources import find_partition_sources, read_folder_rows
 from callboard.runtime.cli.log import commands
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
@@ -92,12 +92,14 @@ def test_an_end_that_is_gone_is_named_by_whoever_reads_the_folder(left: Path, lo
         said = log(command, left)
         assert (said.code, said.err) == (3, "")
         assert f"{left / '.clean_shutdown'}: " in said.out and "went on to offset 4" in said.out
-        assert "callboard log repair takes them out" not in said.out
+        assert "callboard log repair removes them" not in said.out
     dumped = log("dump", left)
     assert dumped.code == 3 and "went on to offset 4" in dumped.err
     assert sum(one["damaged"] for one in json.loads(log("stats", left, "--json").out)["partitions"]) >= 1
     complaints: list[object] = []
-    rows = list(rows_of_folder(sources(left, Disk(), complaints.append), (), Disk(), complaints.append))
+    rows = list(
+        read_folder_rows(find_partition_sources(left, Disk(), complaints.append), (), Disk(), complaints.append)
+    )
     assert [row.group for row in rows][-1] == "h" and "went on to offset 4" in str(complaints[0])
 
 
@@ -131,7 +133,7 @@ def test_what_a_server_refuses_is_not_said_to_be_well(left: Path, log: Any, cont
         with pytest.raises(StartError, match=message):
             log(command, left)
     with pytest.raises(StartError, match=message):
-        sources(left, Disk(), print)
+        find_partition_sources(left, Disk(), print)
 
 
 def test_a_journal_without_a_description_is_refused(left: Path, log: Any) -> None:

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from callboard.actors.ports import Entry
 from callboard.actors.records import OffsetRecord
-from callboard.runtime.cli.exchange.table import rows_of_folder, sources
+from callboard.runtime.cli.exchange.row_sources import find_partition_sources, read_folder_rows
 from callboard.runtime.cli.log import commands
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.disk.threads import Inline
@@ -162,7 +162,7 @@ def test_tools_name_what_is_missing(root: Path, loss: str, capsys: pytest.Captur
     assert log_command("stats", root, "--json") == 0
     assert json.loads(capsys.readouterr().out)["partitions"][0]["damaged"] >= 1
     complaints: list[object] = []
-    list(rows_of_folder(sources(root, Disk(), complaints.append), (), Disk(), complaints.append))
+    list(read_folder_rows(find_partition_sources(root, Disk(), complaints.append), (), Disk(), complaints.append))
     assert lost in str(complaints[0])
     damages: list[Damage] = []
     if loss == "a compacted segment is missing":

@@ -24,7 +24,7 @@ from callboard.actors.records import (
     UnknownRecord,
 )
 from callboard.runtime.cli.log import commands, verify
-from callboard.runtime.cli.log.repair import stopped_server
+from callboard.runtime.cli.log.repair import require_stopped_server
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.engine.clock import wall_clock_ms
@@ -320,7 +320,7 @@ def test_repair_of_what_was_compacted_is_one_more_generation(data: Path, log: An
 def test_repair_wants_the_server_stopped(damaged: Path, log: Any) -> None:
     with DataFolder(damaged), pytest.raises(StartError, match="in use by process"):
         log("repair", damaged)
-    with stopped_server(damaged, Disk()), pytest.raises(StartError, match=f"in use by process {os.getpid()},"):
+    with require_stopped_server(damaged, Disk()), pytest.raises(StartError, match=f"in use by process {os.getpid()},"):
         DataFolder(damaged)
     (damaged / "journal").mkdir()
     (damaged / "journal" / f"{4:020d}.journal").touch()
@@ -374,7 +374,7 @@ def test_verify_names_damage_where_it_lies(damaged: Path, log: Any) -> None:
     said = log("verify", damaged)
     assert said.code == 3
     assert f"{damaged / folder_name(3) / segment_name(0)}: " in said.lines[0]
-    assert said.lines[-1].endswith("in 1 partition: 2 faults; callboard log repair takes them out")
+    assert said.lines[-1].endswith("in 1 partition: 2 faults; callboard log repair removes them")
 
 
 def test_verify_while_a_batch_is_being_written(full: Path, log: Any) -> None:

@@ -14,7 +14,7 @@ from callboard.runtime.embed.results import ListedGroup
 from callboard.runtime.member.local import LocalConnector
 from callboard.runtime.member.member import Member
 from callboard.runtime.member.named import check_names
-from callboard.runtime.testing.plugin.rigged import RiggedCoordinator
+from callboard.runtime.testing.plugin.harness_coordinator import HarnessCoordinator
 
 JOBS = {"jobs": 2}
 DAY_S = 24 * 3600
@@ -61,7 +61,7 @@ def test_progress_outlives_what_kafka_would_let_go() -> None:
     """A coordinator of one's own keeps it until somebody deletes it; one that plays Kafka for a test does not."""
 
     async def left(**settings: Any) -> tuple[ListedGroup, ...]:
-        async with RiggedCoordinator(**settings) as coordinator:
+        async with HarnessCoordinator(**settings) as coordinator:
             await coordinator.create_topic("jobs")
             await coordinator.reset("g", {("jobs", 0): 7})
             await coordinator.clock.advance(400 * DAY_S)

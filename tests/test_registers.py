@@ -74,31 +74,31 @@ def test_a_plain_story_is_right(story: Story) -> None:
     story.fetch(1)
     story.commit(2)
     story.fetch(2)
-    assert story.checker.wrong() is None
+    assert story.checker.find_violation() is None
 
 
 def test_a_lost_commit_is_found(story: Story) -> None:
     story.commit(1)
     story.commit(2)
     story.fetch(1)
-    assert "had committed (2, '')" in (story.checker.wrong() or "")
+    assert "had committed (2, '')" in (story.checker.find_violation() or "")
 
 
 def test_a_first_commit_that_is_lost_is_found(story: Story) -> None:
     story.commit(1)
     story.fetch(-1)
-    assert story.checker.wrong()
+    assert story.checker.find_violation()
 
 
 def test_what_nobody_has_committed_is_found(story: Story) -> None:
     story.fetch(7)
-    assert "nobody had committed it" in (story.checker.wrong() or "")
+    assert "nobody had committed it" in (story.checker.find_violation() or "")
 
 
 def test_a_refused_commit_must_not_be_there(story: Story) -> None:
     story.commit(1, ErrorCode.ILLEGAL_GENERATION)
     story.fetch(1)
-    assert "was refused" in (story.checker.wrong() or "")
+    assert "was refused" in (story.checker.find_violation() or "")
 
 
 def test_of_a_commit_without_an_answer_nobody_knows(story: Story) -> None:
@@ -106,7 +106,7 @@ def test_of_a_commit_without_an_answer_nobody_knows(story: Story) -> None:
     story.begins("lost", commit_of(2))
     story.fetch(1)
     story.fetch(2)
-    assert story.checker.wrong() is None
+    assert story.checker.find_violation() is None
 
 
 def test_but_when_it_was_seen_it_stays(story: Story) -> None:
@@ -114,7 +114,7 @@ def test_but_when_it_was_seen_it_stays(story: Story) -> None:
     story.begins("lost", commit_of(2))
     story.fetch(2)
     story.fetch(1)
-    assert "went back in time" in (story.checker.wrong() or "")
+    assert "went back in time" in (story.checker.find_violation() or "")
 
 
 def test_fetches_that_overlap_a_commit_may_find_either(story: Story) -> None:
@@ -125,7 +125,7 @@ def test_fetches_that_overlap_a_commit_may_find_either(story: Story) -> None:
     story.ends("f1", found(1))
     story.ends("f2", found(2))
     story.ends("c", Committed((NONE,)))
-    assert story.checker.wrong() is None
+    assert story.checker.find_violation() is None
 
 
 def test_two_commits_at_once_take_any_order_but_one(story: Story) -> None:
@@ -134,9 +134,9 @@ def test_two_commits_at_once_take_any_order_but_one(story: Story) -> None:
     story.ends("c1", Committed((NONE,)))
     story.ends("c2", Committed((NONE,)))
     story.fetch(1)
-    assert story.checker.wrong() is None
+    assert story.checker.find_violation() is None
     story.fetch(2)
-    assert story.checker.wrong()
+    assert story.checker.find_violation()
 
 
 def test_a_deletion_is_a_commit_of_nothing(story: Story) -> None:
@@ -144,7 +144,7 @@ def test_a_deletion_is_a_commit_of_nothing(story: Story) -> None:
     story.begins("d", DeleteGroup("g"))
     story.ends("d", NONE)
     story.fetch(1)
-    assert "had committed None after it" in (story.checker.wrong() or "")
+    assert "had committed None after it" in (story.checker.find_violation() or "")
 
 
 def test_what_is_old_may_be_gone_and_what_is_not_may_not() -> None:
@@ -154,7 +154,7 @@ def test_what_is_old_may_be_gone_and_what_is_not_may_not() -> None:
         story.commit(5)
         story.fetch(5)
         story.fetch(-1)
-        assert (story.checker.wrong() is None) is is_right
+        assert (story.checker.find_violation() is None) is is_right
 
 
 def test_what_is_gone_does_not_come_back() -> None:
@@ -162,9 +162,9 @@ def test_what_is_gone_does_not_come_back() -> None:
     story.checker.retention_s = 2
     story.commit(5)
     story.fetch(-1)
-    assert story.checker.wrong() is None
+    assert story.checker.find_violation() is None
     story.fetch(5)
-    assert "again" in str(story.checker.wrong())
+    assert "again" in str(story.checker.find_violation())
 
 
 def test_a_deleted_topic_takes_what_was_committed_before_and_nothing_later() -> None:
@@ -173,18 +173,18 @@ def test_a_deleted_topic_takes_what_was_committed_before_and_nothing_later() -> 
     story.checker.topic_deleted("t", story._events)
     story.fetch(5)  # it takes a while
     story.fetch(-1)
-    assert story.checker.wrong() is None
+    assert story.checker.find_violation() is None
     story.commit(6)
     story.fetch(-1)
-    assert "committed (6, '') after it" in str(story.checker.wrong())
+    assert "committed (6, '') after it" in str(story.checker.find_violation())
 
 
 def test_after_a_loss_what_was_found_counts() -> None:
     story = Story()
     story.commit(5)
     story.fetch(5)
-    assert story.checker.begin_anew({}) is None
+    assert story.checker.reset({}) is None
     story.fetch(-1)
-    assert story.checker.wrong() is None
+    assert story.checker.find_violation() is None
     story.fetch(5)
-    assert story.checker.wrong() is not None
+    assert story.checker.find_violation() is not None

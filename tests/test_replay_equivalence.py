@@ -30,8 +30,8 @@ from callboard.actors.messages import DeleteGroup, Joined, OffsetDelete
 from callboard.actors.ports import Appended, Entry
 from callboard.actors.records import OffsetRecord, TransactionRecord, TransactionValue
 from callboard.actors.transactions.messages import AddOffsets, EndTransaction, InitProducerId
-from callboard.runtime.cli.log.verify import Replay, differences, state_of
-from callboard.runtime.cli.log.walk import Found, LogPartition, walk
+from callboard.runtime.cli.log.scan import LoggedRecord, LogPartition, scan_partition
+from callboard.runtime.cli.log.verify import LogReplay, comparable_state, describe_differences
 from callboard.runtime.disk.disk import read_file
 from callboard.runtime.disk.faulty import FaultyDisk, PowerLoss
 from callboard.runtime.disk.threads import Inline
@@ -217,7 +217,7 @@ class Machine(RuleBasedStateMachine):
         self.now_ms = self.world.clock.now_ms
         with capture_logs():
             self.start()
-        assert not list(differences(known, "before", self._replayed(), "after the start"))
+        assert not list(describe_differences(known, "before", self._replayed(), "after the start"))
         self.world.run()
 
     @rule()
@@ -264,11 +264,11 @@ class Machine(RuleBasedStateMachine):
         live, replayed, compacted = self._live(), self._replayed(), dict[str, object]()
         for number in self._numbers():
             compacted |= self._compacted(partition(number))
-        loaded = {name: state_of(data) for name, data in self.log.groups().items() if not data.is_gone()}
+        loaded = {name: comparable_state(data) for name, data in self.log.groups().items() if not data.is_gone()}
         groups = {name: state for name, state in live.items() if not isinstance(state, TransactionValue)}
-        assert not list(differences(live, "live", replayed, "replayed"))
-        assert not list(differences(groups, "live", loaded, "loaded"))
-        assert not list(differences(live, "live", compacted, "compacted"))
+        assert not list(describe_differences(live, "live", replayed, "replayed"))
+        assert not list(describe_differences(groups, "live", loaded, "loaded"))
+        assert not list(describe_differences(live, "live", compacted, "compacted"))
 
     def _numbers(self) -> list[int]:
         """The partitions that hold something."""
@@ -277,9 +277,9 @@ class Machine(RuleBasedStateMachine):
     def _replayed(self) -> dict[str, object]:
         replayed = dict[str, object]()
         for number in self._numbers():
-            replay = Replay()  # a marker concerns the partition that it stands in
+            replay = LogReplay()  # a marker concerns the partition that it stands in
             for _, _, record in self.log.log.read(number):
-                replay.take(record)
+                replay.apply(record)
             replayed |= replay.state()
         return replayed
 
@@ -290,29 +290,31 @@ class Machine(RuleBasedStateMachine):
             actor = ref.actor_inbox.actor
             assert isinstance(actor, GroupActor)
             found[name] = actor.data
-        groups: dict[str, object] = {name: state_of(data) for name, data in found.items() if not data.is_gone()}
+        groups: dict[str, object] = {name: comparable_state(data) for name, data in found.items() if not data.is_gone()}
         return groups | {name: one.value for name, one in self.world.table.items() if one.value is not None}
 
     def _compacted(self, where: LogPartition) -> dict[str, object]:
         """A copy is compacted twice: tombstones stay the first time and go the second."""
         disk = copy_of(self.disk, where.folder)
         files = log_files(disk, where.folder).files
-        end = 1 + max((found.offset for found in walk(where, disk) if isinstance(found, Found)), default=0)
+        end = 1 + max(
+            (found.offset for found in scan_partition(where, disk) if isinstance(found, LoggedRecord)), default=0
+        )
         next_segment = where.folder / segment_name(max(end, files[-1].base + 1))
         disk.close(disk.open(next_segment, os.O_CREAT | os.O_RDWR))
         for now_ms in (WALL_MS, WALL_MS + CENTURY_MS):
             compact(disk, where.folder, Settings(now_ms, "test", -1, 0, 1000, chunk_bytes=300), clock=lambda: WALL_MS)
-        replay = Replay()
-        for found in walk(where, disk):
-            if isinstance(found, Found):
-                replay.take(found.record)
+        replay = LogReplay()
+        for found in scan_partition(where, disk):
+            if isinstance(found, LoggedRecord):
+                replay.apply(found.record)
         return replay.state()
 
 
 def test_a_record_of_a_transaction_counts_only_when_the_log_says_so() -> None:
     """The machine's own judge: what it compares does tell open transactions from ended ones."""
-    replay = Replay()
-    replay.take(TransactionRecord("tx", TransactionValue(1, 0, 60_000, 1)))
+    replay = LogReplay()
+    replay.apply(TransactionRecord("tx", TransactionValue(1, 0, 60_000, 1)))
     assert replay.state() == {"tx": TransactionValue(1, 0, 60_000, 1)}
 
 

@@ -206,8 +206,11 @@ def test_spark_submit_runs_it_by_its_path(java: None, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--master", "local[2]"], "bad --master 'local[2]': it says where Spark runs, and --spark was not given"),
-        (["--spark", "--processes", "2"], "bad --processes 2: with --spark it is --master that says how many"),
+        (["--master", "local[2]"], "bad --master 'local[2]': it needs --spark"),
+        (
+            ["--spark", "--processes", "2"],
+            "bad --processes 2: with --spark the number is set by --master, as in local[2]",
+        ),
         (["--every", "10"], "bad --every '10': expected a number and s, m, h or d, as in 10m"),
         (
             ["--every", "10m", "--once"],

@@ -16,8 +16,8 @@ from test_testing_clock import connect, heartbeat, moments, running
 from callboard.actors.messages import Heartbeat
 from callboard.runtime.kafka.services import Origin
 from callboard.runtime.member.channel import ChannelLost
-from callboard.runtime.testing.plugin.facts import Facts
-from callboard.runtime.testing.plugin.faults import Match
+from callboard.runtime.testing.plugin.facts import RequestFacts
+from callboard.runtime.testing.plugin.faults import RequestFilter
 from callboard.runtime.testing.plugin.timeline import Timeline
 from callboard.testing import Coordinator
 
@@ -32,29 +32,29 @@ async def commit(client: Client, group: str = "g") -> str:
 # Which request -------------------------------------------------------------------------------------------------------
 
 
-def facts(api: str = "Heartbeat", **values: Any) -> Facts:
-    return Facts(
+def facts(api: str = "Heartbeat", **values: Any) -> RequestFacts:
+    return RequestFacts(
         api, 4, **{"client_id": "ann", "groups": ("g",), "members": ("m",), "instances": ("node-7",), **values}
     )
 
 
 @pytest.mark.parametrize("which", [{}, {"group": "g"}, {"client_id": "ann"}, {"member": "m"}, {"member": "node-7"}])
 def test_a_match_takes_what_it_names(which: Any) -> None:
-    assert Match("Heartbeat", **which).takes(facts())
+    assert RequestFilter("Heartbeat", **which).matches(facts())
 
 
 @pytest.mark.parametrize(
     "which", [{"group": "h"}, {"client_id": "bob"}, {"member": "ann"}, {"group": "g", "member": "x"}]
 )
 def test_a_match_leaves_what_it_does_not_name(which: Any) -> None:
-    assert not Match("Heartbeat", **which).takes(facts())
-    assert not Match("SyncGroup").takes(facts())
+    assert not RequestFilter("Heartbeat", **which).matches(facts())
+    assert not RequestFilter("SyncGroup").matches(facts())
 
 
 def test_the_nth_and_so_many_after_it() -> None:
-    match = Match("Heartbeat", group="g", nth=3, times=2)
+    match = RequestFilter("Heartbeat", group="g", nth=3, times=2)
     others = facts(groups=("h",))
-    assert [match.takes(one) for one in (facts(), others, facts(), facts(), others, facts(), facts())] == [
+    assert [match.matches(one) for one in (facts(), others, facts(), facts(), others, facts(), facts())] == [
         *(False, False, False, True),
         *(False, True, False),
     ]

@@ -17,10 +17,10 @@ from peers.wire import Hangup
 from test_testing_clock import SESSION_S, connect, heartbeat, moments, running
 from test_testing_plugin import _dedented, run
 
-from callboard.runtime.testing.plugin.facts import Facts
-from callboard.runtime.testing.plugin.moving import ADVANCE_MAX_S
-from callboard.runtime.testing.plugin.silence import Presence
+from callboard.runtime.testing.plugin.facts import RequestFacts
+from callboard.runtime.testing.plugin.presence import Presence
 from callboard.runtime.testing.plugin.timeline import Timeline
+from callboard.runtime.testing.plugin.virtual_time import ADVANCE_MAX_S
 from callboard.testing import Coordinator
 
 DAY_S = 24 * 3600.0
@@ -129,7 +129,7 @@ def test_lines_of_a_timeline() -> None:
 def test_others_may_speak_of_a_member_without_being_it(api: str, is_there: bool) -> None:
     """A producer sends a consumer's offsets; an admin removes members. Neither keeps the consumer alive."""
     presence = Presence()
-    presence.heard(Facts(api, 4, "ann", ("g",), ("m",)), Wire())
+    presence.note_request(RequestFacts(api, 4, "ann", ("g",), ("m",)), Wire())
     assert (presence.client_of("g", "m") is not None) is is_there
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from ...runtime.cli.groups.show import Table, grouped
+from ...runtime.cli.groups.tables import Table, format_number
 from ...runtime.common.printing import printable
 
 CSS = """
@@ -62,4 +62,4 @@ def page(title: str, facts: Iterable[str], contents: Sequence[tuple[str, str]], 
 def _cell(cell: str | int | None) -> str:
     if cell is None or cell == "":
         return "-"
-    return grouped(cell) if isinstance(cell, int) else escape(printable(cell))
+    return format_number(cell) if isinstance(cell, int) else escape(printable(cell))

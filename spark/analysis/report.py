@@ -15,7 +15,7 @@ import typer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ...runtime.cli.groups.show import Table, counted, grouped
+from ...runtime.cli.groups.tables import Table, format_count, format_number
 from ...runtime.cli.main import make_app
 from ...runtime.common.errors import StartError
 from ...runtime.common.printing import print_line, tell_on_terminal
@@ -117,7 +117,7 @@ def report(
     wanted = asked(data, history, since, now)
     with session("callboard report", master) as spark:
         output.write_text(make(spark, wanted, pictures), encoding="utf-8")
-    print_line(f"{output}: {grouped(output.stat().st_size)} bytes")
+    print_line(f"{output}: {format_number(output.stat().st_size)} bytes")
 
 
 def make(
@@ -155,7 +155,11 @@ def _table(answer: pa.Table, is_last_first: bool) -> str:
     rest = answer.num_rows - ROWS_SHOWN
     first = answer.take(list(range(answer.num_rows))[::-1]) if is_last_first else answer
     shown: Table = as_table(first.slice(0, ROWS_SHOWN))
-    more = f"{grouped(rest)} more" if answer.num_rows < ROWS_FETCHED else f"{grouped(rest)} more, and perhaps others"
+    more = (
+        f"{format_number(rest)} more"
+        if answer.num_rows < ROWS_FETCHED
+        else f"{format_number(rest)} more, and perhaps others"
+    )
     return page.table(shown, more if rest > 0 else "")
 
 
@@ -170,14 +174,14 @@ def _facts(records: DataFrame, wanted: Asked) -> list[str]:
     ).collect()
     places = [f"data folder {wanted.data}", f"history {wanted.history}"]
     given = [words for words, path in zip(places, (wanted.data, wanted.history), strict=True) if path is not None]
-    size = f", {grouped(log_bytes(wanted.data))} bytes of log now" if wanted.data is not None else ""
+    size = f", {format_number(log_bytes(wanted.data))} bytes of log now" if wanted.data is not None else ""
     spans = f", from {_instant(row.first)} to {_instant(row.last)}" if row.first is not None else ""
-    counts = (counted(row.records, "record"), counted(row.groups, "group"), counted(row.topics, "topic"))
+    counts = (format_count(row.records, "record"), format_count(row.groups, "group"), format_count(row.topics, "topic"))
     return [
         f"From {' and '.join(given)}, as of {_instant(int(wanted.now.timestamp() * 1000))}.",
         f"{', '.join(counts)}{spans}{size}.",
         *([] if wanted.history else ["Without a history: what compaction has dropped is not in it."]),
-        *([f"Not counted: {counted(row.damages, 'damaged place')} of the log."] if row.damages else []),
+        *([f"Not counted: {format_count(row.damages, 'damaged place')} of the log."] if row.damages else []),
     ]
 
 

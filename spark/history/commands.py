@@ -20,7 +20,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from ...runtime.cli.groups.show import Column, Table, counted, grouped, print_facts, print_table
+from ...runtime.cli.groups.tables import Column, Table, format_count, format_number, print_facts, print_table
 from ...runtime.cli.main import make_app
 from ...runtime.client.cluster import Cluster, Offset
 from ...runtime.client.errors import ClientError
@@ -80,12 +80,12 @@ def keep_history(
     if as_json:
         print_json(kept._asdict())
     else:
-        what = f"{counted(kept.records, 'record')} of {counted(kept.partitions, 'log partition')}"
+        what = f"{format_count(kept.records, 'record')} of {format_count(kept.partitions, 'log partition')}"
         print_line(
             f"{what} taken into {to} in {kept.seconds:.1f} s" if kept.partitions else "nothing new in closed segments"
         )
         if kept.missing:
-            print_line(f"{counted(kept.missing, 'older record')} had been dropped by compaction before")
+            print_line(f"{format_count(kept.missing, 'older record')} had been dropped by compaction before")
     for trouble in kept.troubles:
         print_error(trouble)
     if kept.troubles:
@@ -115,7 +115,7 @@ def show_status(data: Data, as_json: AsJson = False) -> None:
     if as_json:
         print_json({"table": mark and mark.table, "partitions": table.as_json()})
         return
-    print_facts([("history", mark.table if mark else "off"), ("log partitions", grouped(len(rows)))])
+    print_facts([("history", mark.table if mark else "off"), ("log partitions", format_number(len(rows)))])
     if rows:
         print_line()
         print_table(table)
@@ -260,7 +260,7 @@ def in_words(table: HistoryTable, change: Change, is_made: bool) -> str:
     """What was done, or would be; and how it can be taken back, as it can be typed."""
     deleted = sum(one.after is None for one in change.offsets)
     parts = (len(change.offsets) - deleted, "written"), (deleted, "deleted")
-    what = " and ".join(f"{counted(count, 'offset')} {verb}" for count, verb in parts if count)
+    what = " and ".join(f"{format_count(count, 'offset')} {verb}" for count, verb in parts if count)
     if not what:
         return f"group '{change.group}' has these offsets already"
     if not is_made:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from ...runtime.cli.groups.show import Column, Table, counted
+from ...runtime.cli.groups.tables import Column, Table, format_count
 from ...runtime.client.cluster import Cluster, Description, Offset, Place
 from ...runtime.client.errors import HAS_MEMBERS, NO_SUCH_GROUP, ClientError, Refused, meaning
 from . import changes
@@ -80,8 +80,8 @@ def refuse_live(cluster: Cluster, group: str) -> None:
     found = describe(cluster, group)
     if found is not None and found.state not in AT_REST:
         raise ClientError(
-            f"group '{group}' is {found.state} with {counted(len(found.members), 'member')}, which would commit over"
-            " what is restored: stop its consumers first, or take them out with --fence"
+            f"group '{group}' is {found.state} with {format_count(len(found.members), 'member')}, which would commit"
+            " over what is restored: stop its consumers first, or take them out with --fence"
         )
 
 

@@ -270,12 +270,12 @@ def test_kafka_starts_on_our_log(kafka_jars: Path, tmp_path: Path, capsys: pytes
         kafka.stop()
     assert list(kafka.data.glob(f"{TOPIC}-*/*.txnindex"))  # Kafka knows of the aborted transaction
     assert "stray" not in " ".join(path.name for path in kafka.data.iterdir())
-    with pytest.raises(StartError, match="Kafka has records in it"):
+    with pytest.raises(StartError, match="found Kafka's records in it"):
         main(export, "--data", data, "--kafka-dir", kafka.data)
     assert main(export, "--data", data, "--kafka-dir", kafka.data, "--replace") == 0
     kafka.start()
     try:
-        with pytest.raises(StartError, match="a Kafka runs on it"):
+        with pytest.raises(StartError, match="Kafka is running on it"):
             main(export, "--data", data, "--kafka-dir", kafka.data, "--replace")
         assert table(kafka.bootstrap, tmp_path / "again.csv") == told
     finally:

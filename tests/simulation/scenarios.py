@@ -398,10 +398,10 @@ async def crowd(sim: Sim) -> None:
     kept: dict[str, int] = {}
 
     def grow() -> None:
-        life = sim.coordinator.current
-        if life is not None:
+        incarnation = sim.coordinator.current
+        if incarnation is not None:
             with suppress(ChannelLost):
-                life.ensure_topics({TOPIC: sim.random.randint(1, 9)})
+                incarnation.ensure_topics({TOPIC: sim.random.randint(1, 9)})
 
     def change() -> None:
         name = sim.random.choice(sorted(CHANGES))
@@ -411,8 +411,10 @@ async def crowd(sim: Sim) -> None:
             kept[name] = value
 
     def are_kept() -> bool:
-        life = sim.coordinator.current
-        return life is not None and all(getattr(life.node.settings, name) == value for name, value in kept.items())
+        incarnation = sim.coordinator.current
+        return incarnation is not None and all(
+            getattr(incarnation.node.settings, name) == value for name, value in kept.items()
+        )
 
     more: dict[str, Action] = {"topic grows": grow, "settings change": change}
     more["delete topic"] = lambda: delete_topic(sim)
@@ -427,10 +429,10 @@ async def crowd(sim: Sim) -> None:
 def delete_topic(sim: Sim) -> None:
     """The one that everybody commits to; those who work on it make it anew."""
     sim.delete_topic(TOPIC)
-    life = sim.coordinator.current
-    if life is not None:
+    incarnation = sim.coordinator.current
+    if incarnation is not None:
         with suppress(ChannelLost):
-            life.ensure_topics({TOPIC: 2})
+            incarnation.ensure_topics({TOPIC: 2})
 
 
 async def growing(sim: Sim) -> None:

@@ -11,7 +11,7 @@ import os
 
 import pytest
 
-from callboard.runtime.testing.simulation.simulate import run_seed, told
+from callboard.runtime.testing.simulation.simulate import describe_failure, run_seed
 
 from .scenarios import SCENARIOS
 
@@ -25,4 +25,4 @@ def run_all(name: str) -> None:
     for seed in range(FIRST_SEED, FIRST_SEED + A_SCENARIO):
         outcome = run_seed(SCENARIOS[name], seed)
         if outcome.failure is not None:
-            pytest.fail(told(SCENARIOS[name], outcome))
+            pytest.fail(describe_failure(SCENARIOS[name], outcome))

@@ -53,7 +53,7 @@ def test_every_mutant_has_its_scenario_and_every_scenario_its_seeds() -> None:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_seed_is_one_story(name: str) -> None:
     """Otherwise nobody could look at a failure again."""
-    first, second = (run_seed(SCENARIOS[name], 3, tells=True).timeline for _ in range(2))
+    first, second = (run_seed(SCENARIOS[name], 3, keeps_timeline=True).timeline for _ in range(2))
     assert first == second
 
 
@@ -61,6 +61,6 @@ def test_among_the_stories_is_all_that_can_happen() -> None:
     missing = list(WORDS)
     for seed in range(60):
         for scenario in SCENARIOS.values() if missing else ():
-            story = "\n".join(run_seed(scenario, seed, tells=True).timeline)
+            story = "\n".join(run_seed(scenario, seed, keeps_timeline=True).timeline)
             missing = [word for word in missing if word not in story]
     assert missing == []

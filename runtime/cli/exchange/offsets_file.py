@@ -1,6 +1,6 @@
-"""Offsets that were read and are to be written, by group: in a temporary file, since there may be very many.
+"""The offsets to import, by group, in a temporary file, since there may be very many.
 
-Memory holds the names of groups, and the offsets of one group at a time.
+Only the names of the groups and the offsets of one group at a time are in memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CREATE TABLE offsets (
 
 
 class WantedOffsets(Mapping[str, Mapping[Place, Offset]]):
-    """By group, then by topic and partition. OSError when there is no room for the temporary file."""
+    """Offsets by group, then by topic and partition. OSError when there is no space for the temporary file."""
 
     def __init__(self) -> None:
         self._groups: dict[str, None] = {}
@@ -33,7 +33,7 @@ class WantedOffsets(Mapping[str, Mapping[Place, Offset]]):
         self._database.execute(_SCHEMA)
 
     def add(self, group: str, place: Place, offset: Offset, line: int) -> int | None:
-        """Keep what a line says; the line that said it before, if one did, and then nothing is kept."""
+        """Store an offset. If an earlier line has the same key, store nothing and return that line's number."""
         key = group.encode(), *place
         values = line, offset.offset, offset.leader_epoch, offset.metadata.encode()
         try:
@@ -48,7 +48,7 @@ class WantedOffsets(Mapping[str, Mapping[Place, Offset]]):
         return None
 
     def only(self, groups: Iterable[str]) -> WantedOffsets:
-        """The same without the other groups; this one is not to be used any more."""
+        """Drop the other groups. Returns this object."""
         self._groups = dict.fromkeys(groups)
         return self
 

@@ -25,16 +25,16 @@ class MovableClock(SystemClock):
         self.alarms: list[MovableAlarm] = []
         self._ahead_ms = 0
         self._wall_ahead_ms = 0
-        self._held: tuple[int, int] | None = None  # monotonic and wall time, while it is moved
+        self._held_times: tuple[int, int] | None = None  # monotonic and wall time, while it is moved
         self.started_ms = self.monotonic_ms()
 
     def monotonic_ms(self) -> int:
         running_ms = super().monotonic_ms() + self._ahead_ms
-        held = self._held
+        held = self._held_times
         return running_ms if held is None else held[0]
 
     def wall_ms(self) -> int:
-        held = self._held
+        held = self._held_times
         return super().wall_ms() + self._wall_ahead_ms if held is None else held[1]
 
     def since_start_ms(self) -> int:
@@ -43,20 +43,20 @@ class MovableClock(SystemClock):
 
     def hold(self) -> None:
         """Stand still until ``release``."""
-        self._held = self.monotonic_ms(), self.wall_ms()
+        self._held_times = self.monotonic_ms(), self.wall_ms()
 
     def move_to(self, monotonic_ms: int) -> None:
         """Only while it is held, and never back."""
-        assert self._held is not None, "hold the clock first"
-        held_ms, wall_ms = self._held
+        assert self._held_times is not None, "hold the clock first"
+        held_ms, wall_ms = self._held_times
         moved_ms = max(monotonic_ms - held_ms, 0)
-        self._held = held_ms + moved_ms, wall_ms + moved_ms
+        self._held_times = held_ms + moved_ms, wall_ms + moved_ms
 
     def release(self) -> None:
         """Run on from where it stands."""
-        assert self._held is not None, "hold the clock first"
-        held_ms, wall_ms = self._held
-        self._held = None
+        assert self._held_times is not None, "hold the clock first"
+        held_ms, wall_ms = self._held_times
+        self._held_times = None
         self._ahead_ms += held_ms - self.monotonic_ms()
         self._wall_ahead_ms += wall_ms - self.wall_ms()
 
@@ -64,12 +64,12 @@ class MovableClock(SystemClock):
         """When the earliest alarm rings; None if none is set."""
         return min((alarm.due_ms for alarm in self.alarms if alarm.due_ms is not None), default=None)
 
-    def ring_what_is_due(self) -> None:
+    def fire_due_alarms(self) -> None:
         now_ms = self.monotonic_ms()
-        for alarm in [one for one in self.alarms if one.due_ms is not None and one.due_ms <= now_ms]:
-            alarm.look_now()
+        for alarm in [alarm for alarm in self.alarms if alarm.due_ms is not None and alarm.due_ms <= now_ms]:
+            alarm.check_now()
 
-    def forget_alarms(self) -> None:
+    def clear_alarms(self) -> None:
         """Whoever set them is gone."""
         for alarm in self.alarms:
             alarm.clear()
@@ -88,13 +88,13 @@ class MovableAlarm(LoopAlarm):
     def due_ms(self) -> int | None:
         return self._due_ms if self._handle is not None else None
 
-    def look_now(self) -> None:
+    def check_now(self) -> None:
         if self._handle is not None:
             self._handle.cancel()
             self._look()
 
 
-class Later(MovableAlarm):
+class DelayedCall(MovableAlarm):
     """One call, when the coordinator's clock says so."""
 
     def __init__(

@@ -19,10 +19,10 @@ from ...kafka.codec.schemas import Schema
 from ...kafka.refusing import error_body, errors_in, read_answer
 from ...kafka.services import GroupRouter, Origin
 from ...member.channel import ChannelLost
-from .clock import Later, MovableClock
-from .facts import Facts, api_name, details, facts_of, message_api, outcome
+from .clock import DelayedCall, MovableClock
+from .facts import RequestFacts, api_name, describe_answer, describe_request, facts_of, message_api
 from .faults import Faults, RequestFault
-from .silence import Presence
+from .presence import Presence
 from .timeline import Timeline
 
 NO_ANSWER = "no answer is wanted"
@@ -51,13 +51,13 @@ class FaultInterceptor:
 
     def handle(self, call: Call, handle: Callable[[Call], None]) -> None:
         assert isinstance(call, InterceptedCall), "it was made by ``call``"
-        self.presence.heard(call.facts, call.connection)
+        self.presence.note_request(call.facts, call.connection)
         call.begin(handle)
 
     def ask(self, router: GroupRouter, message: GroupRequest, origin: Origin, reply: ReplyTo) -> None:
         client = self._local.setdefault(origin, LocalClient(origin.client_id))
         exchange = LocalExchange(self, router, message, client, reply)
-        self.presence.heard(exchange.facts, client)
+        self.presence.note_request(exchange.facts, client)
         exchange.begin()
 
     def disconnected(self, origin: Origin) -> None:
@@ -71,35 +71,35 @@ class Interception:
 
     __slots__ = ("facts", "fault", "interceptor", "number")
 
-    def __init__(self, interceptor: FaultInterceptor, facts: Facts, request: Any) -> None:
+    def __init__(self, interceptor: FaultInterceptor, facts: RequestFacts, request: Any) -> None:
         self.interceptor = interceptor
         self.facts = facts
-        self.number = interceptor.timeline.request(facts, details(request))
+        self.number = interceptor.timeline.request(facts, describe_request(request))
         self.fault = interceptor.faults.find(facts)
 
     def before(self, exchange: Any) -> bool:
         """Apply a fault of the request; True if it was applied and the request must not be handled now."""
-        return self._strikes(exchange, after=False)
+        return self._apply_fault(exchange, after=False)
 
     def after(self, exchange: Any) -> bool:
         """Apply a fault of the answer; True if it was applied and the answer must not be sent now."""
-        return self._strikes(exchange, after=True)
+        return self._apply_fault(exchange, after=True)
 
-    def _strikes(self, exchange: Any, after: bool) -> bool:
+    def _apply_fault(self, exchange: Any, after: bool) -> bool:
         fault = self.fault
         if not isinstance(fault, RequestFault) or fault.after is not after:
             return False
         self.fault = None
-        self.interceptor.faults.strike(fault, self.facts, exchange)
+        self.interceptor.faults.apply(fault, self.facts, exchange)
         return True
 
     def answered(self, answer: Any) -> None:
-        self.interceptor.timeline.answer(self.number, self.facts, errors_in(answer), outcome(answer))
+        self.interceptor.timeline.answer(self.number, self.facts, errors_in(answer), describe_answer(answer))
 
     def note_joined(self, answer: Any, client: Any) -> None:
         """Record the member id from a JoinGroup's answer."""
         if self.facts.api == "JoinGroup" and answer.member_id:
-            self.interceptor.presence.spoke(self.facts.groups[0], answer.member_id, client)
+            self.interceptor.presence.note_connection(self.facts.groups[0], answer.member_id, client)
 
 
 class InterceptedCall(Call):
@@ -122,7 +122,7 @@ class InterceptedCall(Call):
         self._interception = Interception(interceptor, facts, request)
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> RequestFacts:
         return self._interception.facts
 
     def begin(self, handle: Callable[[Call], None]) -> None:
@@ -165,7 +165,7 @@ class InterceptedCall(Call):
         super().reply_nothing()  # ends the call; nothing is sent on a closed connection
 
     def later(self, delay_ms: int, step: Callable[[], None]) -> None:
-        Later(asyncio.get_running_loop(), self._interceptor.clock, delay_ms, step)
+        DelayedCall(asyncio.get_running_loop(), self._interceptor.clock, delay_ms, step)
 
     def _read(self, body: bytes) -> Any:
         return read_answer(self.schema, body)
@@ -193,7 +193,7 @@ class LocalExchange:
         )
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> RequestFacts:
         return self._interception.facts
 
     def begin(self) -> None:
@@ -226,4 +226,4 @@ class LocalExchange:
         self._reply.set_exception((ChannelLost, lost, None))
 
     def later(self, delay_ms: int, step: Callable[[], None]) -> None:
-        Later(asyncio.get_running_loop(), self._interceptor.clock, delay_ms, step)
+        DelayedCall(asyncio.get_running_loop(), self._interceptor.clock, delay_ms, step)

@@ -18,7 +18,7 @@ from ...disk.faulty import Fault as DiskFault
 from ...disk.faulty import FaultyDisk
 from ...embed.lifecycle import End
 from ...kafka.refusing import error_named
-from .facts import Facts, api_names
+from .facts import RequestFacts, api_names
 
 WAIT_S = 10.0
 ANY = "*"
@@ -50,36 +50,36 @@ class Exchange(Protocol):
 class Fault:
     """One fault that was asked for. ``hits``: how often it has struck."""
 
-    def __init__(self, what: str) -> None:
-        self.what = what
+    def __init__(self, description: str) -> None:
+        self.description = description
         self.hits = 0
-        self._has_hit = threading.Event()
+        self._was_hit = threading.Event()
 
     def __repr__(self) -> str:
-        return f"<{self.what}, {self.hits} {'hit' if self.hits == 1 else 'hits'}>"
+        return f"<{self.description}, {self.hits} {'hit' if self.hits == 1 else 'hits'}>"
 
     def wait(self, timeout: float = WAIT_S) -> None:
         """Block until it has struck. TimeoutError after so many seconds. In a coroutine: ``asyncio.to_thread``."""
-        if not self._has_hit.wait(timeout):
-            raise TimeoutError(f"{self.what}: it has not struck within {timeout:g} s")
+        if not self._was_hit.wait(timeout):
+            raise TimeoutError(f"{self.description}: it has not struck within {timeout:g} s")
 
-    def has_struck(self) -> None:
+    def record_hit(self) -> None:
         self.hits += 1
-        self._has_hit.set()
+        self._was_hit.set()
 
 
 class RequestFault(Fault):
     """A fault of some requests. ``after``: they are handled, and it strikes the answer."""
 
-    def __init__(self, what: str, match: Match, after: bool) -> None:
-        super().__init__(what)
+    def __init__(self, description: str, match: RequestFilter, after: bool) -> None:
+        super().__init__(description)
         self.after = after
         self._match = match
 
-    def concerns(self, facts: Facts) -> bool:
-        return self._match.takes(facts)
+    def matches(self, facts: RequestFacts) -> bool:
+        return self._match.matches(facts)
 
-    def strike(self, exchange: Exchange) -> None:
+    def apply(self, exchange: Exchange) -> None:
         """Do it: in place of handling the request or, if ``after``, of sending its answer."""
         raise NotImplementedError
 
@@ -87,28 +87,28 @@ class RequestFault(Fault):
 class Fail(RequestFault):
     code: Any
 
-    def strike(self, exchange: Exchange) -> None:
+    def apply(self, exchange: Exchange) -> None:
         exchange.refuse(self.code)
 
 
 class Delay(RequestFault):
     delay_ms: int
 
-    def strike(self, exchange: Exchange) -> None:
+    def apply(self, exchange: Exchange) -> None:
         exchange.later(self.delay_ms, exchange.send_answer if self.after else exchange.proceed)
 
 
 class Drop(RequestFault):
-    def strike(self, exchange: Exchange) -> None:
+    def apply(self, exchange: Exchange) -> None:
         """Nothing ever comes of it."""
 
 
 class Disconnect(RequestFault):
-    def strike(self, exchange: Exchange) -> None:
+    def apply(self, exchange: Exchange) -> None:
         exchange.disconnect()
 
 
-class Which(TypedDict, total=False):
+class FaultFilter(TypedDict, total=False):
     """How a fault is narrowed down, see ``Faults``."""
 
     group: str | None
@@ -118,7 +118,7 @@ class Which(TypedDict, total=False):
     times: float
 
 
-class Match:
+class RequestFilter:
     """Which requests: the ``nth`` that fits, and ``times - 1`` after it."""
 
     def __init__(
@@ -144,7 +144,7 @@ class Match:
             wanted.append(f"nth={self._nth}")
         return ", ".join((self.api, *wanted))
 
-    def takes(self, facts: Facts) -> bool:
+    def matches(self, facts: RequestFacts) -> bool:
         """Whether this one is struck; it is counted."""
         if self._times <= 0 or not self._fits(facts):
             return False
@@ -154,7 +154,7 @@ class Match:
         self._times -= 1
         return True
 
-    def _fits(self, facts: Facts) -> bool:
+    def _fits(self, facts: RequestFacts) -> bool:
         found = {"group": facts.groups, "client_id": (facts.client_id,), "member": facts.members + facts.instances}
         return self.api in (ANY, facts.api) and all(
             value is None or value in found[name] for name, value in self._wanted.items()
@@ -187,33 +187,33 @@ class Faults(Generic[R]):
         self._disks: list[FaultyDisk] = []  # the one of the node that runs; shared by twins, as the other lists are
         self._restart: Callable[[End], R]
 
-    def fail(self, api: str, *, error: str, after: bool = False, **which: Unpack[Which]) -> Fault:
+    def fail(self, api: str, *, error: str, after: bool = False, **which: Unpack[FaultFilter]) -> Fault:
         """The answer is this error of Kafka's, by its name ("REBALANCE_IN_PROGRESS"), and nothing else."""
         if api == ANY:
             raise ValueError("fail('*'): expected one API: not every answer has a place for an error")
-        match, code = Match(api, **which), error_named(error)
-        fault = Fail(_said(f"fail {match} with {error}", after), match, after)
+        match, code = RequestFilter(api, **which), error_named(error)
+        fault = Fail(_describe(f"fail {match} with {error}", after), match, after)
         fault.code = code
         return self._plan(fault)
 
-    def delay(self, api: str, *, seconds: float, after: bool = False, **which: Unpack[Which]) -> Fault:
+    def delay(self, api: str, *, seconds: float, after: bool = False, **which: Unpack[FaultFilter]) -> Fault:
         """It waits for so long, by the coordinator's clock, and everything behind it on its connection too."""
         if not 0 <= seconds < math.inf:
             raise ValueError(f"seconds={seconds}: expected 0 or more; `drop` is for ever")
-        match = Match(api, **which)
-        fault = Delay(_said(f"delay {match} by {seconds:g} s", after), match, after)
+        match = RequestFilter(api, **which)
+        fault = Delay(_describe(f"delay {match} by {seconds:g} s", after), match, after)
         fault.delay_ms = round(seconds * 1000)
         return self._plan(fault)
 
-    def drop(self, api: str, *, after: bool = False, **which: Unpack[Which]) -> Fault:
+    def drop(self, api: str, *, after: bool = False, **which: Unpack[FaultFilter]) -> Fault:
         """It is never answered; nor is anything behind it on its connection, as when packets are lost."""
-        match = Match(api, **which)
-        return self._plan(Drop(_said(f"drop {match}", after), match, after))
+        match = RequestFilter(api, **which)
+        return self._plan(Drop(_describe(f"drop {match}", after), match, after))
 
-    def disconnect(self, api: str, *, after: bool = False, **which: Unpack[Which]) -> Fault:
+    def disconnect(self, api: str, *, after: bool = False, **which: Unpack[FaultFilter]) -> Fault:
         """Its connection is cut instead of an answer."""
-        match = Match(api, **which)
-        return self._plan(Disconnect(_said(f"disconnect {match}", after), match, after))
+        match = RequestFilter(api, **which)
+        return self._plan(Disconnect(_describe(f"disconnect {match}", after), match, after))
 
     def lose_disk_after(self, writes: int) -> Fault:
         """After so many more writes nothing can be written any more (EIO), until a restart.
@@ -228,7 +228,7 @@ class Faults(Generic[R]):
         fault = Fault(f"lose the disk after {writes} writes")
         self._all.append(fault)
         [disk] = self._disks
-        disk.struck = lambda operation, path: self._has_struck(fault, f"{fault.what}: {operation} {path}")
+        disk.struck = lambda operation, path: self._record_hit(fault, f"{fault.description}: {operation} {path}")
         disk.fail(DiskFault("write", errno.EIO, skip=writes, times=math.inf))
         return fault
 
@@ -244,7 +244,7 @@ class Faults(Generic[R]):
     def clear(self) -> None:
         """Nothing goes wrong from now on; who waits for a delayed answer still gets it."""
         self._planned.clear()
-        self.mend_disk()
+        self.clear_disk_faults()
 
     def all(self) -> tuple[Fault, ...]:
         """Every one that was asked for, in order."""
@@ -255,41 +255,41 @@ class Faults(Generic[R]):
     def with_restart(self, restart: Callable[[End], Q]) -> Faults[Q]:
         """The same faults, for whoever restarts in this way."""
         own: Any = self
-        twin: Faults[Q] = copy(own)
-        twin._restart = restart
-        return twin
+        view: Faults[Q] = copy(own)
+        view._restart = restart
+        return view
 
-    def use(self, disk: object) -> None:
+    def set_disk(self, disk: object) -> None:
         """The disk of the node that runs now."""
         self._disks[:] = [disk] if isinstance(disk, FaultyDisk) else []
 
-    def mend_disk(self) -> None:
+    def clear_disk_faults(self) -> None:
         for disk in self._disks:
             disk.mend()
 
-    def find(self, facts: Facts) -> RequestFault | None:
+    def find(self, facts: RequestFacts) -> RequestFault | None:
         """The fault that this request meets: the first that takes it. Those behind that one do not count it."""
-        return next((fault for fault in tuple(self._planned) if fault.concerns(facts)), None)
+        return next((fault for fault in tuple(self._planned) if fault.matches(facts)), None)
 
-    def strike(self, fault: RequestFault, facts: Facts, exchange: Exchange) -> None:
-        self._has_struck(fault, fault.what, facts.client_id, facts.groups)
-        fault.strike(exchange)
+    def apply(self, fault: RequestFault, facts: RequestFacts, exchange: Exchange) -> None:
+        self._record_hit(fault, fault.description, facts.client_id, facts.groups)
+        fault.apply(exchange)
 
-    def note(self, what: str) -> None:
+    def note(self, description: str) -> None:
         """One that the coordinator carries out itself, like a restart."""
-        fault = Fault(what)
+        fault = Fault(description)
         self._all.append(fault)
-        self._has_struck(fault, what)
+        self._record_hit(fault, description)
 
     def _plan(self, fault: RequestFault) -> Fault:
         self._all.append(fault)
         self._planned.append(fault)
         return fault
 
-    def _has_struck(self, fault: Fault, what: str, who: str = "", groups: tuple[str, ...] = ()) -> None:
-        fault.has_struck()
-        self._note(what, who, groups)
+    def _record_hit(self, fault: Fault, description: str, who: str = "", groups: tuple[str, ...] = ()) -> None:
+        fault.record_hit()
+        self._note(description, who, groups)
 
 
-def _said(what: str, after: bool) -> str:
-    return f"{what}, after it was handled" if after else what
+def _describe(description: str, after: bool) -> str:
+    return f"{description}, after it was handled" if after else description

@@ -9,19 +9,19 @@ from typing import Any, NamedTuple
 
 from ...common.printing import printable
 from ...embed.admin import ORIGIN
-from .facts import Facts
+from .facts import RequestFacts
 
-TESTS_OWN = ORIGIN.client_id
+TEST_CLIENT_ID = ORIGIN.client_id
 EVENTS_MAX = 10_000
 """Older ones are forgotten: some megabytes, and more than anybody reads."""
 
 LINES_MAX = 300
 """Lines of ``text``: the last ones."""
 
-QUIET = frozenset({"ApiVersions", "Fetch", "Heartbeat", "ListOffsets", "Metadata"})
+ROUTINE_APIS = frozenset({"ApiVersions", "Fetch", "Heartbeat", "ListOffsets", "Metadata"})
 """Requests that ``text`` leaves out when nothing is wrong with them: there are many, and they say little."""
 
-QUIET_WITHIN = frozenset({"DescribeGroups", "ListGroups", "OffsetFetch"})
+ROUTINE_LOCAL_APIS = frozenset({"DescribeGroups", "ListGroups", "OffsetFetch"})
 """The same of what the test itself reads, by ``coordinator.describe`` and the like: often again and again."""
 
 WIDTH_MAX = 24  # of a column
@@ -47,7 +47,7 @@ class Timeline:
     """Events are added on the coordinator's loop, and may be read on any thread."""
 
     def __init__(self, now_ms: Callable[[], int], events_max: int = EVENTS_MAX) -> None:
-        self.before: Callable[[], None] = lambda: None  # looks at what has changed until now, and notes it first
+        self.before_event: Callable[[], None] = lambda: None  # looks at what has changed until now, and notes it first
         self._now_ms = now_ms
         self._events: deque[Event] = deque(maxlen=events_max)
         self._forgotten = 0
@@ -56,38 +56,38 @@ class Timeline:
 
     # What happens ----------------------------------------------------------------------------------------------------
 
-    def request(self, facts: Facts, details: str) -> int:
+    def request(self, facts: RequestFacts, details: str) -> int:
         """A request is here; the number under which its answer belongs to it."""
-        self.before()
+        self.before_event()
         self._numbers += 1
-        words = [said(facts), *map(self.short, facts.members), *facts.instances, details]
+        words = [api_with_version(facts), *map(self.short, facts.members), *facts.instances, details]
         self._add(facts, "request", ", ".join(filter(None, words)), self._numbers)
         return self._numbers
 
-    def answer(self, number: int, facts: Facts, errors: Sequence[str], outcome: str) -> None:
+    def answer(self, number: int, facts: RequestFacts, errors: Sequence[str], outcome: str) -> None:
         """It is answered."""
-        self.before()
-        told = ", ".join(errors) if errors else ", ".join(filter(None, ("NONE", outcome)))
-        self._add(facts, "answer", f"{said(facts)} -> {told}", number, bool(errors))
+        self.before_event()
+        text = ", ".join(errors) if errors else ", ".join(filter(None, ("NONE", outcome)))
+        self._add(facts, "answer", f"{api_with_version(facts)} -> {text}", number, bool(errors))
 
     def note(self, kind: str, what: str, group: str = "", who: str = "") -> None:
         """Something else."""
-        self.before()
-        self._keep(Event(self._now_ms(), kind, group, who, what))
+        self.before_event()
+        self._append(Event(self._now_ms(), kind, group, who, what))
 
-    def begins(self, test: str) -> None:
+    def note_test(self, test: str) -> None:
         """A test that shares the coordinator with others. On any thread."""
-        self._keep(Event(self._now_ms(), "test", "", "", f"{test} begins"))
+        self._append(Event(self._now_ms(), "test", "", "", f"{test} begins"))
 
     def short(self, member_id: str) -> str:
         """A member's short name, "m1"; ``members`` has the whole ones."""
         return self._short.setdefault(member_id, f"m{len(self._short) + 1}")
 
-    def _add(self, facts: Facts, kind: str, what: str, number: int, is_wrong: bool = False) -> None:
-        is_quiet = not is_wrong and (facts.api in QUIET or _is_a_look(facts))
-        self._keep(Event(self._now_ms(), kind, ", ".join(facts.groups), facts.client_id, what, number, is_quiet))
+    def _add(self, facts: RequestFacts, kind: str, what: str, number: int, is_wrong: bool = False) -> None:
+        is_quiet = not is_wrong and (facts.api in ROUTINE_APIS or _is_test_read(facts))
+        self._append(Event(self._now_ms(), kind, ", ".join(facts.groups), facts.client_id, what, number, is_quiet))
 
-    def _keep(self, event: Event) -> None:
+    def _append(self, event: Event) -> None:
         self._forgotten += len(self._events) == self._events.maxlen
         self._events.append(event)
 
@@ -123,11 +123,11 @@ class Timeline:
         return json.dumps({"events": events, "members": self.members, "forgotten": self._forgotten}, indent=1)
 
 
-def _is_a_look(facts: Facts) -> bool:
-    return facts.client_id == TESTS_OWN and facts.version is None and facts.api in QUIET_WITHIN
+def _is_test_read(facts: RequestFacts) -> bool:
+    return facts.client_id == TEST_CLIENT_ID and facts.version is None and facts.api in ROUTINE_LOCAL_APIS
 
 
-def said(facts: Facts) -> str:
+def api_with_version(facts: RequestFacts) -> str:
     return facts.api if facts.version is None else f"{facts.api} v{facts.version}"
 
 
@@ -144,13 +144,13 @@ def _rows(events: Sequence[Event], everything: bool) -> Iterator[Row]:
     wrong = {event.number for event in events if event.kind == "answer" and not event.is_quiet}
     shown = [event for event in events if everything or not event.is_quiet or event.number in wrong]
     merged = False
-    for event, behind in zip(shown, [*shown[1:], None], strict=True):
+    for event, next_event in zip(shown, [*shown[1:], None], strict=True):
         if merged:
             merged = False
             continue
         what = event.what
-        if event.kind == "request" and behind is not None and behind.number == event.number:
-            what += behind.what[behind.what.index(" -> ") :]
+        if event.kind == "request" and next_event is not None and next_event.number == event.number:
+            what += next_event.what[next_event.what.index(" -> ") :]
             merged = True
         elif event.kind not in ("request", "answer"):
             what = f"{event.kind}: {what}"

@@ -51,7 +51,7 @@ class Chaos:
             "power cut in a write": self.torn_write,
             "clean restart": self.restart,
             "cut off": self.cut_off,
-            "hang up": self.hang_up,
+            "hang up": self.disconnect,
             "slow member": self.slow_down,
             "lossy network": self.lossy,
             "compaction": self.compact,
@@ -71,9 +71,9 @@ class Chaos:
             name = draw.choice(list(actions))
             self._draw = random.Random(draw.random())
             if sim.faults.permits(name):
-                waits = actions[name]()
-                if waits is not None:
-                    await waits
+                awaitable = actions[name]()
+                if awaitable is not None:
+                    await awaitable
 
     async def _down_for_a_while(self) -> None:
         await self._sim.sleep(self._draw.random() * self._draw.choice(DOWN_S))
@@ -108,9 +108,9 @@ class Chaos:
             sim.network.cut(host.name, breaks=draw.random() < 0.5)
             sim.loop.call_later(draw.random() * draw.choice(CUT_S), sim.network.heal, host.name)
 
-    async def hang_up(self) -> None:
+    async def disconnect(self) -> None:
         if hosts := self._sim.hosts():
-            self._sim.network.hang_up(self._draw.choice(hosts).name)
+            self._sim.network.disconnect(self._draw.choice(hosts).name)
 
     async def slow_down(self) -> None:
         if hosts := self._sim.hosts():
@@ -124,19 +124,19 @@ class Chaos:
     async def compact(self) -> None:
         """At once, or by one or two processes beside the coordinator, which may die too."""
         sim, draw = self._sim, self._draw
-        way = draw.random()
-        if way < ALL_AT_ONCE:
+        choice = draw.random()
+        if choice < ALL_AT_ONCE:
             sim.compact()
             return
-        for _ in range(1 if way < ALONE else 2):
-            sim.coordinator.compact_beside(draw.choice(TOMBSTONES_MS), draw.choice(GRACE_MS))
+        for _ in range(1 if choice < ALONE else 2):
+            sim.coordinator.compact_in_subprocess(draw.choice(TOMBSTONES_MS), draw.choice(GRACE_MS))
         if draw.random() < COMPACTION_DIES:
-            sim.loop.call_later(draw.random(), sim.coordinator.kill_beside)
+            sim.loop.call_later(draw.random(), sim.coordinator.kill_subprocesses)
 
     async def full_disk(self) -> None:
         """Room for a little more; then there is room again."""
         sim, disk = self._sim, self._sim.coordinator.disk
-        sim.coordinator.trouble()
+        sim.coordinator.mark_disk_faulty()
         disk.capacity_bytes = disk.used_bytes() + self._draw.randint(0, ROOM_BYTES)
         await sim.sleep(self._draw.random() * WHILE_FULL_S)
         sim.coordinator.disk.capacity_bytes = float("inf")

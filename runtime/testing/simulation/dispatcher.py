@@ -36,14 +36,14 @@ SLOW_DISK_CHANCE = 0.002
 class SeededDispatcher(Dispatcher):
     """One message a callback of the loop, of a mailbox that the seed draws.
 
-    ``power_gone`` is called when a disk without power was touched: the process is at its end there.
+    ``on_power_loss`` is called when a disk without power was touched: the process is at its end there.
     """
 
-    def __init__(self, loop: VirtualLoop, order: random.Random, power_gone: Callable[[], None]) -> None:
+    def __init__(self, loop: VirtualLoop, order: random.Random, on_power_loss: Callable[[], None]) -> None:
         self.loop = loop
         super().__init__()
         self._order = order
-        self._power_gone = power_gone
+        self._on_power_loss = on_power_loss
         self._ready: list[Mailbox] = []
         self._is_pumping = False
         self._tally = self.new_tally()
@@ -65,7 +65,7 @@ class SeededDispatcher(Dispatcher):
         try:
             again = mailbox.run(1, self._tally)
         except PowerLoss:
-            self._power_gone()
+            self._on_power_loss()
             return
         except BaseException as error:
             again = self.break_down(mailbox, error)
@@ -112,11 +112,11 @@ class VirtualAlarm(Alarm):
 class LoopThreads(Inline):
     """The log's calls and jobs as callbacks of the loop, some time later, in an order that the seed draws."""
 
-    def __init__(self, loop: VirtualLoop, draw: random.Random, power_gone: Callable[[], None]) -> None:
+    def __init__(self, loop: VirtualLoop, draw: random.Random, on_power_loss: Callable[[], None]) -> None:
         super().__init__(draw.randrange)
         self._loop = loop
         self._draw = draw
-        self._power_gone = power_gone
+        self._on_power_loss = on_power_loss
         self._pace_ms = draw.choice(DISK_MS)
         self._due: TimerHandle | None = None
         self._log_work: Work | None = None
@@ -143,7 +143,7 @@ class LoopThreads(Inline):
         try:
             self.step()
         except PowerLoss:
-            self._power_gone()
+            self._on_power_loss()
         else:
             self._watch()
 

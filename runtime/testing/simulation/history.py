@@ -17,7 +17,7 @@ LINES_KEPT = 20_000  # of the timeline: more nobody reads
 
 
 class Exchange:
-    """A request and what became of it. ``life``: which life of the coordinator it was sent to.
+    """A request and what became of it. ``incarnation``: which life of the coordinator it was sent to.
 
     ``arrived_at``, ``answered_at``: when, counted in events, since several happen at the same virtual time; infinity
     for what never did.
@@ -25,14 +25,16 @@ class Exchange:
 
     __slots__ = (
         *("answer", "answered_at", "answered_s", "arrived_at", "arrived_s", "client", "is_answered", "is_lost"),
-        *("life", "message", "number", "process", "received_s", "sent_s"),
+        *("incarnation", "message", "number", "process", "received_s", "sent_s"),
     )
 
-    def __init__(self, number: int, client: str, process: Process, life: int, message: Any, sent_s: float) -> None:
+    def __init__(
+        self, number: int, client: str, process: Process, incarnation: int, message: Any, sent_s: float
+    ) -> None:
         self.number = number
         self.client = client
         self.process = process
-        self.life = life
+        self.incarnation = incarnation
         self.message = message
         self.sent_s = sent_s
         self.arrived_s: float | None = None
@@ -75,10 +77,10 @@ class History:
         """A line of the timeline."""
         self._lines.append((self._loop.time(), text, None))
 
-    def sent(self, client: str, process: Process, life: int, message: Any) -> Exchange:
+    def sent(self, client: str, process: Process, incarnation: int, message: Any) -> Exchange:
         self.exchanges += 1
-        exchange = Exchange(self.exchanges, client, process, life, message, self._loop.time())
-        self._note("sends", exchange)
+        exchange = Exchange(self.exchanges, client, process, incarnation, message, self._loop.time())
+        self._add_line("sends", exchange)
         for listener in self.listeners:
             listener.sent(exchange)
         return exchange
@@ -87,7 +89,7 @@ class History:
         exchange.arrived_s = self._loop.time()
         self.events += 1
         exchange.arrived_at = self.events
-        self._note("arrives", exchange)
+        self._add_line("arrives", exchange)
         for listener in self.listeners:
             listener.arrived(exchange)
 
@@ -95,23 +97,23 @@ class History:
         exchange.answered_s = self._loop.time()
         self.events += 1
         exchange.answered_at = self.events
-        self._note("is answered", exchange)
+        self._add_line("is answered", exchange)
         for listener in self.listeners:
             listener.answered(exchange)
 
     def received(self, exchange: Exchange) -> None:
         exchange.received_s = self._loop.time()
-        self._note("receives", exchange)
+        self._add_line("receives", exchange)
         for listener in self.listeners:
             listener.received(exchange)
 
     def lost(self, exchange: Exchange) -> None:
         exchange.is_lost = True
-        self._note("loses", exchange)
+        self._add_line("loses", exchange)
         for listener in self.listeners:
             listener.lost(exchange)
 
-    def _note(self, what: str, exchange: Exchange) -> None:
+    def _add_line(self, what: str, exchange: Exchange) -> None:
         self._lines.append((self._loop.time(), what, exchange))
 
     def timeline(self) -> list[str]:
@@ -143,7 +145,7 @@ def _shown(value: Any) -> str:
     return getattr(value, "name", None) or repr(value)
 
 
-def shortened(lines: Iterable[str], last: int) -> str:
+def last_lines(lines: Iterable[str], last: int) -> str:
     """The last lines, and how many there were before them."""
     all_lines = list(lines)
     left_out = len(all_lines) - last

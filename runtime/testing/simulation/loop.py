@@ -100,7 +100,7 @@ class VirtualFuture(Future[T]):
         return self.number
 
 
-def refused(name: str) -> Any:
+def not_simulated(name: str) -> Any:
     """A method of event loops that would reach out of the simulation."""
 
     def refuse(*_arguments: Any, **_options: Any) -> NoReturn:
@@ -113,24 +113,24 @@ def refused(name: str) -> Any:
 
 
 class VirtualLoop(AbstractEventLoop):
-    """See the module. ``troubles``: what asyncio tells its handlers of errors that nobody has caught."""
+    """See the module. ``errors``: what asyncio tells its handlers of errors that nobody has caught."""
 
-    add_reader = add_writer = remove_reader = remove_writer = refused("add_reader")
-    add_signal_handler = remove_signal_handler = refused("add_signal_handler")
-    connect_read_pipe = connect_write_pipe = refused("connect_read_pipe")
-    create_connection = create_unix_connection = refused("create_connection")
-    create_datagram_endpoint = refused("create_datagram_endpoint")
-    create_server = create_unix_server = refused("create_server")
-    connect_accepted_socket = start_tls = sendfile = refused("start_tls")
-    getaddrinfo = getnameinfo = refused("getaddrinfo")
-    sock_accept = sock_connect = sock_recv = sock_recv_into = sock_sendall = refused("sock_connect")
-    set_default_executor = refused("set_default_executor")
-    sock_recvfrom = sock_recvfrom_into = sock_sendto = sock_sendfile = refused("sock_sendto")
-    subprocess_exec = subprocess_shell = refused("subprocess_exec")
+    add_reader = add_writer = remove_reader = remove_writer = not_simulated("add_reader")
+    add_signal_handler = remove_signal_handler = not_simulated("add_signal_handler")
+    connect_read_pipe = connect_write_pipe = not_simulated("connect_read_pipe")
+    create_connection = create_unix_connection = not_simulated("create_connection")
+    create_datagram_endpoint = not_simulated("create_datagram_endpoint")
+    create_server = create_unix_server = not_simulated("create_server")
+    connect_accepted_socket = start_tls = sendfile = not_simulated("start_tls")
+    getaddrinfo = getnameinfo = not_simulated("getaddrinfo")
+    sock_accept = sock_connect = sock_recv = sock_recv_into = sock_sendall = not_simulated("sock_connect")
+    set_default_executor = not_simulated("set_default_executor")
+    sock_recvfrom = sock_recvfrom_into = sock_sendto = sock_sendfile = not_simulated("sock_sendto")
+    subprocess_exec = subprocess_shell = not_simulated("subprocess_exec")
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
-        self.troubles: list[dict[str, Any]] = []
+        self.errors: list[dict[str, Any]] = []
         self.callbacks = 0
         self.processes: list[Process] = []
         self._now_us = START_S * 1_000_000
@@ -260,11 +260,11 @@ class VirtualLoop(AbstractEventLoop):
 
     def _run(self) -> None:
         ready = self._ready
-        at_once = 0
+        callbacks_at_this_time = 0
         while not self._is_stopping:
             if not ready and self._pass_time():
-                self.callbacks += at_once
-                at_once = 0
+                self.callbacks += callbacks_at_this_time
+                callbacks_at_this_time = 0
             if not ready:
                 continue
             handle, process = ready.popleft()
@@ -273,10 +273,10 @@ class VirtualLoop(AbstractEventLoop):
                 continue
             if not handle.cancelled():
                 handle._run()
-            at_once += 1
-            if at_once > CALLBACKS_MAX:
+            callbacks_at_this_time += 1
+            if callbacks_at_this_time > CALLBACKS_MAX:
                 raise Stuck(f"{CALLBACKS_MAX} callbacks and no time passes, the last was {handle!r}")
-        self.callbacks += at_once
+        self.callbacks += callbacks_at_this_time
 
     def _pass_time(self) -> bool:
         """Jump to the next timer, and make ready all that are due then. Whether it was a jump at all."""
@@ -300,7 +300,7 @@ class VirtualLoop(AbstractEventLoop):
 
     def waiting(self) -> str:
         """Who waits, and where: a line a task."""
-        lines = [f"  {_place_of(task)}" for task in self._tasks.values()]
+        lines = [f"  {_describe_task(task)}" for task in self._tasks.values()]
         more = [f"  and {len(lines) - WAITING_SHOWN} more"] if len(lines) > WAITING_SHOWN else []
         return "\n".join(lines[:WAITING_SHOWN] + more) or "  (no task)"
 
@@ -332,16 +332,16 @@ class VirtualLoop(AbstractEventLoop):
                 task.cancel()
             for process in self.processes:
                 self.release(process)
-            self._run_what_is_ready()
+            self._run_ready_callbacks()
         for task in self._tasks.values():
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             coro: Any = task.get_coro()
             if inspect.iscoroutine(coro) and inspect.getcoroutinestate(coro) == inspect.CORO_CREATED:
                 coro.close()  # its process was killed before it began
-        self._run_what_is_ready()
+        self._run_ready_callbacks()
         self.close()
 
-    def _run_what_is_ready(self) -> None:
+    def _run_ready_callbacks(self) -> None:
         """Callbacks of dead processes too, as no process is looked at; no time passes."""
         asyncio._set_running_loop(self)
         try:
@@ -395,7 +395,7 @@ class VirtualLoop(AbstractEventLoop):
             self._handler(self, context)
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        self.troubles.append(context)
+        self.errors.append(context)
 
 
 class LoopClock:
@@ -419,30 +419,30 @@ def run(coro: Coroutine[Any, Any, T], seed: int = 0) -> T:
     try:
         result: T = loop.run_until_complete(coro)
     finally:
-        troubles = list(loop.troubles)
+        errors = list(loop.errors)
         loop.end()
-    raise_trouble(troubles)
+    raise_first_error(errors)
     return result
 
 
-def raise_trouble(troubles: list[dict[str, Any]]) -> None:
+def raise_first_error(errors: list[dict[str, Any]]) -> None:
     """Raise the first of the errors that nobody has caught."""
-    for context in troubles:
+    for context in errors:
         raise RuntimeError(f"{context.get('message')}: {context.get('exception')!r}") from context.get("exception")
 
 
-def _place_of(task: Task[Any]) -> str:
+def _describe_task(task: Task[Any]) -> str:
     """A task, and where it waits: what it awaits, and what that awaits."""
-    waits: Any = task.get_coro()
+    awaited: Any = task.get_coro()
     names: list[str] = []
-    place = ""
-    while isinstance(waits, Coroutine | Generator) and (frame := _frame_of(waits)) is not None:
+    location = ""
+    while isinstance(awaited, Coroutine | Generator) and (frame := _frame_of(awaited)) is not None:
         code = frame.f_code
         names.append(code.co_qualname)
-        place = f"{code.co_filename}:{frame.f_lineno}"
-        waits = getattr(waits, "cr_await", None) or getattr(waits, "gi_yieldfrom", None)
-    return f"{task.get_name()} in {' > '.join(names) or 'a coroutine that has not begun'} ({place})"
+        location = f"{code.co_filename}:{frame.f_lineno}"
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
+    return f"{task.get_name()} in {' > '.join(names) or 'a coroutine that has not begun'} ({location})"
 
 
-def _frame_of(waits: Any) -> Any:
-    return getattr(waits, "cr_frame", None) or getattr(waits, "gi_frame", None)
+def _frame_of(awaited: Any) -> Any:
+    return getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)

@@ -83,26 +83,30 @@ Producer = tuple[str, int, int]
 
 
 class RegisterChecker(Listener):
-    """Collects commits and fetches; ``wrong`` judges them when the run is over.
+    """Collects commits and fetches; ``find_violation`` judges them when the run is over.
 
     ``retention_s``: the shortest time after a commit at which its offset may be deleted because it is old.
     """
 
     def __init__(self) -> None:
         self.retention_s = inf
-        self._known: dict[Register, Value] = {}  # those of which there ever was a commit; what they held at first
+        self._initial_values: dict[
+            Register, Value
+        ] = {}  # those of which there ever was a commit; what they held at first
         self._writes: dict[Register, list[Write]] = defaultdict(list)
         self._reads: dict[Register, list[Read]] = defaultdict(list)
-        self._of_exchange: dict[Exchange, list[Write]] = {}
-        self._open: dict[Producer, list[Write]] = defaultdict(list)  # acknowledged, of a transaction that is open
-        self._ending: dict[Exchange, list[Write]] = {}
+        self._writes_of_exchange: dict[Exchange, list[Write]] = {}
+        self._open_transactions: dict[Producer, list[Write]] = defaultdict(
+            list
+        )  # acknowledged, of a transaction that is open
+        self._ending_transactions: dict[Exchange, list[Write]] = {}
 
     # Listener --------------------------------------------------------------------------------------------------------
 
     def arrived(self, exchange: Exchange) -> None:
         message = exchange.message
         if isinstance(message, OffsetCommit | TxnOffsetCommit):
-            self._of_exchange[exchange] = [
+            self._writes_of_exchange[exchange] = [
                 self._write(
                     (message.group_id, one.topic, one.partition),
                     (one.offset, one.metadata) if one.offset >= 0 else None,
@@ -112,18 +116,18 @@ class RegisterChecker(Listener):
             ]
         elif isinstance(message, OffsetDelete):
             registers = [(message.group_id, topic, number) for topic, numbers in message.topics for number in numbers]
-            self._of_exchange[exchange] = [self._write(register, None, exchange) for register in registers]
+            self._writes_of_exchange[exchange] = [self._write(register, None, exchange) for register in registers]
         elif isinstance(message, DeleteGroup):
             registers = [register for register in self._writes if register[0] == message.group_id]
-            self._of_exchange[exchange] = [self._write(register, None, exchange) for register in registers]
+            self._writes_of_exchange[exchange] = [self._write(register, None, exchange) for register in registers]
         elif isinstance(message, EndTransaction):
-            self._ending[exchange] = self._open.pop(_producer(message), [])
+            self._ending_transactions[exchange] = self._open_transactions.pop(_producer(message), [])
 
     def _write(self, register: Register, value: Value, exchange: Exchange) -> Write:
         now_s = exchange.arrived_s or 0.0
         write = Write(value, exchange.arrived_at, f"{exchange.client} #{exchange.number}", now_s)
         self._writes[register].append(write)
-        self._known.setdefault(register)
+        self._initial_values.setdefault(register)
         return write
 
     def answered(self, exchange: Exchange) -> None:
@@ -139,19 +143,19 @@ class RegisterChecker(Listener):
         elif isinstance(message, OffsetDelete):
             self._deleted(exchange, message, exchange.answer)
         elif isinstance(message, DeleteGroup):
-            self._done(exchange, exchange.answer)
+            self._settle_all(exchange, exchange.answer)
 
     def _deleted(self, exchange: Exchange, message: OffsetDelete, answer: OffsetsDeleted) -> None:
         if answer.error is not ErrorCode.NONE:
-            self._done(exchange, answer.error)
+            self._settle_all(exchange, answer.error)
             return
-        writes = iter(self._of_exchange.pop(exchange))
+        writes = iter(self._writes_of_exchange.pop(exchange))
         for (_, numbers), error in zip(message.topics, answer.topics, strict=True):
             for _ in numbers:
                 _settle(next(writes), error, exchange.answered_at)
 
-    def _done(self, exchange: Exchange, error: ErrorCode) -> None:
-        for write in self._of_exchange.pop(exchange):
+    def _settle_all(self, exchange: Exchange, error: ErrorCode) -> None:
+        for write in self._writes_of_exchange.pop(exchange):
             _settle(write, error, exchange.answered_at)
 
     def _fetched(self, exchange: Exchange, answer: Fetched) -> None:
@@ -170,33 +174,41 @@ class RegisterChecker(Listener):
             write.last_at = at
             self._writes[register].append(write)
 
-    def begin_anew(self, groups: Mapping[str, GroupData]) -> str | None:
+    def reset(self, groups: Mapping[str, GroupData]) -> str | None:
         """Power was lost where that may take what was answered: what was found counts. What was wrong before."""
-        wrong = self.wrong()
+        violation = self.find_violation()
         held = {
             (group_id, topic, partition): (value.offset, value.metadata)
             for group_id, data in groups.items()
             for topic, partition, value in data.offsets
         }
-        self._known = {register: held.get(register) for register in self._known}
-        for table in (self._writes, self._reads, self._of_exchange, self._open, self._ending):
+        self._initial_values = {register: held.get(register) for register in self._initial_values}
+        for table in (
+            self._writes,
+            self._reads,
+            self._writes_of_exchange,
+            self._open_transactions,
+            self._ending_transactions,
+        ):
             table.clear()
-        return wrong
+        return violation
 
     def _committed(self, exchange: Exchange, answer: Committed) -> None:
-        for write, error in zip(self._of_exchange.pop(exchange), answer.errors, strict=True):
+        for write, error in zip(self._writes_of_exchange.pop(exchange), answer.errors, strict=True):
             _settle(write, error, exchange.answered_at)
 
     def _committed_in_transaction(self, exchange: Exchange, answer: Committed) -> None:
         message: TxnOffsetCommit = exchange.message
-        for write, error in zip(self._of_exchange.pop(exchange), answer.errors, strict=True):
+        for write, error in zip(self._writes_of_exchange.pop(exchange), answer.errors, strict=True):
             write.is_refused = error in REFUSED
             if error is ErrorCode.NONE:
-                self._open[message.transactional_id, message.producer_id, message.producer_epoch].append(write)
+                self._open_transactions[message.transactional_id, message.producer_id, message.producer_epoch].append(
+                    write
+                )
 
     def _ended(self, exchange: Exchange, message: EndTransaction) -> None:
         """Only what was acknowledged before the end was asked for is certain to belong to it."""
-        writes = self._ending.pop(exchange)
+        writes = self._ending_transactions.pop(exchange)
         for write in writes if exchange.answer.error is ErrorCode.NONE else ():
             if message.committed:
                 write.done_at = exchange.answered_at
@@ -205,30 +217,30 @@ class RegisterChecker(Listener):
 
     # The judge -------------------------------------------------------------------------------------------------------
 
-    def wrong(self) -> str | None:
+    def find_violation(self) -> str | None:
         """What cannot be, in a sentence; None when everything can."""
-        return next((found for register in self._reads for found in self._wrong_in(register)), None)
+        return next((found for register in self._reads for found in self._violations_in(register)), None)
 
-    def _wrong_in(self, register: Register) -> Iterator[str]:
+    def _violations_in(self, register: Register) -> Iterator[str]:
         reads: dict[Value, list[Read]] = defaultdict(list)
         for read in self._reads[register]:
             reads[read.value].append(read)
         writes: dict[Value, list[Write]] = defaultdict(list)
-        first = _at_first(self._known.get(register))
+        first = _initial_write(self._initial_values.get(register))
         writes[first.value].append(first)
         for write in self._writes[register]:
             writes[write.value].append(write)
         yield from (f"{name_of(register)}: {text}" for text in _never_written(reads, writes))
         yield from (f"{name_of(register)}: {text}" for text in _overwritten(reads, writes, self.retention_s))
-        yield from (f"{name_of(register)}: {text}" for text in _came_back(reads, writes))
+        yield from (f"{name_of(register)}: {text}" for text in _reappeared(reads, writes))
         told = [value for value in writes if value is not None or self.retention_s == inf]  # nothing comes of itself
         zones = [zone for value in told if (zone := _zone(value, writes[value], reads[value]))]
         yield from (f"{name_of(register)}: {text}" for text in _contradictions(zones, writes, reads))
 
-    def known(self) -> dict[str, tuple[tuple[str, tuple[int, ...]], ...]]:
+    def written_offsets(self) -> dict[str, tuple[tuple[str, tuple[int, ...]], ...]]:
         """All that anybody has tried to commit: by group what to fetch."""
         found: dict[str, dict[str, list[int]]] = {}
-        for group_id, topic, number in self._known:
+        for group_id, topic, number in self._initial_values:
             found.setdefault(group_id, {}).setdefault(topic, []).append(number)
         return {
             group_id: tuple((topic, tuple(numbers)) for topic, numbers in topics.items())
@@ -264,7 +276,7 @@ def _overwritten(reads: dict[Value, list[Read]], writes: dict[Value, list[Write]
                 yield f"{read.text} found {value}, but {over.text} had committed {over.value} after it"
 
 
-def _came_back(reads: dict[Value, list[Read]], writes: dict[Value, list[Write]]) -> Iterator[str]:
+def _reappeared(reads: dict[Value, list[Read]], writes: dict[Value, list[Write]]) -> Iterator[str]:
     """Fetches that found a value which was there, and had gone: each was committed once."""
     nothing = reads.get(None, ())
     for value, found in reads.items() if nothing else ():
@@ -305,14 +317,16 @@ def _contradictions(
     backward = [zone for zone in zones if zone.first >= zone.last]
     for earlier, later in pairwise(forward):
         if later.first < earlier.last:
-            yield _told(earlier, later, writes, reads)
+            yield _describe_contradiction(earlier, later, writes, reads)
     for zone in forward:
         for within in backward:
             if zone.first < within.last and within.first < zone.last:
-                yield _told(zone, within, writes, reads)
+                yield _describe_contradiction(zone, within, writes, reads)
 
 
-def _told(one: Zone, other: Zone, writes: dict[Value, list[Write]], reads: dict[Value, list[Read]]) -> str:
+def _describe_contradiction(
+    one: Zone, other: Zone, writes: dict[Value, list[Write]], reads: dict[Value, list[Read]]
+) -> str:
     who = ", ".join(read.text for read in reads[one.value] if read.asked_at == one.last) or "its commit"
     return (
         f"{one.value} was there at event {one.first:g} and again at event {one.last:g} ({who}), but {other.value}, "
@@ -321,7 +335,7 @@ def _told(one: Zone, other: Zone, writes: dict[Value, list[Write]], reads: dict[
     )
 
 
-def _at_first(value: Value) -> Write:
+def _initial_write(value: Value) -> Write:
     write = Write(value, -1, "the beginning")
     write.done_at = 0
     return write

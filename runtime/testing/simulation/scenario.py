@@ -22,31 +22,31 @@ from ...member.terms import MemberArguments
 from ...member.work import Shard
 from ...settings.table import Settings, Sync
 from .checkers import AnswerChecker, GenerationChecker, Violation
-from .faults_drawn import FaultDraw
+from .fault_draw import FaultDraw
 from .history import History
 from .holders import Hold, HolderChecker, Resource
-from .lives import Life, Lives
 from .loop import Process, VirtualLoop, current_process
 from .losses import LossChecker
 from .network import Host, Network, SimulatedConnector
 from .registers import RegisterChecker
+from .simulated_coordinator import CoordinatorIncarnation, SimulatedCoordinator
 
 T = TypeVar("T")
 
-THAWED_S = 1.0  # after it was frozen a process needs so long, at most, to see what it has lost
+THAW_GRACE_S = 1.0  # after it was frozen a process needs so long, at most, to see what it has lost
 SYNC_S = 0.001  # the power may go in the middle of the sync that is due
-LOOK_AGAIN_S = 0.25  # between two looks whether something has come
-LOOK_S = 5.0  # between two looks for requests that wait for too long
-JUDGE = "judge"
-JUDGE_TRIES = 1000  # of reading all offsets at the end; transactions that nobody ends must time out before
-JUDGE_AGAIN_S = 1.0
+CONDITION_INTERVAL_S = 0.25  # between two looks whether something has come
+OVERDUE_CHECK_INTERVAL_S = 5.0  # between two looks for requests that wait for too long
+CHECKER_HOST = "judge"
+FETCH_ATTEMPTS = 1000  # of reading all offsets at the end; transactions that nobody ends must time out before
+FETCH_RETRY_S = 1.0
 OFFSETS_PARTITIONS = 3
 SEGMENT_BYTES = 700  # small, so that segments roll, and there is something to compact
 
 Scenario = Callable[["Sim"], Coroutine[Any, Any, None]]
 
 
-def small(**changes: Any) -> Settings:
+def simulation_settings(**changes: Any) -> Settings:
     """Settings that suit a simulation: few partitions, small segments, no initial delay."""
     defaults = {
         "group_initial_rebalance_delay_ms": 0,
@@ -76,37 +76,44 @@ class Sim:
         self.losses = LossChecker(self.fail)
         self.holders = HolderChecker(self.fail, self.history.tell)
         self.history.listeners += [self.generations, self.answers, self.registers, self.losses]
-        self.coordinator = Lives(loop, seed, settings or small(), self.history, self._born, self._died)
+        self.coordinator = SimulatedCoordinator(
+            loop,
+            seed,
+            settings or simulation_settings(),
+            self.history,
+            self._coordinator_started,
+            self._coordinator_ended,
+        )
         self._processes: dict[str, Process] = {}
         self._names: dict[str, int] = {}
 
     # The coordinator -------------------------------------------------------------------------------------------------
 
-    def _born(self, life: Life) -> None:
-        lost_power_s, self.coordinator.lost_power_s = self.coordinator.lost_power_s, None
-        if self.coordinator.sync != "always" and lost_power_s is not None:
-            self._see_losses(lost_power_s)
+    def _coordinator_started(self, incarnation: CoordinatorIncarnation) -> None:
+        power_lost_s, self.coordinator.power_lost_s = self.coordinator.power_lost_s, None
+        if self.coordinator.sync != "always" and power_lost_s is not None:
+            self._check_losses(power_lost_s)
         self.generations.restarted()
         self.answers.restarted()
-        self.network.up(life)
+        self.network.server_started(incarnation)
 
-    def _see_losses(self, lost_power_s: float) -> None:
+    def _check_losses(self, power_lost_s: float) -> None:
         """Some of what was answered may be gone: whether no more is than may be; that is the truth from now on."""
         settings, groups = self.coordinator.settings, self.coordinator.groups()
         lasts_s = settings.log_flush_interval_ms / 1000 if self.coordinator.sync == "interval" else float("inf")
-        self.losses.look(groups, lost_power_s - lasts_s - SYNC_S)
-        wrong = self.registers.begin_anew(groups)
-        if wrong:
-            self.fail(wrong)
+        self.losses.check_survivors(groups, power_lost_s - lasts_s - SYNC_S)
+        violation = self.registers.reset(groups)
+        if violation:
+            self.fail(violation)
         self.generations.forget_newer(groups)
 
     def _is_loading(self) -> bool:
-        life = self.coordinator.current
-        return life is not None and life.node.is_loading
+        incarnation = self.coordinator.current
+        return incarnation is not None and incarnation.node.is_loading
 
-    def _died(self) -> None:
+    def _coordinator_ended(self) -> None:
         self.answers.restarted()
-        self.network.down()
+        self.network.server_ended()
 
     async def start(self) -> None:
         """Begin a life, and another one if the power goes while it begins."""
@@ -116,8 +123,10 @@ class Sim:
     async def begin(self, sync: Sync = "always", **settings: Any) -> None:
         """A coordinator with other settings, on an empty disk: to be said first in a scenario, if at all."""
         self.coordinator.crash()
-        self.coordinator.settings, self.coordinator.sync = small(**settings), sync
-        self.coordinator.loads_beside = sync == "always"  # else what was lost is looked at before anybody asks
+        self.coordinator.settings, self.coordinator.sync = simulation_settings(**settings), sync
+        self.coordinator.may_load_in_background = (
+            sync == "always"
+        )  # else what was lost is looked at before anybody asks
         self.coordinator.new_disk()
         await self.start()
 
@@ -135,12 +144,12 @@ class Sim:
         if changes is None:
             self.coordinator.power_cut()
         else:
-            self.coordinator.trouble()
+            self.coordinator.mark_disk_faulty()
             self.coordinator.disk.crash_at(changes)
 
     def fail_disk(self, fault: Fault) -> None:
         """Let the coordinator's disk fail, until ``mend_disk``."""
-        self.coordinator.trouble()
+        self.coordinator.mark_disk_faulty()
         self.coordinator.disk.fail(fault)
 
     def mend_disk(self) -> None:
@@ -150,19 +159,19 @@ class Sim:
         """As the cleaner does that runs beside a server; how many partitions had something to compact."""
         return self.coordinator.compact()
 
-    def compact_beside(self) -> None:
+    def compact_in_subprocess(self) -> None:
         """The same in a process beside: all else goes on between two operations of its disk. Several may be at it."""
-        self.coordinator.compact_beside()
+        self.coordinator.compact_in_subprocess()
 
     def set(self, **settings: int | bool) -> bool:
         """Change settings of the coordinator that lives; whether that is certain."""
-        life = self.coordinator.current
-        return life is not None and life.set(**settings)
+        incarnation = self.coordinator.current
+        return incarnation is not None and incarnation.set(**settings)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, if it is there; its groups' offsets go too, soon after."""
-        life = self.coordinator.current
-        if life is not None and life.delete_topic(name):
+        incarnation = self.coordinator.current
+        if incarnation is not None and incarnation.delete_topic(name):
             self.tell(f"topic {name} is deleted")
             self.registers.topic_deleted(name, self.history.events)
 
@@ -185,10 +194,10 @@ class Sim:
         An error that comes out of it is the end of the run.
         """
         task = self.process(name).start(coro)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._process_ended)
         return task
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _process_ended(self, task: asyncio.Task[Any]) -> None:
         error = None if task.cancelled() else task.exception()
         if error is not None and not self.failed.done():
             self.history.tell(f"WRONG: {task.get_name()} ended with {error!r}")
@@ -214,7 +223,7 @@ class Sim:
         """The end of a process, without a word to anybody."""
         self._processes[name].kill()
         self.holders.killed(self._processes[name])
-        self.network.hang_up(name)
+        self.network.disconnect(name)
 
     def freeze(self, name: str) -> None:
         """A process stands still, as by SIGSTOP; ``thaw`` ends it."""
@@ -224,7 +233,7 @@ class Sim:
     def thaw(self, name: str) -> None:
         process = self._processes[name]
         process.thaw()
-        self.loop.call_later(THAWED_S, self.holders.thawed, process)
+        self.loop.call_later(THAW_GRACE_S, self.holders.thawed, process)
 
     def works_on(self, resource: Resource, who: str, token: int) -> AbstractContextManager[Hold]:
         """A block that is work on (group, resource, part); the checker sees to it that nobody else does."""
@@ -250,7 +259,7 @@ class Sim:
             self.failed.set_exception(Violation(what))
 
     def hosts(self) -> list[Host]:
-        return [host for host in self.network.hosts() if host.name != JUDGE]
+        return [host for host in self.network.hosts() if host.name != CHECKER_HOST]
 
     async def calm(self) -> None:
         """All faults end: the network is whole, the disk is well, the coordinator lives."""
@@ -259,7 +268,7 @@ class Sim:
             if process.is_frozen:
                 process.thaw()
         self.mend_disk()
-        if self.coordinator.has_troubles:
+        if self.coordinator.has_disk_faults:
             self.coordinator.crash()
         self.coordinator.disk.capacity_bytes = float("inf")
         await self.start()
@@ -274,15 +283,15 @@ class Sim:
             if self.now_s > give_up_s:
                 self.fail(f"within {within_s:g} s it never came that {what}")
                 return
-            await self.sleep(LOOK_AGAIN_S)
+            await self.sleep(CONDITION_INTERVAL_S)
 
     # The run ---------------------------------------------------------------------------------------------------------
 
     async def run(self, scenario: Scenario, limit_s: float) -> None:
         """The scenario, and the judgement. Raises Violation, or what the scenario raised."""
         process = self.process("scenario")
-        task = process.start(self._all_of(scenario))
-        watch = self.loop.create_task(self._watch())
+        task = process.start(self._run_to_end(scenario))
+        watch = self.loop.create_task(self._check_overdue_requests())
         try:
             await asyncio.wait({task, self.failed}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -293,12 +302,12 @@ class Sim:
             raise Violation(f"the scenario is not over after {limit_s:g} s; these wait:\n{self.loop.waiting()}")
         task.result()
 
-    async def _all_of(self, scenario: Scenario) -> None:
+    async def _run_to_end(self, scenario: Scenario) -> None:
         await self.start()
         await scenario(self)
         await self.calm()
         self.kill_all()  # the judge wants to be alone
-        await self.judge()
+        await self.check_final_state()
 
     def kill_all(self) -> None:
         """All processes but the coordinator's, and the one that calls."""
@@ -306,56 +315,56 @@ class Sim:
             if process is not current_process() and not process.is_dead:
                 self.kill(name)
 
-    async def _watch(self) -> None:
+    async def _check_overdue_requests(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_S)
-            self.answers.look()
+            await asyncio.sleep(OVERDUE_CHECK_INTERVAL_S)
+            self.answers.check_overdue()
 
-    async def judge(self) -> None:
+    async def check_final_state(self) -> None:
         """Live, replayed, and found after a crash: all the same. And every offset is one that may be there."""
-        self.coordinator.kill_beside()
+        self.coordinator.kill_subprocesses()
         if self.coordinator.sync != "always":
             self.coordinator.sync = "always"
             await self.restart()
-        await self._read_all()
-        await self._same_after_a_crash()
-        await self._read_all()
-        wrong = self.registers.wrong()
-        if wrong:
-            self.fail(wrong)
+        await self._fetch_all_offsets()
+        await self._check_recovery()
+        await self._fetch_all_offsets()
+        violation = self.registers.find_violation()
+        if violation:
+            self.fail(violation)
 
-    async def _same_after_a_crash(self) -> None:
-        life = self.coordinator.current
-        assert life is not None
-        await life.process.start(life.node.wait_until_loaded())
-        await life.process.start(life.node.drain())
-        live, replayed = self.coordinator.live(), self.coordinator.replayed()
+    async def _check_recovery(self) -> None:
+        incarnation = self.coordinator.current
+        assert incarnation is not None
+        await incarnation.process.start(incarnation.node.wait_until_loaded())
+        await incarnation.process.start(incarnation.node.drain())
+        live, replayed = self.coordinator.current_state(), self.coordinator.replay_log()
         self._compare(live, "live", replayed, "in the log")
         self.power_cut()
         await self.start()
-        life = self.coordinator.current
-        assert life is not None
-        await life.process.start(life.node.wait_until_loaded())
-        self._compare(live, "before the power went", self.coordinator.live(), "after it")
+        incarnation = self.coordinator.current
+        assert incarnation is not None
+        await incarnation.process.start(incarnation.node.wait_until_loaded())
+        self._compare(live, "before the power went", self.coordinator.current_state(), "after it")
 
     def _compare(self, one: dict[str, object], name: str, other: dict[str, object], other_name: str) -> None:
-        for difference in self.coordinator.unequal(one, name, other, other_name):
+        for difference in self.coordinator.compare(one, name, other, other_name):
             self.fail(difference)
 
-    async def _read_all(self) -> None:
+    async def _fetch_all_offsets(self) -> None:
         """All offsets of all groups, as a client fetches them."""
-        connector = self.connector(JUDGE)
-        for group_id, wanted in self.registers.known().items():
-            for _ in range(JUDGE_TRIES):
-                if await self._is_read(connector, OffsetFetch(group_id, wanted, require_stable=True)):
+        connector = self.connector(CHECKER_HOST)
+        for group_id, wanted in self.registers.written_offsets().items():
+            for _ in range(FETCH_ATTEMPTS):
+                if await self._try_fetch(connector, OffsetFetch(group_id, wanted, require_stable=True)):
                     break
-                await self.sleep(JUDGE_AGAIN_S)
+                await self.sleep(FETCH_RETRY_S)
             else:
                 self.fail(f"the offsets of {group_id!r} cannot be fetched in peace")
 
-    async def _is_read(self, connector: SimulatedConnector, message: OffsetFetch) -> bool:
+    async def _try_fetch(self, connector: SimulatedConnector, message: OffsetFetch) -> bool:
         try:
-            channel = await connector.open(JUDGE)
+            channel = await connector.open(CHECKER_HOST)
             answer = await channel.ask(message)
             channel.close()
         except ChannelLost:

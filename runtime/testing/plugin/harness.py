@@ -14,12 +14,12 @@ from ...node.node import Node
 from .clock import MovableClock, MovableDispatcher
 from .fault_interceptor import FaultInterceptor
 from .faults import Faults
-from .silence import Presence
+from .presence import Presence
+from .recorder import TimelineRecorder
 from .timeline import Timeline
-from .watching import Watcher
 
 
-class Rig:
+class Harness:
     """``moving.Moved``. Use: ``environment(...)`` for a node that is to be made, ``attach`` when it has started."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Rig:
         self.faults: Faults[Any] = Faults(self._note_fault)
         self.interceptor = FaultInterceptor(self.clock, self.timeline, self.faults, self.presence)
         self.node: Node
-        self._watcher: Watcher | None = None
+        self._recorder: TimelineRecorder | None = None
 
     def environment(self, environment: Environment) -> Environment:
         """The same, with the clock that moves."""
@@ -39,23 +39,23 @@ class Rig:
         """The node that serves from now on. It has just started."""
         self.node = node
         node.interceptor = self.interceptor
-        self.faults.use(node.environment.disk)
-        self._watcher = Watcher(node, self.timeline)
+        self.faults.set_disk(node.environment.disk)
+        self._recorder = TimelineRecorder(node, self.timeline)
         port = node.advertised_port
         self.timeline.note("node", f"the coordinator listens on port {port}" if port else "the coordinator begins")
 
     def detach(self) -> None:
         """The node is about to end. May be said twice."""
-        if self._watcher is not None:
+        if self._recorder is not None:
             self.timeline.note("node", "the coordinator ends")
-            self._watcher.end()
-            self._watcher = None
+            self._recorder.end()
+            self._recorder = None
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """It has ended: nobody of its time is here any more, and its disk is as good as new."""
-        self.faults.mend_disk()
-        self.clock.forget_alarms()
-        self.presence.forget()
+        self.faults.clear_disk_faults()
+        self.clock.clear_alarms()
+        self.presence.clear_connections()
 
     def note_move(self, moved_ms: int, silent: Iterable[str]) -> None:
         names = ", ".join(sorted(silent))

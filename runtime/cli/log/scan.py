@@ -1,7 +1,7 @@
-"""All records of a data folder, ours or Kafka's, in the order of the log, and what is damaged between them.
+"""Scans all records of a data folder, Callboard's or Kafka's, in log order, and the damage between them.
 
-Nothing is locked or written. While a server runs its partition files may be a quarter of a second behind what it has
-acknowledged (the journal holds that), and the last file of a partition may end in the middle of a batch.
+Nothing is locked or written. While a server runs, its partition files may lack the commits acknowledged in the last
+quarter of a second (they are in the journal), and the last file of a partition may end in the middle of a batch.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from ...log.recovery.misplaced import inferred_counts
 from ...log.recovery.missing import missing_files
 
 TOPICS = {"offsets": TOPIC, "transactions": TRANSACTIONS_TOPIC}
-"""What people call the two logs, and what their folders are called."""
+"""The names of the two logs on the command line, and their topics."""
 
 Decode = Callable[[Batch, bytes | None, bytes | None], Record | None]
 
 
 class LogPartition(NamedTuple):
-    """A partition's folder, which may be gone; ``known_end``: how far it must go, None for one of a Kafka's.
+    """A partition and its folder, which may be missing. ``known_end``: the end that it must have; None for Kafka's.
 
-    ``topic_partitions``: how many its topic has; 0 if that is not known.
+    ``topic_partitions``: the number of partitions of its topic; 0 if unknown.
     """
 
     topic: str
@@ -45,8 +45,8 @@ class LogPartition(NamedTuple):
     topic_partitions: int = 0
 
 
-class Found(NamedTuple):
-    """A record where it lies. ``record`` is None for what a control batch says besides the ends of transactions."""
+class LoggedRecord(NamedTuple):
+    """A record and its location. ``record`` is None for control records other than transaction markers."""
 
     partition: LogPartition
     offset: int
@@ -55,7 +55,7 @@ class Found(NamedTuple):
 
 
 class Unreadable(NamedTuple):
-    """A record, or all of a batch, whose checksum is right and whose content makes no sense."""
+    """A record, or a whole batch, with a valid checksum and invalid content."""
 
     partition: LogPartition
     path: Path
@@ -70,85 +70,95 @@ class Unreadable(NamedTuple):
 def find_partitions(
     data: Path, topic: str | None = None, numbers: Sequence[int] = (), disk: Disk | None = None
 ) -> list[LogPartition]:
-    """The partitions in a data folder, those of offsets first; only the ones asked for.
+    """The partitions in a data folder, those of offsets first; only the requested ones.
 
-    StartError when that is no data folder, one that a server would refuse by its ``callboard.json``, or a partition is
-    asked for that is not there.
+    Raises StartError when it is not a data folder, when a server would refuse its ``callboard.json``, or when a
+    requested partition does not exist.
     """
     if not data.is_dir():
-        what = "a file" if data.exists() else "no folder"
-        raise StartError(f"{data}: found {what}, expected the data folder of a server; check the path")
+        kind = "a file" if data.exists() else "no folder"
+        raise StartError(f"{data}: found {kind}, expected the data folder of a server; check the path")
     disk = disk or Disk()
     info = _info(data, disk)
-    known = {} if info is None else known_ends(disk, data, info)
-    unknown = None if info is None else KnownEnd(0, data / INFO_NAME)
+    expected_ends_by_folder = {} if info is None else known_ends(disk, data, info)
+    default_end = None if info is None else KnownEnd(0, data / INFO_NAME)
     counts = {} if info is None else {TOPIC: info.offsets_partitions, TRANSACTIONS_TOPIC: info.transactions_partitions}
     names = disk.names(data)
-    matches = [match for name in {*names, *known} if (match := PARTITION_FOLDER.fullmatch(name))]
+    matches = [match for name in {*names, *expected_ends_by_folder} if (match := PARTITION_FOLDER.fullmatch(name))]
     if not matches and INFO_NAME not in names:
         raise StartError(
             f"{data}: found neither {INFO_NAME} nor a folder {TOPIC}-N, expected the data folder of a server;"
             " give the folder that holds those of the partitions"
         )
-    found = [
-        LogPartition(match[1], int(match[2]), data / match[0], known.get(match[0], unknown), counts.get(match[1], 0))
+    partitions = [
+        LogPartition(
+            match[1],
+            int(match[2]),
+            data / match[0],
+            expected_ends_by_folder.get(match[0], default_end),
+            counts.get(match[1], 0),
+        )
         for match in matches
     ]
-    wanted = [one for one in found if topic in (None, one.topic) and (not numbers or one.number in numbers)]
-    missing = set(numbers) - {one.number for one in wanted}
+    selected = [
+        partition
+        for partition in partitions
+        if topic in (None, partition.topic) and (not numbers or partition.number in numbers)
+    ]
+    missing = set(numbers) - {partition.number for partition in selected}
     if missing:
         raise StartError(f"{data}: found no partition {min(missing)} with records; leave it out")
-    return sorted(wanted, key=lambda one: one[:2])
+    return sorted(selected, key=lambda partition: partition[:2])
 
 
 def _info(data: Path, disk: Disk) -> FolderInfo | None:
-    """What ``callboard.json`` says; None for Kafka's folders, or a copy of some of ours. StartError."""
+    """The content of ``callboard.json``; None for Kafka's folders, or a copy of some partitions. StartError."""
     names, path = disk.names(data), data / INFO_NAME
     if INFO_NAME in names:
         return parse_info(path, read_file(disk, path))
     if JOURNAL in names:
         raise StartError(
-            f"{data}: found a journal and no {INFO_NAME}, expected it there; put it back, or write a new one with"
+            f"{data}: found a journal and no {INFO_NAME}, expected it there; restore it, or write a new one with"
             f" {repair_command(data, *inferred_counts(disk, data))}"
         )
     return None
 
 
-def walk(partition: LogPartition, disk: Disk) -> Iterator[Found | Damage | Unreadable]:
-    """Everything in a partition, oldest first, and then what is gone. OSError names the file where the disk fails."""
-    yield from walk_files(partition, disk)
-    yield from gone(partition, disk)
+def scan_partition(partition: LogPartition, disk: Disk) -> Iterator[LoggedRecord | Damage | Unreadable]:
+    """All records of a partition, oldest first, then its missing data. An OSError names the file of a disk failure."""
+    yield from scan_files(partition, disk)
+    yield from find_missing(partition, disk)
 
 
-def walk_files(partition: LogPartition, disk: Disk) -> Iterator[Found | Damage | Unreadable]:
-    """Everything in the files that are there. OSError."""
-    decode = decoder(partition)
-    for file, piece in batches(partition, disk):
-        if isinstance(piece, Damage):
-            yield piece
+def scan_files(partition: LogPartition, disk: Disk) -> Iterator[LoggedRecord | Damage | Unreadable]:
+    """All records in the existing files. OSError."""
+    decode = record_decoder(partition)
+    for file, item in scan_batches(partition, disk):
+        if isinstance(item, Damage):
+            yield item
         else:
-            yield from _records(partition, file, piece, decode)
+            yield from _records(partition, file, item, decode)
 
 
-def gone(partition: LogPartition, disk: Disk) -> Iterator[Damage]:
-    """What is gone of a partition by its manifest, and at its ends, or all of it."""
+def find_missing(partition: LogPartition, disk: Disk) -> Iterator[Damage]:
+    """Missing data of a partition: files named in its manifest, and its ends, or all of it."""
     yield from missing_files(disk, partition.folder)[1]
-    yield from lost_ends(partition, disk)
+    yield from find_missing_ends(partition, disk)
 
 
-def lost_ends(partition: LogPartition, disk: Disk) -> Iterator[Damage]:
-    """What is gone at the ends of a partition, or all of it."""
+def find_missing_ends(partition: LogPartition, disk: Disk) -> Iterator[Damage]:
+    """Missing data at the ends of a partition, or all of it."""
     if partition.known_end is not None:
         yield from missing_ends(disk, partition.folder, partition.known_end)
 
 
-def decoder(partition: LogPartition) -> Decode:
-    """What makes records of the keys and values of a partition; it may raise DamagedRecord."""
+def record_decoder(partition: LogPartition) -> Decode:
+    """The function that decodes the keys and values of a partition. It may raise DamagedRecord."""
     return _decode_transaction if partition.topic == TRANSACTIONS_TOPIC else decode_record
 
 
-def batches(partition: LogPartition, disk: Disk) -> Iterator[tuple[LogFile, Batch | Damage]]:
-    """The good batches of all files, and the damage between them, each with its file. Files that are gone: ``gone``."""
+def scan_batches(partition: LogPartition, disk: Disk) -> Iterator[tuple[LogFile, Batch | Damage]]:
+    """The valid batches of all existing files, and the damage between them, each with its file."""
     (manifest, files), missing = missing_files(disk, partition.folder)
     next_bases = [*(file.base for file in files[1:]), None]
     skipped = {damage.path for damage in missing if disk.kind(damage.path) != "file"}
@@ -156,24 +166,26 @@ def batches(partition: LogPartition, disk: Disk) -> Iterator[tuple[LogFile, Batc
         end = next_base
         if file.is_clean:
             end = manifest.clean_end if next_base is None else min(next_base, manifest.clean_end)
-        for piece in survey(disk, file.path, file.base, end) if file.path not in skipped else ():
-            yield file, piece
+        for item in survey(disk, file.path, file.base, end) if file.path not in skipped else ():
+            yield file, item
 
 
 def is_torn_tail(damage: Damage, partition: LogPartition, disk: Disk) -> bool:
-    """Whether it is the end of the newest file: a batch that is being written, or that a crash has cut off."""
+    """Whether it is at the end of the newest file: a batch that is being written, or was cut off by a crash."""
     if damage.offset_after is not None or not damage.is_certain:
         return False
     last = log_files(disk, partition.folder).files[-1]
     return damage.path == last.path and not last.is_closed
 
 
-def _records(partition: LogPartition, file: LogFile, batch: Batch, decode: Decode) -> Iterator[Found | Unreadable]:
+def _records(
+    partition: LogPartition, file: LogFile, batch: Batch, decode: Decode
+) -> Iterator[LoggedRecord | Unreadable]:
     offset = batch.base_offset
     try:
         for offset, timestamp_ms, key, value in batch.records():
             try:
-                yield Found(partition, offset, timestamp_ms, decode(batch, key, value))
+                yield LoggedRecord(partition, offset, timestamp_ms, decode(batch, key, value))
             except DamagedRecord as damage:
                 yield Unreadable(partition, file.path, batch.position, offset, str(damage))
     except (DamagedBatch, UnsupportedCompression) as error:

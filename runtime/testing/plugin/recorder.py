@@ -20,14 +20,14 @@ from ...engine.trace import Traced
 from ...node.node import Node
 from .timeline import Timeline
 
-PLACES_SHOWN = 3
-WORDS = {
+PARTITIONS_SHOWN = 3
+TIMER_TEXTS = {
     "join": "the time to join is over",
     "sync": "the time to ask for an assignment is over",
 }
 
 
-class Seen(NamedTuple):
+class RecordedGroup(NamedTuple):
     """A group as it was at the last look."""
 
     state: str
@@ -35,23 +35,23 @@ class Seen(NamedTuple):
     members: tuple[str, ...]
 
 
-NOTHING = Seen("", 0, ())
+NO_GROUP = RecordedGroup("", 0, ())
 
 
-class Watcher:
-    """One node's. ``look`` writes down what has changed since the last look."""
+class TimelineRecorder:
+    """One node's. ``record_changes`` writes down what has changed since the last look."""
 
     def __init__(self, node: Node, timeline: Timeline) -> None:
         self._node = node
         self._timeline = timeline
         self._loop = asyncio.get_running_loop()
         self._mailboxes: dict[str, tuple[str, Mailbox]] = {}  # by label: the group's id, and where it lives
-        self._seen: dict[str, Seen] = {}
+        self._recorded: dict[str, RecordedGroup] = {}
         self._touched: dict[str, Mailbox] = {}
-        timeline.before = self.look
-        node.system.trace(self._hear)
+        timeline.before_event = self.record_changes
+        node.system.trace(self._on_trace)
 
-    def look(self) -> None:
+    def record_changes(self) -> None:
         touched, self._touched = self._touched, {}
         for group_id, mailbox in touched.items():
             group = _group_in(mailbox)
@@ -61,25 +61,25 @@ class Watcher:
     def end(self) -> None:
         """What a node does to end is of no interest."""
         self._node.system.trace(None)
-        self._timeline.before = _nothing
+        self._timeline.before_event = _do_nothing
         self._touched.clear()
 
-    def _hear(self, traced: Traced) -> None:
+    def _on_trace(self, traced: Traced) -> None:
         if not traced.receiver.startswith(GroupActor.__name__):
             if isinstance(traced.message, Append) and traced.moment == "sent":
-                self._appends(traced.message)
+                self._record_appends(traced.message)
             return
         if traced.moment != "handled":
             return
-        self.look()
+        self.record_changes()
         group_id, mailbox = self._find(traced.receiver)
         group = _group_in(mailbox) if mailbox is not None else None
         if mailbox is None or group is None:
             return
         if isinstance(traced.message, Expired):
-            self._rings(group_id, group, traced.message)
+            self._record_timers(group_id, group, traced.message)
         if not self._touched:
-            self._loop.call_soon(self.look)
+            self._loop.call_soon(self.record_changes)
         self._touched[group_id] = mailbox
 
     def _find(self, label: str) -> tuple[str, Mailbox | None]:
@@ -89,20 +89,20 @@ class Watcher:
         return self._mailboxes.get(label, ("", None))
 
     def _compare(self, group_id: str, group: ClassicGroup) -> None:
-        before = self._seen.get(group_id, NOTHING)
-        now = Seen(group.state.value, group.generation, tuple(group.members.by_id))
-        self._seen[group_id] = now
+        before_event = self._recorded.get(group_id, NO_GROUP)
+        now = RecordedGroup(group.state.value, group.generation, tuple(group.members.by_id))
+        self._recorded[group_id] = now
         note, short = self._timeline.note, self._timeline.short
         for member_id in now.members:
-            if member_id not in before.members:
+            if member_id not in before_event.members:
                 note("member", f"{short(member_id)} is a member", group_id, group.members.by_id[member_id].client_id)
-        for member_id in before.members:
+        for member_id in before_event.members:
             if member_id not in now.members:
                 note("member", f"{short(member_id)} is no member any more", group_id)
-        if (now.state, now.generation) != (before.state, before.generation):
+        if (now.state, now.generation) != (before_event.state, before_event.generation):
             note("state", f"{now.state}, generation {now.generation}", group_id)
 
-    def _rings(self, group_id: str, group: ClassicGroup, message: Expired) -> None:
+    def _record_timers(self, group_id: str, group: ClassicGroup, message: Expired) -> None:
         now_ms = group.clock.monotonic_ms()
         for name in message.names:
             if not isinstance(name, tuple) or name == IDLE:
@@ -110,20 +110,22 @@ class Watcher:
             deadline = group._deadline(name)
             if deadline is None or deadline.due_ms is None or deadline.due_ms > now_ms:
                 continue  # it was put off meanwhile
-            told = WORDS.get(name[0]) or f"the session of {self._timeline.short(name[1])} has ended"
-            self._timeline.note("timer", told, group_id)
+            text = TIMER_TEXTS.get(name[0]) or f"the session of {self._timeline.short(name[1])} has ended"
+            self._timeline.note("timer", text, group_id)
 
-    def _appends(self, message: Append) -> None:
-        gone = [one for one in message.entry.records if isinstance(one, OffsetRecord) and one.value is None]
-        if gone:
-            places = [f"{one.topic}-{one.partition}" for one in gone[:PLACES_SHOWN]]
-            more = [f"and {len(gone) - PLACES_SHOWN} more"] if len(gone) > PLACES_SHOWN else []
-            self._timeline.note("offsets", f"deletes {', '.join((*places, *more))}", gone[0].group_id)
-        for one in message.entry.records:
-            if isinstance(one, GroupRecord) and one.value is None:
-                self._timeline.note("state", "the group is deleted", one.group_id)
-            if isinstance(one, TransactionRecord) and one.value is not None:
-                self._timeline.note("state", f"transaction {one.transactional_id}: {_state_of(one.value)}")
+    def _record_appends(self, message: Append) -> None:
+        deleted = [
+            record for record in message.entry.records if isinstance(record, OffsetRecord) and record.value is None
+        ]
+        if deleted:
+            partitions = [f"{record.topic}-{record.partition}" for record in deleted[:PARTITIONS_SHOWN]]
+            more = [f"and {len(deleted) - PARTITIONS_SHOWN} more"] if len(deleted) > PARTITIONS_SHOWN else []
+            self._timeline.note("offsets", f"deletes {', '.join((*partitions, *more))}", deleted[0].group_id)
+        for record in message.entry.records:
+            if isinstance(record, GroupRecord) and record.value is None:
+                self._timeline.note("state", "the group is deleted", record.group_id)
+            if isinstance(record, TransactionRecord) and record.value is not None:
+                self._timeline.note("state", f"transaction {record.transactional_id}: {_state_of(record.value)}")
 
 
 def _group_in(mailbox: Mailbox) -> ClassicGroup | None:
@@ -136,5 +138,5 @@ def _state_of(value: TransactionValue) -> str:
     return "".join(word.capitalize() for word in TransactionState(value.state).name.split("_"))
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Nobody looks."""

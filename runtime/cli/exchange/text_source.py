@@ -1,4 +1,4 @@
-"""Text of a file, a pipe or standard input in pieces, so that no input can fill the memory.
+"""Reads the text of a file, a pipe or standard input in chunks, so that no input can fill the memory.
 
 A line, a record or a JSON value has at most ``RECORD_CHARS_MAX`` characters, and the whole at most ``max_bytes``.
 """
@@ -19,7 +19,7 @@ from ...common.errors import StartError
 STDIN = Path("-")
 BYTES_MAX = 10_000_000_000
 RECORD_CHARS_MAX = 1024 * 1024
-"""Five times the longest group and metadata that Kafka's records hold, each character as an escape of JSON."""
+"""Five times the longest group and metadata in Kafka's records, with each character escaped in JSON."""
 
 CHUNK_BYTES = 64 * 1024
 
@@ -28,14 +28,14 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class TooLong(Exception):
-    """A line, record or value that does not end."""
+    """A line, record or value has more than RECORD_CHARS_MAX characters."""
 
     def __init__(self) -> None:
         super().__init__(f"found no end of it within {RECORD_CHARS_MAX} characters, expected a shorter one")
 
 
-class Source:
-    """Reads text in UTF-8. ``lines_read``: line ends in what ``skip_blank`` has dropped."""
+class TextSource:
+    """Reads text in UTF-8. ``lines_read``: the number of lines that ``skip_blank`` has dropped."""
 
     def __init__(self, path: Path, stream: BinaryIO, max_bytes: int = BYTES_MAX) -> None:
         self.lines_read = 0
@@ -48,7 +48,7 @@ class Source:
         self._text = ""
 
     def read(self) -> str:
-        """The next piece; empty at the end. StartError for what is no UTF-8, or more than ``max_bytes``."""
+        """The next chunk; empty at the end. StartError when it is not UTF-8, or exceeds ``max_bytes``."""
         text, self._text = self._text, ""
         while not text:
             data = self._read_bytes()
@@ -65,23 +65,23 @@ class Source:
         return text
 
     def skip_blank(self) -> str:
-        """The first character that is no white space; empty if there is none."""
+        """Skip white space and return the next character; empty if there is none."""
         while text := self.read():
-            if shown := text.lstrip():
+            if stripped := text.lstrip():
                 self._text = text
-                return shown[0]
+                return stripped[0]
             self.lines_read += text.count("\n")
         return ""
 
     def lines(self) -> Iterator[str]:
-        """Lines with their ends, which are those of the csv module. TooLong."""
+        """Lines with their line ends: those of the csv module. TooLong."""
         rest = ""
         while text := self.read():
             rest += text
             start = 0
             for match in _LINE_END.finditer(rest):
                 if match[0] == "\r" and match.end() == len(rest):
-                    break  # perhaps half of an end
+                    break  # perhaps the first half of \r\n
                 yield rest[start : match.end()]
                 start = match.end()
             rest = rest[start:]
@@ -95,13 +95,13 @@ class Source:
         try:
             data = self._stream.read(min(CHUNK_BYTES, self._max_bytes - position + 1))
         except OSError as error:
-            raise unreadable(self._path, error) from error
+            raise read_error(self._path, error) from error
         if position + len(data) > self._max_bytes:
-            raise too_large(self._path, self._max_bytes)
+            raise size_error(self._path, self._max_bytes)
         return data
 
     def _decode(self, data: bytes, is_last: bool) -> tuple[str, int]:
-        """The text and how many bytes it took: not those of a character that the next piece ends."""
+        """The text and the number of bytes decoded, without an incomplete character at the end of the data."""
         try:
             return data.decode(), len(data)
         except UnicodeDecodeError as error:
@@ -114,9 +114,9 @@ class Source:
 
 
 class RecordLines:
-    """The lines of a source, of which one record may take only so many characters. TooLong."""
+    """The lines of a source. TooLong when one record has more than RECORD_CHARS_MAX characters."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: TextSource) -> None:
         self._lines = source.lines()
         self._chars = 0
 
@@ -135,27 +135,27 @@ class RecordLines:
 
 
 @contextmanager
-def opened(path: Path, max_bytes: int = BYTES_MAX) -> Iterator[Source]:
+def open_text(path: Path, max_bytes: int = BYTES_MAX) -> Iterator[TextSource]:
     """A file, or standard input for ``-``. StartError when it cannot be read."""
     if path == STDIN:
-        yield Source(path, sys.stdin.buffer, max_bytes)
+        yield TextSource(path, sys.stdin.buffer, max_bytes)
         return
     try:
         stream = path.open("rb")
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise read_error(path, error) from error
     with stream:
-        found = os.fstat(stream.fileno())
-        if stat.S_ISREG(found.st_mode) and found.st_size > max_bytes:
-            raise too_large(path, max_bytes)
-        yield Source(path, stream, max_bytes)
+        status = os.fstat(stream.fileno())
+        if stat.S_ISREG(status.st_mode) and status.st_size > max_bytes:
+            raise size_error(path, max_bytes)
+        yield TextSource(path, stream, max_bytes)
 
 
-def unreadable(path: Path, error: OSError) -> StartError:
+def read_error(path: Path, error: OSError) -> StartError:
     return StartError(f"{path}: cannot be read: {error.strerror or error}; check the path")
 
 
-def too_large(path: Path, max_bytes: int) -> StartError:
+def size_error(path: Path, max_bytes: int) -> StartError:
     return StartError(
         f"{path}: found more than {max_bytes} bytes; give a larger --max-bytes, if this is the right file"
     )

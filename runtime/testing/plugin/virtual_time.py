@@ -13,13 +13,13 @@ from ....actors.group.actor import GroupActor
 from ....actors.group.classic import ClassicGroup
 from ...node.node import Node
 from .clock import MovableClock, MovableDispatcher
-from .silence import Presence, Sparing
+from .presence import DeadlinePostponement, Presence
 
-IDLE_LOOKS = 2
+IDLE_CHECKS_MIN = 2
 """So many turns of the loop in a row without anything to run mean that all is done: what an actor sends to itself for
 later is in nobody's mailbox for one turn."""
 
-SETTLE_MAX = 1000
+SETTLE_CHECKS_MAX = 1000
 """Looks at a coordinator that is asked all the time and never has nothing to do; then time goes on all the same."""
 
 UNTIL_S = 30 * 24 * 3600.0
@@ -35,7 +35,7 @@ Blocking = Callable[[Coroutine[Any, Any, T]], T]
 Predicate = Callable[[], object]
 
 
-class Moved(Protocol):
+class ClockOwner(Protocol):
     """What a moving clock needs to know of its coordinator."""
 
     clock: MovableClock
@@ -48,12 +48,12 @@ class Moved(Protocol):
         """Time was skipped."""
 
 
-class Mover:
+class ClockMover:
     """One coordinator's time, on its loop."""
 
-    def __init__(self, moved: Moved) -> None:
-        self._moved = moved
-        self._clock = moved.clock
+    def __init__(self, owner: ClockOwner) -> None:
+        self._owner = owner
+        self._clock = owner.clock
         self._lock = asyncio.Lock()
 
     async def advance(self, seconds: float, silent: Iterable[str]) -> None:
@@ -62,94 +62,94 @@ class Mover:
                 pass
 
     @asynccontextmanager
-    async def moving(self, seconds: float, silent: Iterable[str]) -> AsyncIterator[Move]:
+    async def moving(self, seconds: float, silent: Iterable[str]) -> AsyncIterator[ClockMove]:
         """The clock stands still meanwhile, but for the steps."""
-        names = checked(seconds, silent)
-        if _LOOKS.get() is self:
+        names = validate_move(seconds, silent)
+        if _EVALUATING.get() is self:
             raise RuntimeError("the clock is moved already, by the advance_until whose predicate moves it again")
-        self._refuse_strangers(names)
+        self._refuse_unknown_names(names)
         async with self._lock:
             self._clock.hold()
             began_ms = self._clock.monotonic_ms()
             try:
                 await self.settle()
-                yield Move(began_ms + round(seconds * 1000), Sparing(self._moved.presence, names))
+                yield ClockMove(began_ms + round(seconds * 1000), DeadlinePostponement(self._owner.presence, names))
             finally:
                 moved_ms = self._clock.monotonic_ms() - began_ms
                 self._clock.release()
-                self._moved.note_move(moved_ms, names)
+                self._owner.note_move(moved_ms, names)
 
-    def _refuse_strangers(self, names: frozenset[str]) -> None:
+    def _refuse_unknown_names(self, names: frozenset[str]) -> None:
         """A name that is misspelt would silence nobody, and the test would wait for ever."""
-        known = self._moved.presence.names.union(*map(names_of, groups(self._moved.node)))
-        if strangers := sorted(names - known):
-            said = ", ".join(sorted(known)[:NAMES_SHOWN]) or "nobody"
+        known_names = self._owner.presence.names.union(*map(member_names, active_groups(self._owner.node)))
+        if unknown := sorted(names - known_names):
+            known_text = ", ".join(sorted(known_names)[:NAMES_SHOWN]) or "nobody"
             raise ValueError(
-                f"silent={strangers}: nobody of that name has spoken to the coordinator; it has heard {said}"
+                f"silent={unknown}: nobody of that name has spoken to the coordinator; it has heard {known_text}"
             )
 
-    async def step(self, move: Move) -> bool:
+    async def step(self, move: ClockMove) -> bool:
         """To the next alarm, or to the end: then it returns False."""
         now_ms = self._clock.monotonic_ms()
-        for group in groups(self._moved.node):
-            move.sparing.spare(group, move.target_ms - now_ms)
+        for group in active_groups(self._owner.node):
+            move.deadlines.postpone(group, move.target_ms - now_ms)
         due_ms = self._clock.next_due_ms()
         if due_ms is None or due_ms > move.target_ms:
             self._clock.move_to(move.target_ms)
             return False
         self._clock.move_to(due_ms)
-        self._clock.ring_what_is_due()
+        self._clock.fire_due_alarms()
         await self.settle()
         return True
 
-    async def looks(self, predicate: Callable[[], object | Awaitable[object]]) -> bool:
+    async def evaluate(self, predicate: Callable[[], object | Awaitable[object]]) -> bool:
         """Whether it is so. The predicate must not move the clock."""
-        token = _LOOKS.set(self)
+        token = _EVALUATING.set(self)
         try:
-            found = predicate()
-            return bool(await found if isawaitable(found) else found)
+            result = predicate()
+            return bool(await result if isawaitable(result) else result)
         finally:
-            _LOOKS.reset(token)
+            _EVALUATING.reset(token)
 
     async def settle(self) -> None:
         """Until all actors have done what they had to do, and all of it is durable."""
-        node = self._moved.node
+        node = self._owner.node
         dispatcher = node.system.dispatcher
         assert isinstance(dispatcher, MovableDispatcher), "a coordinator whose clock moves has such a dispatcher"
         await self._idle(dispatcher)
-        for _ in range(SETTLE_MAX):
+        for _ in range(SETTLE_CHECKS_MAX):
             if not node.is_writing:
                 return
             await node.drain()
             await self._idle(dispatcher)
 
     async def _idle(self, dispatcher: MovableDispatcher) -> None:
-        looks = 0
-        for _ in range(SETTLE_MAX):
+        evaluate = 0
+        for _ in range(SETTLE_CHECKS_MAX):
             await asyncio.sleep(0)
-            looks = looks + 1 if dispatcher.is_idle else 0
-            if looks == IDLE_LOOKS:
+            evaluate = evaluate + 1 if dispatcher.is_idle else 0
+            if evaluate == IDLE_CHECKS_MIN:
                 return
 
 
-_LOOKS: ContextVar[Mover | None] = ContextVar("_LOOKS", default=None)
+_EVALUATING: ContextVar[ClockMover | None] = ContextVar("_LOOKS", default=None)
 """Whose ``advance_until`` asks its predicate here. A context goes along to the thread that a predicate runs on."""
 
 
-class Move:
+class ClockMove:
     """Where to, and who is spared."""
 
-    def __init__(self, target_ms: int, sparing: Sparing) -> None:
+    def __init__(self, target_ms: int, deadlines: DeadlinePostponement) -> None:
         self.target_ms = target_ms
-        self.sparing = sparing
+        self.deadlines = deadlines
 
 
 class VirtualTime:
     """A coordinator's clock, for a test on its loop."""
 
-    def __init__(self, moved: Moved) -> None:
-        self._mover = Mover(moved)
-        self._clock = moved.clock
+    def __init__(self, owner: ClockOwner) -> None:
+        self._mover = ClockMover(owner)
+        self._clock = owner.clock
 
     def now(self) -> float:
         """Seconds of the coordinator's time since it was made; the timeline shows the same."""
@@ -176,11 +176,11 @@ class VirtualTime:
         """
         began = self.now()
         async with self._mover.moving(within, silent) as move:
-            goes_on = True
-            while not await self._mover.looks(predicate):
-                if not goes_on:
-                    raise not_within(within)
-                goes_on = await self._mover.step(move)
+            may_step = True
+            while not await self._mover.evaluate(predicate):
+                if not may_step:
+                    raise timeout_error(within)
+                may_step = await self._mover.step(move)
         return self.now() - began
 
 
@@ -202,14 +202,14 @@ class BlockingTime:
     def advance_until(self, predicate: Predicate, *, within: float = UNTIL_S, silent: Iterable[str] = ()) -> float:
         """See ``VirtualTime.advance_until``. ``predicate`` is called on a thread of its own, and may block."""
 
-        async def beside() -> bool:
+        async def call_in_thread() -> bool:
             return bool(await asyncio.to_thread(predicate))
 
-        took: float = self._run(self._time.advance_until(beside, within=within, silent=silent))
-        return took
+        elapsed_s: float = self._run(self._time.advance_until(call_in_thread, within=within, silent=silent))
+        return elapsed_s
 
 
-def groups(node: Node) -> Iterator[ClassicGroup]:
+def active_groups(node: Node) -> Iterator[ClassicGroup]:
     """The groups in memory. Whoever looks is on the loop's thread, so they hold still."""
     for ref in node.groups.groups.values():
         actor = ref.actor_inbox.actor
@@ -217,13 +217,15 @@ def groups(node: Node) -> Iterator[ClassicGroup]:
             yield actor._group
 
 
-def names_of(group: ClassicGroup) -> set[str]:
+def member_names(group: ClassicGroup) -> set[str]:
     """All by which its members may be called silent."""
-    found = ((one.member_id, one.client_id, one.group_instance_id or one.member_id) for one in group.members)
-    return {name for names in found for name in names}
+    result = (
+        (member.member_id, member.client_id, member.group_instance_id or member.member_id) for member in group.members
+    )
+    return {name for names in result for name in names}
 
 
-def checked(seconds: float, silent: Iterable[str]) -> frozenset[str]:
+def validate_move(seconds: float, silent: Iterable[str]) -> frozenset[str]:
     if not isinstance(seconds, int | float):
         raise TypeError(f"the clock cannot be moved by {seconds!r}: expected a number of seconds")
     if not 0 <= seconds <= ADVANCE_MAX_S:
@@ -237,5 +239,5 @@ def checked(seconds: float, silent: Iterable[str]) -> frozenset[str]:
     return names
 
 
-def not_within(seconds: float) -> TimeoutError:
+def timeout_error(seconds: float) -> TimeoutError:
     return TimeoutError(f"it was not so within {seconds:g} s of the coordinator's time")

@@ -11,9 +11,9 @@ from ...embed.lifecycle import End
 from ...embed.thread import ThreadCoordinator
 from ...node.environment import Environment, in_memory
 from .faults import Faults
-from .moving import BlockingTime, VirtualTime
-from .rig import Rig
+from .harness import Harness
 from .timeline import Timeline
+from .virtual_time import BlockingTime, VirtualTime
 
 LISTEN = "127.0.0.1:0"
 
@@ -24,7 +24,7 @@ ENDS: Mapping[End, str] = {
 }
 
 
-class RiggedCoordinator(Coordinator):
+class HarnessCoordinator(Coordinator):
     """See ``Coordinator``; it listens, on a free port, unless ``listen=None``.
 
     ``clock``: ``await clock.advance(45)``. ``faults``: what goes wrong. ``timeline``: what has happened.
@@ -46,8 +46,8 @@ class RiggedCoordinator(Coordinator):
         unsafe_settings: bool = True,
         **settings: float | bool,
     ) -> None:
-        self._rig = Rig()
-        environment = self._rig.environment(environment or (in_memory() if data is None else Environment()))
+        self._harness = Harness()
+        environment = self._harness.environment(environment or (in_memory() if data is None else Environment()))
         others: Any = settings  # file_mode, too
         super().__init__(
             data,
@@ -59,9 +59,9 @@ class RiggedCoordinator(Coordinator):
             unsafe_settings=unsafe_settings,
             **others,
         )
-        self.interceptor = self._rig.interceptor
-        self.clock = VirtualTime(self._rig)
-        self.faults: Faults[Awaitable[None]] = self._rig.faults.with_restart(self.restart)
+        self.interceptor = self._harness.interceptor
+        self.clock = VirtualTime(self._harness)
+        self.faults: Faults[Awaitable[None]] = self._harness.faults.with_restart(self.restart)
 
     @staticmethod
     def in_thread(
@@ -74,36 +74,36 @@ class RiggedCoordinator(Coordinator):
         environment: Environment | None = None,
         unsafe_settings: bool = True,
         **settings: float | bool,
-    ) -> RiggedThread:
-        """The same on a thread of its own: ``with RiggedCoordinator.in_thread() as coordinator``."""
+    ) -> HarnessThread:
+        """The same on a thread of its own: ``with HarnessCoordinator.in_thread() as coordinator``."""
         options: dict[str, Any] = {"advertised": advertised, "sync": sync, "topics": topics, "environment": environment}
         options |= {"unsafe_settings": unsafe_settings, **settings}
-        return RiggedThread(RiggedCoordinator(data, listen, **options))
+        return HarnessThread(HarnessCoordinator(data, listen, **options))
 
     @property
     def timeline(self) -> Timeline:
         """All that has happened, also in the coordinators before a restart."""
-        return self._rig.timeline
+        return self._harness.timeline
 
     async def stop(self) -> None:
-        self._rig.detach()
+        self._harness.detach()
         await super().stop()
 
     async def restart(self, end: End = "stopped") -> None:
         self.faults.note(ENDS[end])
-        self._rig.detach()
+        self._harness.detach()
         await super().restart(end)
 
     async def _begin(self) -> None:
-        self._rig.forget()
+        self._harness.reset()
         await super()._begin()
-        self._rig.attach(self.node)
+        self._harness.attach(self.node)
 
 
-class RiggedThread(ThreadCoordinator):
-    """``RiggedCoordinator.in_thread(...)``: any thread may use it, and what takes a while blocks."""
+class HarnessThread(ThreadCoordinator):
+    """``HarnessCoordinator.in_thread(...)``: any thread may use it, and what takes a while blocks."""
 
-    def __init__(self, coordinator: RiggedCoordinator) -> None:
+    def __init__(self, coordinator: HarnessCoordinator) -> None:
         super().__init__(coordinator)
         self.clock = BlockingTime(coordinator.clock, self.run)
         self.faults: Faults[None] = coordinator.faults.with_restart(self.restart)

@@ -9,7 +9,7 @@ import pytest
 
 from callboard.runtime.disk.disk import Disk, read_file, replace_file
 from callboard.runtime.disk.faulty import FaultyDisk, PowerLoss
-from callboard.runtime.testing.simulation.beside import Beside
+from callboard.runtime.testing.simulation.stepped_process import SteppedProcess
 
 FOLDER = Path("/data")
 PATH = FOLDER / "lock"
@@ -42,54 +42,54 @@ def lock_here(disk: FaultyDisk) -> None:
 
 
 def test_between_two_steps_others_see_what_is_done_so_far() -> None:
-    disk, seen = make_disk(), []
-    one = Beside(disk, write)
-    while one.step():
-        seen.append(disk.names(FOLDER))
-    assert [] in seen and ["name.new"] in seen and seen[-1] == ["name"]
+    disk, listings = make_disk(), []
+    process = SteppedProcess(disk, write)
+    while process.step():
+        listings.append(disk.names(FOLDER))
+    assert [] in listings and ["name.new"] in listings and listings[-1] == ["name"]
     assert read_file(disk, FOLDER / "name") == b"content"
 
 
 def test_who_is_killed_holds_no_lock_and_does_nothing_any_more() -> None:
     disk = make_disk()
-    one = Beside(disk, lock)
+    process = SteppedProcess(disk, lock)
     for _ in range(3):
-        assert one.step()
+        assert process.step()
     with pytest.raises(BlockingIOError):
         lock_here(disk)
-    one.kill()
+    process.kill()
     changes = disk.changes
     lock_here(disk)
-    assert one.is_over and disk.changes == changes
+    assert process.has_ended and disk.changes == changes
 
 
 def test_it_outlives_a_process_that_is_killed_with_its_files_and_locks() -> None:
     disk = make_disk()
-    one = Beside(disk, lock)
+    process = SteppedProcess(disk, lock)
     for _ in range(3):
-        one.step()
-    found = disk.kill(one.disk.fds)
-    one.disk.inner = found
+        process.step()
+    disk_after_kill = disk.kill(process.disk.fds)
+    process.disk.inner = disk_after_kill
     with pytest.raises(BlockingIOError):
-        lock_here(found)
-    while one.step():
+        lock_here(disk_after_kill)
+    while process.step():
         pass
-    lock_here(found)
+    lock_here(disk_after_kill)
 
 
 def test_it_ends_with_the_power() -> None:
     disk = make_disk()
-    one = Beside(disk, write)
-    one.step()
+    process = SteppedProcess(disk, write)
+    process.step()
     disk.crash()
     with pytest.raises(PowerLoss):
-        while one.step():
+        while process.step():
             pass
-    assert one.is_over
+    assert process.has_ended
 
 
 def test_its_errors_are_those_of_the_step() -> None:
-    one = Beside(make_disk(), lambda disk: read_file(disk, FOLDER / "nothing"))
-    assert one.step()
+    process = SteppedProcess(make_disk(), lambda disk: read_file(disk, FOLDER / "nothing"))
+    assert process.step()
     with pytest.raises(FileNotFoundError):
-        one.step()
+        process.step()

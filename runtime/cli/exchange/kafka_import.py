@@ -1,11 +1,11 @@
-"""A data folder out of the folders of a stopped Kafka: its segments byte for byte, whatever they hold.
+"""Make a data folder from the folders of a stopped Kafka: the segments are copied byte for byte.
 
-Nothing is converted. Callboard reads Kafka's compressed batches, old versions and the ends of transactions as they
-are, and what it does not interpret stays in the log. So there is nothing to get wrong but the number of partitions: a
-group's partition depends on it. It is that of Kafka's folders, and each group is checked to be where it belongs.
+Nothing is converted. Callboard reads Kafka's compressed batches, old versions and transaction markers, and keeps
+records that it does not interpret. Only the number of partitions can be wrong, and a group's partition depends on it.
+It is taken from Kafka's folders, and each group is checked to be in the right partition.
 
-The folder is made beside, read back record by record, compared with what Kafka's folders say when read the other way
-(newest first), and renamed last: a folder that is there is whole.
+The folder is built under another name and read back record by record. The result is compared with Kafka's folders,
+which are read newest first. The rename is the last step, so a folder under the final name is complete.
 """
 
 from __future__ import annotations
@@ -38,36 +38,36 @@ from ...log.reading.search import OpenFile
 from ...log.reading.segment import segment_name
 from ...log.recovery.clean_stop import leave_note
 from ...log.recovery.misplaced import MisplacedError, find_misplaced
-from ..groups.show import counted, grouped
-from ..log.verify import Replay, differences, state_of
-from ..log.walk import Found, LogPartition, is_torn_tail, walk
-from .kafka_folder import COUNT_SETTINGS, partition_folders, stopped
+from ..groups.tables import format_count, format_number
+from ..log.scan import LoggedRecord, LogPartition, is_torn_tail, scan_partition
+from ..log.verify import LogReplay, comparable_state, describe_differences
+from .kafka_folder import COUNT_SETTINGS, partition_folders, require_stopped_kafka
 
 IMPORTING = ".importing"
 OPTIONS = {TOPIC: "--partitions", TRANSACTIONS_TOPIC: "--transaction-partitions"}
 NEWER_GROUPS = range(3, 16)
-"""Key types of Kafka's newer kinds of groups (KIP-848, share groups, Streams)."""
+"""Key types of Kafka's newer group types (KIP-848, share groups, Streams)."""
 
 _COPY_BYTES = 1024 * 1024
 _OPEN = (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
-Complain = Callable[[object], None]
+ProblemCallback = Callable[[object], None]
 Tracked = Callable[[Sequence[LogPartition]], Iterator[LogPartition]]
 
 
 class ReadBackDiffers(Exception):
-    """The copy does not say what the original says; the text says how often."""
+    """The copy and the original differ; the text has the number of differences."""
 
 
-class Counts(NamedTuple):
-    """How many partitions Kafka's topics have; None: as many as there are folders."""
+class KafkaPartitionCounts(NamedTuple):
+    """Numbers of partitions of Kafka's topics; None: as many as there are folders."""
 
     offsets: int | None = None
     transactions: int | None = None
 
 
-class Imported(NamedTuple):
-    """What was found when the new folder was read back. ``skipped``: records by a key type that is not interpreted."""
+class ImportResult(NamedTuple):
+    """Totals of the new folder. ``skipped``: numbers of uninterpreted records, by key type."""
 
     data: Path
     partitions: int
@@ -84,55 +84,70 @@ class Imported(NamedTuple):
     def as_json(self) -> dict[str, object]:
         return {**self._asdict(), "data": str(self.data), "skipped": dict(self.skipped)}
 
-    def in_words(self) -> Iterator[str]:
-        """Lines for a person."""
-        yield f"{self.data}: {counted(self.records, 'record')}, read back"
-        yield f"groups            {grouped(self.groups)} in {counted(self.partitions, 'partition')}"
-        waiting = f", and {grouped(self.open_offsets)} of open transactions" if self.open_offsets else ""
-        yield f"offsets           {grouped(self.offsets)}{waiting}"
-        open_ones = f", {grouped(self.open_transactions)} with an open transaction" if self.open_transactions else ""
-        of = f"in {counted(self.transaction_partitions, 'partition')}"
-        yield f"transactional ids {grouped(self.transactional_ids)} {of}{open_ones}"
+    def describe(self) -> Iterator[str]:
+        """Yield the lines of the command's output."""
+        yield f"{self.data}: {format_count(self.records, 'record')}, read back"
+        yield f"groups            {format_number(self.groups)} in {format_count(self.partitions, 'partition')}"
+        waiting = f", and {format_number(self.open_offsets)} of open transactions" if self.open_offsets else ""
+        yield f"offsets           {format_number(self.offsets)}{waiting}"
+        open_ones = (
+            f", {format_number(self.open_transactions)} with an open transaction" if self.open_transactions else ""
+        )
+        of = f"in {format_count(self.transaction_partitions, 'partition')}"
+        yield f"transactional ids {format_number(self.transactional_ids)} {of}{open_ones}"
         for key_type, count in sorted(self.skipped.items()):
             what = "a newer kind of group" if key_type in NEWER_GROUPS else "not known"
-            yield f"kept, not read    {counted(count, 'record')} of type {key_type} ({what})"
+            yield f"kept, not read    {format_count(count, 'record')} of type {key_type} ({what})"
         for line in self.torn:
             yield f"torn end          {line}"
 
 
-def import_log(kafka: Path, data: Path, counts: Counts, disk: Disk, complain: Complain, tracked: Tracked) -> Imported:
-    """Make the data folder. ``complain`` is told of damage, and of what reads back otherwise: then it is not made.
+def import_log(
+    kafka: Path,
+    data: Path,
+    counts: KafkaPartitionCounts,
+    disk: Disk,
+    on_problem: ProblemCallback,
+    track_progress: Tracked,
+) -> ImportResult:
+    """Make the data folder. ``on_problem`` is called with each damage and difference. A difference prevents the import.
 
-    StartError when the folders do not fit together or somebody runs on them; OSError.
+    Raises StartError when the folders do not fit together or a server runs on them; OSError.
     """
     if disk.names(data):
         raise StartError(f"{data}: found files in it, expected a new folder, or an empty one; choose another")
     if INFO_NAME in disk.names(kafka):
         raise StartError(
-            f"{kafka}: found {INFO_NAME}, expected Kafka's folders; this one is ours: callboard serve --data"
+            f"{kafka}: found {INFO_NAME}, expected Kafka's folders; this is a data folder of Callboard: use it with"
+            " callboard serve --data"
         )
-    side = data.with_name(data.name + IMPORTING)
-    if side.exists():
-        raise StartError(f"{side}: found it, left by an import that was interrupted; remove it, then try again")
-    with stopped([kafka], is_written=False):
-        partitions, numbers = choose(kafka, counts, disk)
+    temporary = data.with_name(data.name + IMPORTING)
+    if temporary.exists():
+        raise StartError(f"{temporary}: found it, left by an import that was interrupted; remove it, then try again")
+    with require_stopped_kafka([kafka], is_written=False):
+        partitions, numbers = choose_partitions(kafka, counts, disk)
         try:
-            found = _make(partitions, numbers, data, side, disk, complain, tracked)
+            result = _build_folder(partitions, numbers, data, temporary, disk, on_problem, track_progress)
         except BaseException:
-            shutil.rmtree(side, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
             raise
     disk.make_folder(data.absolute().parent)
-    disk.rename(side, data)
+    disk.rename(temporary, data)
     disk.sync_folder(data.absolute().parent)
-    return found._replace(data=data)
+    return result._replace(data=data)
 
 
-def choose(kafka: Path, counts: Counts, disk: Disk) -> tuple[list[LogPartition], tuple[int, int]]:
-    """The partitions in Kafka's folders, and how many each topic has. StartError when that cannot be said."""
+def choose_partitions(
+    kafka: Path, counts: KafkaPartitionCounts, disk: Disk
+) -> tuple[list[LogPartition], tuple[int, int]]:
+    """The partitions in Kafka's folders, and each topic's number of them. StartError when that number is unknown."""
     folders = partition_folders(name for name in disk.names(kafka) if (kafka / name).is_dir())
     if not folders[TOPIC]:
         raise StartError(f"{kafka}: found no folder {TOPIC}-N, expected Kafka's; give the folder that holds them")
-    numbers = tuple(_count(kafka, topic, folders[topic], given) for topic, given in zip(folders, counts, strict=True))
+    numbers = tuple(
+        _partition_count(kafka, topic, folders[topic], given_count)
+        for topic, given_count in zip(folders, counts, strict=True)
+    )
     partitions = [
         LogPartition(topic, number, kafka / name)
         for topic, names in folders.items()
@@ -144,14 +159,14 @@ def choose(kafka: Path, counts: Counts, disk: Disk) -> tuple[list[LogPartition],
     return partitions, (numbers[0], numbers[1])
 
 
-def _count(kafka: Path, topic: str, folders: Mapping[int, str], given: int | None) -> int:
+def _partition_count(kafka: Path, topic: str, folders: Mapping[int, str], given_count: int | None) -> int:
     if not folders:
-        return given or DEFAULT_PARTITIONS
+        return given_count or DEFAULT_PARTITIONS
     highest = max(folders)
-    if given is not None:
-        if given <= highest:
-            raise StartError(f"{kafka}: found {topic}-{highest}, expected less than {OPTIONS[topic]} {given}")
-        return given
+    if given_count is not None:
+        if given_count <= highest:
+            raise StartError(f"{kafka}: found {topic}-{highest}, expected less than {OPTIONS[topic]} {given_count}")
+        return given_count
     missing = [number for number in range(highest) if number not in folders]
     if missing:
         raise StartError(
@@ -179,7 +194,7 @@ def _refuse_large_name(partition: LogPartition, disk: Disk) -> None:
 
 
 def _refuse_large_offsets(damages: Iterable[object], disk: Disk) -> None:
-    """Kafka itself cannot append behind such a batch, and whoever copies it moves the fault to another server."""
+    """Kafka cannot append after such a batch. A copy would have the same fault."""
     for damage in damages:
         if isinstance(damage, Damage) and damage.size:
             fd = disk.open(damage.path, os.O_RDONLY)
@@ -192,9 +207,9 @@ def _refuse_large_offsets(damages: Iterable[object], disk: Disk) -> None:
                 raise _too_large(damage.path, offsets)
 
 
-def _too_large(path: Path, found: str) -> StartError:
+def _too_large(path: Path, result: str) -> StartError:
     return StartError(
-        f"{path}: found {found}, expected at most {LOG_OFFSET_MAX}; the file is damaged: put back a copy of it from"
+        f"{path}: found {result}, expected at most {LOG_OFFSET_MAX}; the file is damaged: replace it with a copy from"
         " another replica, then import again"
     )
 
@@ -202,8 +217,8 @@ def _too_large(path: Path, found: str) -> StartError:
 # Making it -----------------------------------------------------------------------------------------------------------
 
 
-class _Tally:
-    """Counts what is read back."""
+class _ImportCounters:
+    """Totals of what is read back."""
 
     def __init__(self) -> None:
         self.skipped: Counter[int] = Counter()
@@ -224,40 +239,40 @@ class _Tally:
                 self.open_offsets += sum(len(producers) for producers in pending.values())
 
 
-def _make(
+def _build_folder(
     partitions: Sequence[LogPartition],
     numbers: tuple[int, int],
     data: Path,
-    side: Path,
+    temporary: Path,
     disk: Disk,
-    complain: Complain,
-    tracked: Tracked,
-) -> Imported:
-    disk.make_folder(side)
+    on_problem: ProblemCallback,
+    track_progress: Tracked,
+) -> ImportResult:
+    disk.make_folder(temporary)
     if data.exists():
-        copy_owner_and_mode(data, side)  # which takes its place
-    DataFolder(side, *numbers, disk=disk).close()
+        copy_owner_and_mode(data, temporary)  # replaced by the rename at the end
+    DataFolder(temporary, *numbers, disk=disk).close()
     for partition in partitions:
-        _copy(partition, side, disk)
-    _open_once(side, numbers, disk)
-    tally, different = _Tally(), 0
-    for partition in tracked(partitions):
+        _copy(partition, temporary, disk)
+    _open_once(temporary, numbers, disk)
+    counters, difference_count = _ImportCounters(), 0
+    for partition in track_progress(partitions):
         number = numbers[0] if partition.topic == TOPIC else numbers[1]
-        for difference in _read_back(partition, number, side, disk, complain, tally):
-            complain(difference)
-            different += 1
-    if different:
+        for difference in _read_back(partition, number, temporary, disk, on_problem, counters):
+            on_problem(difference)
+            difference_count += 1
+    if difference_count:
         raise ReadBackDiffers(
-            f"{counted(different, 'difference')} between Kafka's folders and their copy: none was made"
+            f"{format_count(difference_count, 'difference')} between Kafka's folders and their copy: none was made"
         )
-    counts = tally.records, tally.groups, tally.offsets, tally.open_offsets
-    transactions = tally.transactional_ids, tally.open_transactions
-    return Imported(side, *numbers, *counts, *transactions, dict(tally.skipped), tuple(tally.torn))
+    counts = counters.records, counters.groups, counters.offsets, counters.open_offsets
+    transactions = counters.transactional_ids, counters.open_transactions
+    return ImportResult(temporary, *numbers, *counts, *transactions, dict(counters.skipped), tuple(counters.torn))
 
 
-def _copy(partition: LogPartition, side: Path, disk: Disk) -> None:
+def _copy(partition: LogPartition, temporary: Path, disk: Disk) -> None:
     """The files of a partition's log, byte for byte, durable."""
-    folder = side / partition.folder.name
+    folder = temporary / partition.folder.name
     disk.make_folder(folder)
     for file in log_files(disk, partition.folder).files:
         source = disk.open(file.path, os.O_RDONLY)
@@ -272,52 +287,59 @@ def _copy(partition: LogPartition, side: Path, disk: Disk) -> None:
     disk.sync_folder(folder)
 
 
-def _open_once(side: Path, numbers: tuple[int, int], disk: Disk) -> None:
-    """As a start does it: torn ends are cut, and kept beside; then the note of a clean stop. OSError, StartError."""
-    partitions = Partitions(disk, side, numbers[0], SEGMENT_BYTES, numbers[1])
+def _open_once(temporary: Path, numbers: tuple[int, int], disk: Disk) -> None:
+    """Open the log, which cuts and keeps torn tails, and write the note of a clean stop. OSError, StartError."""
+    partitions = Partitions(disk, temporary, numbers[0], SEGMENT_BYTES, numbers[1])
     try:
-        with redirect_stdout(sys.stderr):  # of what it finds it writes a line for people
+        with redirect_stdout(sys.stderr):  # the recovery prints what it finds
             partitions.open({})
-        leave_note(disk, side, partitions.clean_ends())
-        leave_no_topics(disk, side)
+        leave_note(disk, temporary, partitions.clean_ends())
+        leave_no_topics(disk, temporary)
     finally:
         partitions.close()
 
 
 def _read_back(
-    partition: LogPartition, number: int, side: Path, disk: Disk, complain: Complain, tally: _Tally
+    partition: LogPartition,
+    number: int,
+    temporary: Path,
+    disk: Disk,
+    on_problem: ProblemCallback,
+    counters: _ImportCounters,
 ) -> list[str]:
-    """Count what the copy of a partition holds; what of it is not as in Kafka's, in words."""
-    expected, troubles = _newest_first(partition, disk)
-    _refuse_large_offsets(troubles, disk)
-    for trouble in troubles:
-        if isinstance(trouble, Damage) and is_torn_tail(trouble, partition, disk):
-            tally.torn.append(f"{trouble.path}: {counted(trouble.size, 'byte')} from byte {trouble.position} on")
+    """Count the content of a partition's copy. Returns a text for each difference from Kafka's partition."""
+    expected, problems = _newest_first(partition, disk)
+    _refuse_large_offsets(problems, disk)
+    for problem in problems:
+        if isinstance(problem, Damage) and is_torn_tail(problem, partition, disk):
+            counters.torn.append(
+                f"{problem.path}: {format_count(problem.size, 'byte')} from byte {problem.position} on"
+            )
         else:
-            complain(trouble)
+            on_problem(problem)
     _refuse_misplaced(partition, number, expected)
-    replay, is_whole = Replay(), True
-    for piece in walk(partition._replace(folder=side / partition.folder.name), disk):
-        if not isinstance(piece, Found):
-            is_whole = False
+    replay, is_complete = LogReplay(), True
+    for item in scan_partition(partition._replace(folder=temporary / partition.folder.name), disk):
+        if not isinstance(item, LoggedRecord):
+            is_complete = False
             continue
-        tally.records += 1
-        replay.take(piece.record)
-        if isinstance(piece.record, UnknownRecord):
-            tally.skipped[piece.record.key_type] += 1
+        counters.records += 1
+        replay.apply(item.record)
+        if isinstance(item.record, UnknownRecord):
+            counters.skipped[item.record.key_type] += 1
     state = replay.state()
-    tally.take(state)
-    return list(differences(expected, "in Kafka's folder", state, "in the copy")) if is_whole else []
+    counters.take(state)
+    return list(describe_differences(expected, "in Kafka's folder", state, "in the copy")) if is_complete else []
 
 
 def _newest_first(partition: LogPartition, disk: Disk) -> tuple[dict[str, object], list[object]]:
-    """The groups or transactional ids of one of Kafka's partitions, and what of it cannot be read."""
+    """The groups or transactional ids of a Kafka partition, and its unreadable parts."""
     if partition.topic == TRANSACTIONS_TOPIC:
         transactions = load_transactions_partition(partition.folder, disk)
         return dict(transactions.values), [*transactions.damages, *transactions.troubles]
     loaded = load_partition(partition.folder, disk)
-    asleep = {group_id: state_of(GroupData.unpack(packed)) for group_id, packed in loaded.asleep.items()}
-    awake = {group_id: state_of(data) for group_id, data in loaded.awake.items() if not data.is_gone()}
+    asleep = {group_id: comparable_state(GroupData.unpack(packed)) for group_id, packed in loaded.asleep.items()}
+    awake = {group_id: comparable_state(data) for group_id, data in loaded.awake.items() if not data.is_gone()}
     quarantined = [f"group '{group_id}' cannot be read: {why}" for group_id, why in loaded.quarantined.items()]
     return asleep | awake, [*loaded.damages, *loaded.troubles, *quarantined]
 

@@ -17,6 +17,7 @@ from uuid import UUID
 
 import pykka
 
+from ....actors.engine_ports import ReplyTo
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.group.actor import GroupActor
 from ....actors.group.offsets import GroupData
@@ -28,7 +29,7 @@ from ....actors.transactions.messages import (
     InitProducerId,
     VerifyPartitions,
 )
-from ...cli.log.verify import Replay, differences, state_of
+from ...cli.log.verify import LogReplay, comparable_state, describe_differences
 from ...disk.disk import Disk
 from ...disk.faulty import FaultyDisk, PowerLoss
 from ...disk.group_commit import at_once
@@ -45,25 +46,25 @@ from ...member.channel import ChannelLost
 from ...node.environment import Environment
 from ...node.node import Node
 from ...settings.table import Options, Settings, Sync
-from .beside import Beside
 from .dispatcher import LoopThreads, SeededDispatcher
 from .history import History
 from .loop import LoopClock, Process, VirtualLoop
+from .stepped_process import SteppedProcess
 
-DATA = Path("/data")
+DATA_FOLDER = Path("/data")
 HOST = "/127.0.0.1"
 TRANSACTION_REQUESTS = (InitProducerId, AddPartitions, AddOffsets, VerifyPartitions, EndTransaction)
 COMPACT_CHUNK_BYTES = 4096  # small, so that small logs meet the edges of chunks
 COMPACT_BYTES = 1500  # of the files that compaction makes
-BESIDE_MS = (0.1, 3.0, 50.0)  # between two turns of a process beside the coordinator, at most
-BESIDE_STEPS = 6  # of the disk in one turn, at most
+SUBPROCESS_PAUSE_MS = (0.1, 3.0, 50.0)  # between two turns of a process beside the coordinator, at most
+SUBPROCESS_STEPS = 6  # of the disk in one turn, at most
 
 CHECKPOINT_BYTES = (400, 4000, 1 << 26)
 CHECKPOINT_INTERVAL_MS = (300, 4000, 60_000)
 """How often the log makes a checkpoint, drawn for each life: several times a second, or never in so short a life."""
 
-LOADS_BESIDE_CHANCE = 0.4
-LOAD_PIECE_S = 0.5
+BACKGROUND_LOADING_CHANCE = 0.4
+LOAD_PIECE_MAX_S = 0.5
 """How long it takes, at most, until the next piece of the log is loaded, where the coordinator serves meanwhile."""
 
 
@@ -77,27 +78,27 @@ class DrawnIds:
         return str(UUID(int=self._draw.getrandbits(128), version=4))
 
 
-class Life:
+class CoordinatorIncarnation:
     """One process of the coordinator; what the network calls a ``Server``."""
 
-    def __init__(self, life: int, process: Process, node: Node, power_gone: Callable[[], None]) -> None:
-        self.life = life
+    def __init__(self, number: int, process: Process, node: Node, on_power_loss: Callable[[], None]) -> None:
+        self.number = number
         self.process = process
         self.node = node
-        self._power_gone = power_gone
+        self._on_power_loss = on_power_loss
         self._channels = 0
 
-    def post(self, message: Any, client_id: str, place: Any) -> None:
+    def post(self, message: Any, client_id: str, receiver: ReplyTo) -> None:
         if isinstance(message, TRANSACTION_REQUESTS):
-            self.node.transactions.post(message, place)
+            self.node.transactions.post(message, receiver)
             return
         self._channels += 1
         try:
             reply = self.node.ask(message, Origin(client_id, HOST, self._channels))
         except pykka.ActorDeadError as error:
-            place.set_exception((type(error), error, None))
+            receiver.set_exception((type(error), error, None))
         else:
-            reply.on_done(partial(_hand_on, place))
+            reply.on_done(partial(_forward_reply, receiver))
 
     def ensure_topics(self, partitions: Mapping[str, int]) -> None:
         """As a request would; its client hears no more than that the coordinator is gone, if it dies of it."""
@@ -105,7 +106,7 @@ class Life:
             for name, count in partitions.items():
                 self._ensure_topic(name, count)
         except PowerLoss:
-            self._power_gone()
+            self._on_power_loss()
             raise ChannelLost("the coordinator has died") from None
 
     def _ensure_topic(self, name: str, count: int) -> None:
@@ -128,7 +129,7 @@ class Life:
             if refusal is not None:
                 raise refusal
         except PowerLoss:
-            self._power_gone()
+            self._on_power_loss()
             return False
         self.node.groups.coordinator.tell(TopicsDeleted(frozenset((name,))))
         return True
@@ -141,7 +142,7 @@ class Life:
             if failure is not None:
                 raise failure
         except PowerLoss:
-            self._power_gone()
+            self._on_power_loss()
             return False
         self.node.groups.coordinator.tell(SettingsChanged())
         return True
@@ -151,20 +152,20 @@ class Life:
         return {name: len(topic.partitions) for name, topic in found if topic is not None}
 
 
-def _hand_on(place: Any, reply: Reply) -> None:
+def _forward_reply(receiver: ReplyTo, reply: Reply) -> None:
     try:
         answer = reply.get()
-    except pykka.ActorDeadError as error:
-        told = CoordinatorError(ErrorCode.NOT_COORDINATOR, "the coordinator has stopped")
-        place.set_exception((type(told), told, error.__traceback__))
+    except pykka.ActorDeadError as dead:
+        error = CoordinatorError(ErrorCode.NOT_COORDINATOR, "the coordinator has stopped")
+        receiver.set_exception((type(error), error, dead.__traceback__))
     except Exception as error:
-        place.set_exception((type(error), error, error.__traceback__))
+        receiver.set_exception((type(error), error, error.__traceback__))
     else:
-        place.set(answer)
+        receiver.set(answer)
 
 
-class Lives:
-    """What a scenario does with its coordinator. ``born`` and ``died`` tell the network."""
+class SimulatedCoordinator:
+    """What a scenario does with its coordinator. ``on_start`` and ``on_end`` tell the network."""
 
     def __init__(
         self,
@@ -172,70 +173,72 @@ class Lives:
         seed: str,
         settings: Settings,
         history: History,
-        born: Callable[[Life], None],
-        died: Callable[[], None],
+        on_start: Callable[[CoordinatorIncarnation], None],
+        on_end: Callable[[], None],
     ) -> None:
         self.settings = settings
         self.sync: Sync = "always"
-        self.loads_beside = True
+        self.may_load_in_background = True
         """Whether a life may begin to serve before it has loaded."""
-        self.lost_power_s: float | None = None
+        self.power_lost_s: float | None = None
         """When the first power loss was after which no life has begun yet."""
         self.clock = LoopClock(loop)
         self._seed = seed
-        self._beside: list[Beside] = []
+        self._subprocesses: list[SteppedProcess] = []
         self.new_disk()
-        self.current: Life | None = None
+        self.current: CoordinatorIncarnation | None = None
         self.count = 0
         self.down = asyncio.Event()
-        self._troubled: FaultyDisk | None = None
+        self._faulty_disk: FaultyDisk | None = None
         self._loop = loop
         self._draw = random.Random(f"{seed}/coordinator")
         self._history = history
-        self._born, self._died = born, died
+        self._on_start, self._on_end = on_start, on_end
         self.down.set()
 
     def new_disk(self) -> None:
         """An empty one; the coordinator is down."""
-        self.disk = FaultyDisk(hash_of(self._seed), wall_ms=self.clock.wall_ms)
-        self.disk.make_folder(DATA)
-        self.disk.sync_folder(DATA.parent)
-        self.lost_power_s = None
+        self.disk = FaultyDisk(integer_seed_of(self._seed), wall_ms=self.clock.wall_ms)
+        self.disk.make_folder(DATA_FOLDER)
+        self.disk.sync_folder(DATA_FOLDER.parent)
+        self.power_lost_s = None
 
     @property
-    def has_troubles(self) -> bool:
+    def has_disk_faults(self) -> bool:
         """Whether the disk was made to fail, or is about to: then a start may be refused, and commits too."""
-        return self._troubled is self.disk or self.disk.capacity_bytes < inf
+        return self._faulty_disk is self.disk or self.disk.capacity_bytes < inf
 
-    def trouble(self) -> None:
+    def mark_disk_faulty(self) -> None:
         """The disk, as long as it is this one, is made to fail; the next life has another."""
-        self._troubled = self.disk
+        self._faulty_disk = self.disk
 
     async def start(self) -> bool:
         """The next life. False when the power goes on the way, or the disk that was made to fail refuses."""
         self.count += 1
         process = Process(self._loop, f"coordinator-{self.count}")
-        node = Node(self.settings, Options(data=DATA, sync=self.sync, unsafe_settings=True), self._environment(process))
-        life = Life(self.count, process, node, partial(self._power_gone, process))
-        self.current = life
+        node = Node(
+            self.settings, Options(data=DATA_FOLDER, sync=self.sync, unsafe_settings=True), self._environment(process)
+        )
+        incarnation = CoordinatorIncarnation(self.count, process, node, partial(self._on_power_loss, process))
+        self.current = incarnation
         self.down.clear()
         self._history.tell(f"coordinator-{self.count} starts")
         starting = process.start(node.start())
-        if not await self._outlived(starting):
+        if not await self._finished_before_end(starting):
             return False
         try:
             starting.result()
         except (PowerLoss, Exception):
-            if not (self.disk.is_off or self.has_troubles):
+            if not (self.disk.is_off or self.has_disk_faults):
                 raise
             self._end("could not start")
             return False
-        self._born(life)
+        self._on_start(incarnation)
         self._history.tell(f"coordinator-{self.count} serves")
         return True
 
     def _environment(self, process: Process) -> Environment:
-        gone = partial(self._power_gone, process)
+        gone = partial(self._on_power_loss, process)
         return Environment(
             disk=self.disk,
             clock=self.clock,
@@ -244,22 +247,24 @@ class Lives:
             log_clock=self._loop.time,
             dispatcher=lambda _loop: SeededDispatcher(self._loop, random.Random(self._draw.random()), gone),
             has_children=False,
-            load=self._load_beside if self._draw.random() < LOADS_BESIDE_CHANCE and self.loads_beside else None,
+            load=self._load_in_background
+            if self._draw.random() < BACKGROUND_LOADING_CHANCE and self.may_load_in_background
+            else None,
             checkpoint_bytes=self._draw.choice(CHECKPOINT_BYTES),
             checkpoint_interval_ms=self._draw.choice(CHECKPOINT_INTERVAL_MS),
         )
 
-    async def _load_beside(self, jobs: Sequence[Job], take: Take) -> None:
+    async def _load_in_background(self, jobs: Sequence[Job], apply: Take) -> None:
         """As processes beside a server do: in any order, and piece by piece, while it serves already."""
         disk = self.disk
         for job in self._draw.sample(jobs, len(jobs)):
             pieces: list[tuple[Job, Any]] = []
             load_at_once([job], lambda job, piece, to=pieces: to.append((job, piece)), disk)  # type: ignore[misc]
             for piece in pieces:
-                await asyncio.sleep(LOAD_PIECE_S * self._draw.random())
-                take(*piece)
+                await asyncio.sleep(LOAD_PIECE_MAX_S * self._draw.random())
+                apply(*piece)
 
-    def _power_gone(self, process: Process) -> None:
+    def _on_power_loss(self, process: Process) -> None:
         """Some operation of the disk has met the end of the power."""
         if self.current is not None and self.current.process is process:
             self._end("has lost its power")
@@ -267,20 +272,20 @@ class Lives:
 
     async def stop(self) -> None:
         """As SIGTERM ends it: what was decided is answered and durable."""
-        life = self.current
-        if life is None:
+        incarnation = self.current
+        if incarnation is None:
             return
         self._history.tell(f"coordinator-{self.count} stops")
-        stopping = life.process.start(life.node.stop())
-        if await self._outlived(stopping):
+        stopping = incarnation.process.start(incarnation.node.stop())
+        if await self._finished_before_end(stopping):
             try:
                 stopping.result()
             except (PowerLoss, Exception):
-                if not (self.disk.is_off or self.has_troubles):
+                if not (self.disk.is_off or self.has_disk_faults):
                     raise
             self._end("has stopped")
 
-    async def _outlived(self, task: asyncio.Task[None]) -> bool:
+    async def _finished_before_end(self, task: asyncio.Task[None]) -> bool:
         """Wait for something in a life: whether it was done before the life was over."""
         end = asyncio.ensure_future(self.down.wait())
         await asyncio.wait({task, end}, return_when=asyncio.FIRST_COMPLETED)
@@ -295,29 +300,29 @@ class Lives:
         """Now, between two operations of the disk."""
         self._end("has lost its power", loses_power=True)
 
-    def _end(self, how: str, loses_power: bool = False) -> None:
+    def _end(self, reason: str, loses_power: bool = False) -> None:
         """The life that there is ends, if there is one; the disk goes on as that leaves it."""
         loses_power = loses_power or self.disk.is_off
-        life, self.current = self.current, None
-        if life is not None:
-            self._history.tell(f"coordinator-{life.life} {how}")
-            life.process.kill()
-            self._died()
+        incarnation, self.current = self.current, None
+        if incarnation is not None:
+            self._history.tell(f"coordinator-{incarnation.number} {reason}")
+            incarnation.process.kill()
+            self._on_end()
             self.down.set()
         elif not loses_power:
             return
-        self._follow(loses_power)
+        self._reopen_disk(loses_power)
 
-    def _follow(self, loses_power: bool) -> None:
+    def _reopen_disk(self, loses_power: bool) -> None:
         """The disk after the end of a process; one beside lives on, unless its power has gone too."""
         if loses_power:
-            self.lost_power_s = self._loop.time() if self.lost_power_s is None else self.lost_power_s
-            self.kill_beside()
+            self.power_lost_s = self._loop.time() if self.power_lost_s is None else self.power_lost_s
+            self.kill_subprocesses()
             self.disk = self.disk.crash()
         else:
-            self.disk = self.disk.kill([fd for one in self._beside for fd in one.disk.fds])
-            for one in self._beside:
-                one.disk.inner = self.disk
+            self.disk = self.disk.kill([fd for subprocess in self._subprocesses for fd in subprocess.disk.fds])
+            for subprocess in self._subprocesses:
+                subprocess.disk.inner = self.disk
 
     # What is looked at from outside ----------------------------------------------------------------------------------
 
@@ -331,7 +336,7 @@ class Lives:
             self._compaction_failed(error)
         return done
 
-    def compact_beside(self, retention_ms: int = 0, grace_ms: int = 0) -> None:
+    def compact_in_subprocess(self, retention_ms: int = 0, grace_ms: int = 0) -> None:
         """The same by a process beside, step by step; several may be at it. It may outlive the coordinator's."""
 
         def work(disk: Disk) -> None:
@@ -339,9 +344,9 @@ class Lives:
                 self._compact(disk, folder, retention_ms, grace_ms)
 
         folders = self._folders()
-        one = Beside(self.disk, work)
-        self._beside.append(one)
-        self._loop.call_soon(self._step, one, self._draw.choice(BESIDE_MS))
+        subprocess = SteppedProcess(self.disk, work)
+        self._subprocesses.append(subprocess)
+        self._loop.call_soon(self._step, subprocess, self._draw.choice(SUBPROCESS_PAUSE_MS))
 
     def _compact(self, disk: Disk, folder: Path, retention_ms: int, grace_ms: int) -> bool:
         now_ms = self.clock.wall_ms()
@@ -356,36 +361,36 @@ class Lives:
         tidy(disk, folder, self.clock.wall_ms(), grace_ms, new_id)
         return done
 
-    def _step(self, one: Beside, pace_ms: float) -> None:
+    def _step(self, subprocess: SteppedProcess, pace_ms: float) -> None:
         """Some operations of a process beside."""
         try:
-            for _ in range(self._draw.randint(1, BESIDE_STEPS)):
-                if one.is_over or not one.step():
-                    self._beside = [other for other in self._beside if other is not one]
+            for _ in range(self._draw.randint(1, SUBPROCESS_STEPS)):
+                if subprocess.has_ended or not subprocess.step():
+                    self._subprocesses = [other for other in self._subprocesses if other is not subprocess]
                     return
         except (PowerLoss, OSError, DamagedBatch) as error:
-            self._beside = [other for other in self._beside if other is not one]
+            self._subprocesses = [other for other in self._subprocesses if other is not subprocess]
             self._compaction_failed(error)
         else:
-            self._loop.call_later(pace_ms * self._draw.random() / 1000, self._step, one, pace_ms)
+            self._loop.call_later(pace_ms * self._draw.random() / 1000, self._step, subprocess, pace_ms)
 
     def _compaction_failed(self, error: BaseException) -> None:
         if isinstance(error, PowerLoss):
             self._end("has lost its power")
-        elif not self.has_troubles:
+        elif not self.has_disk_faults:
             raise error
 
-    def kill_beside(self) -> None:
+    def kill_subprocesses(self) -> None:
         """All processes beside the coordinator."""
-        for one in self._beside:
-            one.kill()
-        self._beside.clear()
+        for subprocess in self._subprocesses:
+            subprocess.kill()
+        self._subprocesses.clear()
 
     def _folders(self) -> list[Path]:
         """Those of partitions that have files."""
         numbers = self.settings.offsets_topic_num_partitions, self.settings.transaction_state_log_num_partitions
         folders = [
-            DATA / folder_name(number, topic)
+            DATA_FOLDER / folder_name(number, topic)
             for topic, count in zip((TOPIC, TRANSACTIONS_TOPIC), numbers, strict=True)
             for number in range(count)
         ]
@@ -402,32 +407,34 @@ class Lives:
                 found[name] = actor.data
         return {name: data for name, data in found.items() if not data.is_gone()}
 
-    def live(self) -> dict[str, object]:
+    def current_state(self) -> dict[str, object]:
         """The same, and of each transactional id, in a form that can be compared."""
         assert self.current is not None, "there is nobody to ask"
         node = self.current.node
-        groups: dict[str, object] = {name: state_of(data) for name, data in self.groups().items()}
-        ids = {name: one.value for name, one in node.transaction_table.items() if one.value is not None}
+        groups: dict[str, object] = {name: comparable_state(data) for name, data in self.groups().items()}
+        ids = {name: entry.value for name, entry in node.transaction_table.items() if entry.value is not None}
         return groups | ids
 
-    def replayed(self) -> dict[str, object]:
+    def replay_log(self) -> dict[str, object]:
         """What the log says, record by record; only when nothing is on its way."""
         assert self.current is not None, "there is nobody to ask"
         log = self.current.node.offsets_log
         assert log is not None
         state: dict[str, object] = {}
         for number in (*log.partitions_with_data(), *log.transactions_with_data()):
-            replay = Replay()
+            replay = LogReplay()
             for _, _, record in log.read(number):
-                replay.take(record)
+                replay.apply(record)
             state |= replay.state()
         return state
 
-    def unequal(self, one: Mapping[str, object], name: str, other: Mapping[str, object], other_name: str) -> list[str]:
+    def compare(
+        self, state: Mapping[str, object], name: str, other: Mapping[str, object], other_name: str
+    ) -> list[str]:
         """Sentences that name a group and how two views of it differ."""
-        return list(differences(one, name, other, other_name))
+        return list(describe_differences(state, name, other, other_name))
 
 
-def hash_of(seed: str) -> int:
+def integer_seed_of(seed: str) -> int:
     """A number for what takes only numbers as seeds."""
     return random.Random(seed).getrandbits(64)

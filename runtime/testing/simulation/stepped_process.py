@@ -19,17 +19,17 @@ class Killed(BaseException):
     """The process is gone. No ``Exception``: it tidies nothing up any more."""
 
 
-class Beside:
+class SteppedProcess:
     """One such process. ``work`` gets the disk, as the process sees it."""
 
     def __init__(self, disk: FaultyDisk, work: Callable[[Disk], object]) -> None:
         self.disk = SteppedDisk(disk, self._wait)
-        self.is_over = False
+        self.has_ended = False
         self._work = work
         self._error: BaseException | None = None
         self._is_killed = False
-        self._go_on = threading.Semaphore(0)
-        self._has_come = threading.Semaphore(0)
+        self._may_continue = threading.Semaphore(0)
+        self._has_arrived = threading.Semaphore(0)
         self._thread = threading.Thread(target=self._run, name="callboard-beside", daemon=True)
 
     def step(self) -> bool:
@@ -37,28 +37,28 @@ class Beside:
         if self._thread.ident is None:
             self._thread.start()
         else:
-            self._go_on.release()
-        self._has_come.acquire()
-        if self.is_over:
+            self._may_continue.release()
+        self._has_arrived.acquire()
+        if self.has_ended:
             self._thread.join()
         if self._error is not None:
             raise self._error
-        return not self.is_over
+        return not self.has_ended
 
     def kill(self) -> None:
         """Nothing of it runs any more, and its files are closed."""
         self._is_killed = True
         self.disk.close_all()
-        if self._thread.ident is not None and not self.is_over:
-            self._go_on.release()
+        if self._thread.ident is not None and not self.has_ended:
+            self._may_continue.release()
             self._thread.join()
-        self.is_over = True
+        self.has_ended = True
 
     def _wait(self) -> None:
         """In its thread, before an operation."""
         if not self._is_killed:
-            self._has_come.release()
-            self._go_on.acquire()
+            self._has_arrived.release()
+            self._may_continue.acquire()
         if self._is_killed:
             raise Killed
 
@@ -69,8 +69,8 @@ class Beside:
             pass
         except BaseException as error:
             self._error = error
-        self.is_over = True
-        self._has_come.release()
+        self.has_ended = True
+        self._has_arrived.release()
 
 
 class SteppedDisk(Disk):
