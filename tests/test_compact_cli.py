@@ -143,7 +143,7 @@ def test_sizes_of_memory_are_read_and_shared(program: Program, monkeypatch: pyte
         shares.extend(job.settings.keys_bytes_max for job in jobs)
         return iter(())
 
-    monkeypatch.setattr(compact, "_elsewhere", note)
+    monkeypatch.setattr(compact, "_run_in_processes", note)
     jobs = [Job(program.data / name, Settings(0, "test", keys_bytes_max=9_000_000)) for name in NAMES]
     compact._run_locally(8, jobs, dict.fromkeys((job.folder for job in jobs), 1), lambda size: None)
     assert shares == [3_000_000] * 3

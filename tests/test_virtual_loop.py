@@ -93,7 +93,7 @@ def test_who_waits_for_ever_is_named() -> None:
     async def nobody_sets_it() -> None:
         await asyncio.Event().wait()
 
-    with pytest.raises(Stuck, match=r"waits for ever:\n.*nobody_sets_it > Event\.wait"):
+    with pytest.raises(Stuck, match=r"wait for ever:\n.*nobody_sets_it > Event\.wait"):
         run(main())
 
 

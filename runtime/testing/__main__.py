@@ -1,6 +1,6 @@
-"""``python -m callboard.runtime.testing MODULE:SCENARIO SEED [COUNT] [--only 1,2]``: runs of a simulation again.
+"""``python -m callboard.runtime.testing MODULE:SCENARIO SEED [COUNT] [--only 1,2]``: repeats runs of a simulation.
 
-One seed prints everything that happened; several print those that fail.
+For one seed it prints the timeline; for several it prints those that fail.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def load_scenario(name: str) -> Scenario:
-    """The function that MODULE:FUNCTION names. SystemExit when there is none."""
+    """The function named by MODULE:FUNCTION. SystemExit when there is none."""
     module, _, function = name.partition(":")
     sys.path.insert(0, "")
     try:
@@ -38,7 +38,7 @@ def load_scenario(name: str) -> Scenario:
 
 
 def run_seeds(scenario: Scenario, seed: int, count: int, only: list[int] | None) -> int:
-    """Print what happens; 1 when something fails."""
+    """Run the seeds and print the failures. Returns 1 if any failed."""
     begun_s = time.monotonic()
     failed = 0
     for number in range(seed, seed + count):

@@ -1,4 +1,4 @@
-"""What a fault and the timeline look at in a request: who asks what of whom, whether it came by a socket or not."""
+"""The properties of a request that faults and the timeline use, for requests from a socket and from this process."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 from ...kafka.api import APIS
 
 MESSAGE_APIS = {"DescribeGroup": "DescribeGroups", "DeleteGroup": "DeleteGroups"}
-"""Messages within the process that have another name than Kafka's request."""
+"""Messages in this process whose name differs from that of Kafka's request."""
 
-PARTITIONS_SHOWN = 3  # of a commit
+PARTITIONS_SHOWN = 3  # of one commit
 GROUP_KEYS = 0  # FindCoordinator's key type
 
 
 class RequestFacts(NamedTuple):
-    """``api``: Kafka's name. ``version`` None: within the process. ``members`` and ``instances`` are ids."""
+    """``api``: Kafka's name. ``version`` is None for requests in this process. ``members``, ``instances``: ids."""
 
     api: str
     version: int | None
@@ -28,7 +28,7 @@ class RequestFacts(NamedTuple):
 
 
 def api_name(name: str) -> str:
-    """Kafka's name of an API from kio's: "join_group" is "JoinGroup"."""
+    """Convert kio's name of an API to Kafka's: "join_group" to "JoinGroup"."""
     return "".join(word.capitalize() for word in name.split("_"))
 
 
@@ -38,7 +38,7 @@ def api_names() -> tuple[str, ...]:
 
 
 def facts_of(api: str, version: int | None, client_id: str, request: Any) -> RequestFacts:
-    """``request`` is an entity of kio's or a message of the actors'."""
+    """The facts of a request: an entity of kio, or a message of the actors."""
     members, instances = tuple(_ids(request, "member_id")), tuple(_ids(request, "group_instance_id"))
     return RequestFacts(api, version, client_id, tuple(_groups(request)), members, instances)
 
@@ -70,7 +70,7 @@ def _entities(items: Iterable[Any]) -> list[Any]:
 
 
 def describe_request(request: Any) -> str:
-    """What the timeline says of a request besides its name: "generation 3", "orders-0@42"."""
+    """The timeline's text for a request, after its name: "generation 3", "orders-0@42"."""
     generation = getattr(request, "generation_id", getattr(request, "generation_id_or_member_epoch", -1))
     parts = [f"generation {generation}"] if generation >= 0 else []
     offsets = list(_committed_offsets(request))
@@ -84,7 +84,7 @@ def describe_request(request: Any) -> str:
 
 
 def _committed_offsets(request: Any) -> Iterator[str]:
-    """What a commit commits."""
+    """The offsets of a commit, as "orders-0@42"."""
     for commit in getattr(request, "commits", ()):
         yield f"{commit.topic}-{commit.partition}@{commit.offset}"
     for topic in getattr(request, "topics", None) or ():
@@ -95,7 +95,7 @@ def _committed_offsets(request: Any) -> Iterator[str]:
 
 
 def describe_answer(answer: Any) -> str:
-    """What the timeline says of an answer that has no error: "generation 3, leader of 2", "orders-0@42"."""
+    """The timeline's text for an answer without an error: "generation 3, leads 2"."""
     parts = []
     if getattr(answer, "generation_id", -1) >= 0:
         parts.append(f"generation {answer.generation_id}")

@@ -29,7 +29,7 @@ NO_ANSWER = "no answer is wanted"
 
 
 class LocalClient:
-    """A client in this process, until it disconnects."""
+    """A client in this process; ``is_open`` until it disconnects."""
 
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
@@ -37,7 +37,7 @@ class LocalClient:
 
 
 class FaultInterceptor:
-    """Implements ``runtime.tap.Interceptor``. It stays over a restart of the node."""
+    """Implements ``runtime.kafka.interceptor.Interceptor``. It is kept when the node restarts."""
 
     def __init__(self, clock: MovableClock, timeline: Timeline, faults: Faults[Any], presence: Presence) -> None:
         self.clock = clock
@@ -67,7 +67,7 @@ class FaultInterceptor:
 
 
 class Interception:
-    """One request: its fault, if any, and its line in the timeline. ``number`` is the timeline's."""
+    """One request: its fault, if any, and its number in the timeline."""
 
     __slots__ = ("facts", "fault", "interceptor", "number")
 
@@ -149,7 +149,7 @@ class InterceptedCall(Call):
             self.fail()
 
     def send_answer(self) -> None:
-        if self.connection.is_open:  # else the coordinator was killed, or the client has disconnected
+        if self.connection.is_open:  # otherwise the coordinator was killed, or the client has disconnected
             self._interception.answered(self._read(self._body))
         super().reply_bytes(self._body)
 

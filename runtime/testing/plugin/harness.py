@@ -1,6 +1,6 @@
-"""The environment of a coordinator under test: a clock that a test moves, an interceptor with faults, a timeline.
+"""The environment of a coordinator under test: a movable clock, an interceptor with faults, a timeline.
 
-It outlives the coordinator's nodes: a restart is the next node with the same rig.
+It is kept when the coordinator restarts: the next node uses the same harness.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .timeline import Timeline
 
 
 class Harness:
-    """``moving.Moved``. Use: ``environment(...)`` for a node that is to be made, ``attach`` when it has started."""
+    """A ``ClockOwner``. Call ``environment(...)`` before a node is made, and ``attach`` when it has started."""
 
     def __init__(self) -> None:
         self.clock = MovableClock()
@@ -32,11 +32,11 @@ class Harness:
         self._recorder: TimelineRecorder | None = None
 
     def environment(self, environment: Environment) -> Environment:
-        """The same, with the clock that moves."""
+        """A copy of the environment with the movable clock."""
         return replace(environment, clock=self.clock, dispatcher=MovableDispatcher)
 
     def attach(self, node: Node) -> None:
-        """The node that serves from now on. It has just started."""
+        """Use a node that has just started."""
         self.node = node
         node.interceptor = self.interceptor
         self.faults.set_disk(node.environment.disk)
@@ -45,14 +45,14 @@ class Harness:
         self.timeline.note("node", f"the coordinator listens on port {port}" if port else "the coordinator begins")
 
     def detach(self) -> None:
-        """The node is about to end. May be said twice."""
+        """Stop using the node, which is about to end. May be called twice."""
         if self._recorder is not None:
             self.timeline.note("node", "the coordinator ends")
             self._recorder.end()
             self._recorder = None
 
     def reset(self) -> None:
-        """It has ended: nobody of its time is here any more, and its disk is as good as new."""
+        """Remove the state of the ended node: disk faults, alarms, connections."""
         self.faults.clear_disk_faults()
         self.clock.clear_alarms()
         self.presence.clear_connections()

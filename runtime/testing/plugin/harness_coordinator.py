@@ -1,4 +1,4 @@
-"""The coordinator that tests are given: as any other, with a clock that moves, faults and a timeline."""
+"""The coordinator for tests: a ``Coordinator`` with a movable clock, faults and a timeline."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ ENDS: Mapping[End, str] = {
 class HarnessCoordinator(Coordinator):
     """See ``Coordinator``; it listens, on a free port, unless ``listen=None``.
 
-    ``clock``: ``await clock.advance(45)``. ``faults``: what goes wrong. ``timeline``: what has happened.
+    ``clock``: ``await clock.advance(45)``. ``faults``: injects faults. ``timeline``: the recorded events.
     New groups do not wait for more members before their first rebalance, unless the settings say so.
     """
 
     DEFAULTS: ClassVar[Mapping[str, float | bool]] = {"group_initial_rebalance_delay_ms": 0}
-    """All else is as in ``callboard serve``: what is tested was made for a Kafka."""
+    """All other defaults are those of ``callboard serve``, since programs under test are written for Kafka."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class HarnessCoordinator(Coordinator):
     ) -> None:
         self._harness = Harness()
         environment = self._harness.environment(environment or (in_memory() if data is None else Environment()))
-        others: Any = settings  # file_mode, too
+        others: Any = settings  # includes file_mode
         super().__init__(
             data,
             listen,
@@ -82,7 +82,7 @@ class HarnessCoordinator(Coordinator):
 
     @property
     def timeline(self) -> Timeline:
-        """All that has happened, also in the coordinators before a restart."""
+        """All events, including those before a restart."""
         return self._harness.timeline
 
     async def stop(self) -> None:
@@ -101,7 +101,7 @@ class HarnessCoordinator(Coordinator):
 
 
 class HarnessThread(ThreadCoordinator):
-    """``HarnessCoordinator.in_thread(...)``: any thread may use it, and what takes a while blocks."""
+    """``HarnessCoordinator.in_thread(...)``: may be used from any thread; its methods block."""
 
     def __init__(self, coordinator: HarnessCoordinator) -> None:
         super().__init__(coordinator)

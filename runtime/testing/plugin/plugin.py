@@ -1,6 +1,6 @@
-"""The pytest plugin: a coordinator for each test that asks for one, its clock, and a timeline where a test fails.
+"""The pytest plugin: a coordinator for each test that requests one, its clock, and the timeline of failed tests.
 
-pytest imports this file at every start, so it imports nothing of ours before a fixture is used.
+pytest imports this file at every start, so it imports no other module of Callboard before a fixture is used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MARKER = "callboard"
 OPTION = "--callboard-timeline"
 COORDINATOR_KEY = pytest.StashKey["HarnessThread"]()
-NAME_MAX = 150  # of a file, with what the test's parameters add
+NAME_MAX = 150  # of a file, including the test's parameters
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -33,14 +33,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        f"{MARKER}(topics=None, data=None, **settings): what this test's coordinator is given: topics as a dict of "
+        f"{MARKER}(topics=None, data=None, **settings): options of this test's coordinator: topics as a dict of "
         "names and partitions; data=True for a folder under tmp_path instead of memory; Kafka's settings",
     )
 
 
 @pytest.fixture
 def coordinator(request: pytest.FixtureRequest) -> Iterator[HarnessThread]:
-    """A fresh coordinator on a thread of its own, listening on a free port of 127.0.0.1, everything in memory."""
+    """A new coordinator on a thread of its own, on a free port of 127.0.0.1, with all data in memory."""
     from .harness_coordinator import HarnessCoordinator
 
     with HarnessCoordinator.in_thread(**_marker_options(request)) as coordinator_in_use:
@@ -52,18 +52,18 @@ def coordinator(request: pytest.FixtureRequest) -> Iterator[HarnessThread]:
 
 @pytest.fixture
 def kafka_bootstrap(coordinator: HarnessThread) -> str:
-    """What any Kafka client takes as its bootstrap servers."""
+    """The bootstrap servers for any Kafka client."""
     return coordinator.bootstrap
 
 
 @pytest.fixture
 def clock(coordinator: HarnessThread) -> BlockingTime:
-    """The coordinator's clock: ``clock.advance(45)`` lets 45 seconds pass there."""
+    """The coordinator's clock: ``clock.advance(45)`` moves it by 45 seconds."""
     return coordinator.clock
 
 
 def _marker_options(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """What the test's marks say; the nearest mark wins."""
+    """The arguments of the test's marks; the nearest mark wins."""
     options: dict[str, Any] = {"data": None}
     for mark in reversed(list(request.node.iter_markers(MARKER))):
         if mark.args:
@@ -90,12 +90,12 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         for coordinator_in_use in _in_use(item):
             _add_sections(report, coordinator_in_use, item)
     if report.when == "teardown" and COORDINATOR_KEY in item.stash:
-        del item.stash[COORDINATOR_KEY]  # pytest keeps the item to the end of the run, and so all that it holds
+        del item.stash[COORDINATOR_KEY]  # pytest keeps items, and so their stash, until the end of the run
     return report
 
 
 def _in_use(item: pytest.Item) -> list[HarnessInstance]:
-    """The plugin's coordinator, and those of the user's own fixtures, of any scope."""
+    """The plugin's coordinator, and those of other fixtures of any scope."""
     own_coordinator = item.stash.get(COORDINATOR_KEY, None)
     return [
         *([own_coordinator] if own_coordinator else []),
@@ -105,7 +105,7 @@ def _in_use(item: pytest.Item) -> list[HarnessInstance]:
 
 def _from_fixtures(item: pytest.Item) -> list[HarnessInstance]:
     module = sys.modules.get(f"{__package__}.rigged")
-    if module is None:  # so there is none
+    if module is None:  # not imported: no test has used it
         return []
     kinds = (module.HarnessThread, module.HarnessCoordinator)
     values: dict[str, Any] = getattr(item, "funcargs", None) or {}

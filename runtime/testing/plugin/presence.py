@@ -1,9 +1,9 @@
-"""Who counts as alive while the clock is moved.
+"""Which members count as connected while the clock is moved.
 
-Clients live in real time: one that beats every three seconds cannot beat 900 times in the milliseconds that
-``advance(2700)`` takes. So for whoever is there, the time that is skipped does not pass: not for its session, and not
-for a rebalance that waits for it to join or to ask for its assignment. A member is there while a connection on which it
-has spoken is open, or its channel if it is in this process; unless the test calls it silent.
+Clients live in real time: a client with a heartbeat every three seconds cannot send 900 of them in the milliseconds
+that ``advance(2700)`` takes. Skipped time therefore does not count for connected members: not for their sessions, and
+not for a rebalance that waits for their JoinGroup or SyncGroup. A member is connected while a connection on which it
+has sent a request is open, or its channel if it is in this process, unless the test names it in ``silent``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .facts import RequestFacts
 
 
 class MemberConnection(Protocol):
-    """A way on which a member has spoken."""
+    """A connection on which a member has sent requests."""
 
     @property
     def is_open(self) -> bool: ...
@@ -29,18 +29,18 @@ class MemberConnection(Protocol):
 
 
 MEMBER_APIS = frozenset({"Heartbeat", "JoinGroup", "OffsetCommit", "SyncGroup"})
-"""Requests that only the member itself makes. A LeaveGroup may be an admin's, a TxnOffsetCommit is a producer's."""
+"""Requests that only the member itself sends. A LeaveGroup may be an admin's, a TxnOffsetCommit is a producer's."""
 
 
 class Presence:
-    """Which members have spoken, and on which connections. ``names``: client, member and instance ids, of all ever."""
+    """The connections of each member. ``names``: all client, member and instance ids seen so far."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
         self._connections: dict[tuple[str, str], list[MemberConnection]] = {}
 
     def note_request(self, facts: RequestFacts, connection: MemberConnection) -> None:
-        """A request."""
+        """Note the connection of a request."""
         self.names.update((facts.client_id, *facts.members, *facts.instances))
         if facts.api in MEMBER_APIS:
             for group_id in facts.groups:
@@ -54,7 +54,7 @@ class Presence:
             connections[:] = [*(connection for connection in connections if connection.is_open), connection]
 
     def client_of(self, group_id: str, member_id: str) -> str | None:
-        """The client id of a member that is there; None if it is not."""
+        """The client id of a connected member; None if it is not connected."""
         connections = self._connections.get((group_id, member_id), ())
         return next((connection.client_id for connection in connections if connection.is_open), None)
 
@@ -63,16 +63,16 @@ class Presence:
 
 
 class DeadlinePostponement:
-    """One move of the clock. Call ``postpone`` for each group before each step."""
+    """Postpones deadlines during one move of the clock. Call ``postpone`` for each group before each step."""
 
     def __init__(self, presence: Presence, silent: Iterable[str] = ()) -> None:
-        """``silent``: member ids, instance ids or client ids."""
+        """``silent``: member ids, instance ids or client ids that do not count as connected."""
         self._presence = presence
         self._silent = frozenset(silent)
         self._postponed: dict[Deadline, int | None] = {}
 
     def postpone(self, group: ClassicGroup, left_ms: int) -> None:
-        """Put off what waits for somebody who is there, by what the clock is still to be moved; once."""
+        """Postpone the deadlines of connected members by the rest of the move; each once."""
         for deadline in self._deadlines(group):
             if deadline.due_ms is not None and self._postponed.get(deadline) != deadline.due_ms:
                 deadline.due_ms += left_ms

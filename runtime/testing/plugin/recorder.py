@@ -1,7 +1,7 @@
-"""Records in the timeline: timers, states, members, offsets that are deleted.
+"""Records events of the coordinator in the timeline: timers, states, members, deleted offsets.
 
-It listens to the messages of the node's actors (``System.trace``), and looks at a group when it has handled one. It
-changes nothing.
+It traces the messages of the node's actors (``System.trace``), and compares a group with its recorded state after each
+message. It changes nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TIMER_TEXTS = {
 
 
 class RecordedGroup(NamedTuple):
-    """A group as it was at the last look."""
+    """The recorded state of a group."""
 
     state: str
     generation: int
@@ -39,13 +39,13 @@ NO_GROUP = RecordedGroup("", 0, ())
 
 
 class TimelineRecorder:
-    """One node's. ``record_changes`` writes down what has changed since the last look."""
+    """The recorder of one node. ``record_changes`` records the changes since its last call."""
 
     def __init__(self, node: Node, timeline: Timeline) -> None:
         self._node = node
         self._timeline = timeline
         self._loop = asyncio.get_running_loop()
-        self._mailboxes: dict[str, tuple[str, Mailbox]] = {}  # by label: the group's id, and where it lives
+        self._mailboxes: dict[str, tuple[str, Mailbox]] = {}  # by label: group id and mailbox
         self._recorded: dict[str, RecordedGroup] = {}
         self._touched: dict[str, Mailbox] = {}
         timeline.before_event = self.record_changes
@@ -59,7 +59,7 @@ class TimelineRecorder:
                 self._compare(group_id, group)
 
     def end(self) -> None:
-        """What a node does to end is of no interest."""
+        """Stop recording, before the node ends."""
         self._node.system.trace(None)
         self._timeline.before_event = _do_nothing
         self._touched.clear()
@@ -109,7 +109,7 @@ class TimelineRecorder:
                 continue
             deadline = group._deadline(name)
             if deadline is None or deadline.due_ms is None or deadline.due_ms > now_ms:
-                continue  # it was put off meanwhile
+                continue  # it was postponed meanwhile
             text = TIMER_TEXTS.get(name[0]) or f"the session of {self._timeline.short(name[1])} has ended"
             self._timeline.note("timer", text, group_id)
 
@@ -134,9 +134,9 @@ def _group_in(mailbox: Mailbox) -> ClassicGroup | None:
 
 
 def _state_of(value: TransactionValue) -> str:
-    """As Kafka writes it, "PrepareAbort"."""
+    """Kafka's name of the state, such as "PrepareAbort"."""
     return "".join(word.capitalize() for word in TransactionState(value.state).name.split("_"))
 
 
 def _do_nothing() -> None:
-    """Nobody looks."""
+    """Does nothing, after the recorder has ended."""

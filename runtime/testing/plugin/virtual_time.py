@@ -1,4 +1,4 @@
-"""Moving the clock of a coordinator that runs: from alarm to alarm, with all that follows from each before the next."""
+"""Moves the clock of a running coordinator from alarm to alarm, and completes all work of each before the next."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from .clock import MovableClock, MovableDispatcher
 from .presence import DeadlinePostponement, Presence
 
 IDLE_CHECKS_MIN = 2
-"""So many turns of the loop in a row without anything to run mean that all is done: what an actor sends to itself for
-later is in nobody's mailbox for one turn."""
+"""The dispatcher must be idle in so many turns of the loop in a row: a message that an actor sends to itself after its
+turn is in no mailbox for one turn."""
 
 SETTLE_CHECKS_MAX = 1000
-"""Looks at a coordinator that is asked all the time and never has nothing to do; then time goes on all the same."""
+"""The limit of checks of a coordinator that never becomes idle; then time moves on anyway."""
 
 UNTIL_S = 30 * 24 * 3600.0
-"""How far ``advance_until`` goes unless it is told."""
+"""The default limit of ``advance_until``."""
 
 ADVANCE_MAX_S = 100 * 365 * 24 * 3600.0
-"""More is a slip, and would take the machine for ever: there is an alarm every ten minutes."""
+"""More is surely a mistake, and would take very long: there is an alarm every ten minutes."""
 
 NAMES_SHOWN = 20
 
@@ -36,7 +36,7 @@ Predicate = Callable[[], object]
 
 
 class ClockOwner(Protocol):
-    """What a moving clock needs to know of its coordinator."""
+    """The parts of a coordinator that a moving clock uses."""
 
     clock: MovableClock
     presence: Presence
@@ -45,11 +45,11 @@ class ClockOwner(Protocol):
     def node(self) -> Node: ...
 
     def note_move(self, moved_ms: int, silent: Iterable[str]) -> None:
-        """Time was skipped."""
+        """Record a move of the clock."""
 
 
 class ClockMover:
-    """One coordinator's time, on its loop."""
+    """Moves the clock of one coordinator, on its loop."""
 
     def __init__(self, owner: ClockOwner) -> None:
         self._owner = owner
@@ -63,10 +63,10 @@ class ClockMover:
 
     @asynccontextmanager
     async def moving(self, seconds: float, silent: Iterable[str]) -> AsyncIterator[ClockMove]:
-        """The clock stands still meanwhile, but for the steps."""
+        """Hold the clock during the block; only ``step`` moves it."""
         names = validate_move(seconds, silent)
         if _EVALUATING.get() is self:
-            raise RuntimeError("the clock is moved already, by the advance_until whose predicate moves it again")
+            raise RuntimeError("the predicate of advance_until must not move the clock")
         self._refuse_unknown_names(names)
         async with self._lock:
             self._clock.hold()
@@ -80,16 +80,16 @@ class ClockMover:
                 self._owner.note_move(moved_ms, names)
 
     def _refuse_unknown_names(self, names: frozenset[str]) -> None:
-        """A name that is misspelt would silence nobody, and the test would wait for ever."""
+        """Raise ValueError for an unknown name: it would silence no member, and the test would wait for ever."""
         known_names = self._owner.presence.names.union(*map(member_names, active_groups(self._owner.node)))
         if unknown := sorted(names - known_names):
-            known_text = ", ".join(sorted(known_names)[:NAMES_SHOWN]) or "nobody"
+            known_text = ", ".join(sorted(known_names)[:NAMES_SHOWN]) or "none"
             raise ValueError(
-                f"silent={unknown}: nobody of that name has spoken to the coordinator; it has heard {known_text}"
+                f"silent={unknown}: no member or client of that name has sent a request; known names are {known_text}"
             )
 
     async def step(self, move: ClockMove) -> bool:
-        """To the next alarm, or to the end: then it returns False."""
+        """Move to the next alarm, or to the target. Returns False at the target."""
         now_ms = self._clock.monotonic_ms()
         for group in active_groups(self._owner.node):
             move.deadlines.postpone(group, move.target_ms - now_ms)
@@ -103,7 +103,7 @@ class ClockMover:
         return True
 
     async def evaluate(self, predicate: Callable[[], object | Awaitable[object]]) -> bool:
-        """Whether it is so. The predicate must not move the clock."""
+        """Whether the predicate is true. It must not move the clock."""
         token = _EVALUATING.set(self)
         try:
             result = predicate()
@@ -112,7 +112,7 @@ class ClockMover:
             _EVALUATING.reset(token)
 
     async def settle(self) -> None:
-        """Until all actors have done what they had to do, and all of it is durable."""
+        """Wait until all actors are idle and all records are durable."""
         node = self._owner.node
         dispatcher = node.system.dispatcher
         assert isinstance(dispatcher, MovableDispatcher), "a coordinator whose clock moves has such a dispatcher"
@@ -133,11 +133,11 @@ class ClockMover:
 
 
 _EVALUATING: ContextVar[ClockMover | None] = ContextVar("_LOOKS", default=None)
-"""Whose ``advance_until`` asks its predicate here. A context goes along to the thread that a predicate runs on."""
+"""The mover that evaluates its predicate in this context, which the thread of a predicate inherits."""
 
 
 class ClockMove:
-    """Where to, and who is spared."""
+    """The target of a move, and the deadlines that it postpones."""
 
     def __init__(self, target_ms: int, deadlines: DeadlinePostponement) -> None:
         self.target_ms = target_ms
@@ -145,21 +145,21 @@ class ClockMove:
 
 
 class VirtualTime:
-    """A coordinator's clock, for a test on its loop."""
+    """The clock of a coordinator, for tests on its loop."""
 
     def __init__(self, owner: ClockOwner) -> None:
         self._mover = ClockMover(owner)
         self._clock = owner.clock
 
     def now(self) -> float:
-        """Seconds of the coordinator's time since it was made; the timeline shows the same."""
+        """Seconds of the coordinator's time since it was made, as in the timeline."""
         return self._clock.since_start_ms() / 1000
 
     async def advance(self, seconds: float, *, silent: Iterable[str] = ()) -> None:
-        """Let so much time pass in the coordinator: all that becomes due happens, in its order, before this returns.
+        """Move the clock. Returns when all events that became due have been processed, in order.
 
-        Members that are there count as alive meanwhile, but for those whose member id, instance id or client id is in
-        ``silent``. ValueError for a time below 0 or above 100 years, and for a name that nobody has.
+        Connected members count as alive meanwhile, except those whose member id, instance id or client id is in
+        ``silent``. ValueError for a time below 0 or above 100 years, and for an unknown name.
         """
         await self._mover.advance(seconds, silent)
 
@@ -170,9 +170,9 @@ class VirtualTime:
         within: float = UNTIL_S,
         silent: Iterable[str] = (),
     ) -> float:
-        """From alarm to alarm until ``predicate()`` is true, however long that is; the seconds that it took.
+        """Move from alarm to alarm until ``predicate()`` is true. Returns the elapsed seconds.
 
-        TimeoutError when it is not true ``within`` so many seconds.
+        TimeoutError if it is not true after ``within`` seconds.
         """
         began = self.now()
         async with self._mover.moving(within, silent) as move:
@@ -185,7 +185,7 @@ class VirtualTime:
 
 
 class BlockingTime:
-    """The same for a test on another thread than the coordinator's."""
+    """The same for tests on another thread."""
 
     def __init__(self, time: VirtualTime, run: Blocking[Any]) -> None:
         self._time = time
@@ -210,7 +210,7 @@ class BlockingTime:
 
 
 def active_groups(node: Node) -> Iterator[ClassicGroup]:
-    """The groups in memory. Whoever looks is on the loop's thread, so they hold still."""
+    """The active groups. They do not change meanwhile, since the caller runs on the loop's thread."""
     for ref in node.groups.groups.values():
         actor = ref.actor_inbox.actor
         if isinstance(actor, GroupActor):
@@ -218,7 +218,7 @@ def active_groups(node: Node) -> Iterator[ClassicGroup]:
 
 
 def member_names(group: ClassicGroup) -> set[str]:
-    """All by which its members may be called silent."""
+    """The names by which a test may call its members silent."""
     result = (
         (member.member_id, member.client_id, member.group_instance_id or member.member_id) for member in group.members
     )
@@ -229,7 +229,7 @@ def validate_move(seconds: float, silent: Iterable[str]) -> frozenset[str]:
     if not isinstance(seconds, int | float):
         raise TypeError(f"the clock cannot be moved by {seconds!r}: expected a number of seconds")
     if not 0 <= seconds <= ADVANCE_MAX_S:
-        limits = f"expected 0 to {ADVANCE_MAX_S:.0f}, which is 100 years; time does not go back"
+        limits = f"expected 0 to {ADVANCE_MAX_S:.0f}, which is 100 years; time cannot go back"
         raise ValueError(f"the clock cannot be moved by {seconds} s: {limits}")
     if isinstance(silent, str):
         raise TypeError(f"silent={silent!r} is one name: expected a list of member, instance or client ids")
@@ -240,4 +240,4 @@ def validate_move(seconds: float, silent: Iterable[str]) -> frozenset[str]:
 
 
 def timeout_error(seconds: float) -> TimeoutError:
-    return TimeoutError(f"it was not so within {seconds:g} s of the coordinator's time")
+    return TimeoutError(f"it was not true within {seconds:g} s of the coordinator's time")

@@ -1,8 +1,8 @@
-"""What must hold in every simulated run, whatever is done to the coordinator. Checkers listen to all exchanges.
+"""Invariants that must hold in every simulated run. Checkers listen to all exchanges.
 
-``GenerationChecker``: generations never go back, one generation has one leader and one assignment, and who belongs to
-an older one, has left or was replaced is heard no more. ``AnswerChecker``: every request that arrived is answered once,
-and in time. ``registers.py`` judges commits, ``holders.py`` who works on what.
+``GenerationChecker``: generations never decrease, a generation has one leader and one assignment, and requests of
+members that left, were replaced or belong to an older generation are refused. ``AnswerChecker``: every request that
+arrived is answered once, and in time. ``registers.py`` checks commits, ``holders.py`` the owners of shards.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from .history import Exchange, Listener
 
 
 class Violation(AssertionError):
-    """Something that must hold in every run does not."""
+    """An invariant is violated."""
 
 
 Fail = Callable[[str], None]
 
 ANSWER_TIMEOUT_S = 30.0
-"""Within this virtual time a request that nobody parks is answered, if only by a refusal."""
+"""A request must be answered within this virtual time, unless it waits for other members."""
 
 NEW_MEMBER_TIMEOUT_S = 300.0
-"""So long may a new member wait for a group whose others never come (Kafka's limit for it)."""
+"""The limit for a new member in a group whose other members do not rejoin (Kafka's limit)."""
 
 WAITING_REQUESTS = (JoinGroup, SyncGroup)
 
 
 class ObservedGroup:
-    """What answers have told of one group. ``synced``: of each generation, what its members were given."""
+    """The state of one group according to its answers. ``synced``: assignments by generation and member."""
 
     def __init__(self) -> None:
         self.synced: dict[int, dict[str, bytes]] = defaultdict(dict)
@@ -54,24 +54,24 @@ class ObservedGroup:
         self.reset()
 
     def reset(self) -> None:
-        """The coordinator was restarted: it remembers what is durable, and no more."""
+        """Forget everything that is not durable, after a restart of the coordinator."""
         self.newest_joined = self.newest_durable
         self.leaders: dict[int, str] = {}
-        self.removed: dict[str, tuple[float, str]] = {}  # member id -> since when, and why
-        self.owner_of: dict[str, tuple[str, float]] = {}  # instance id -> member id, since when
-        self.offered.clear()  # who syncs after a restart is given what was kept, if anything
+        self.removed: dict[str, tuple[float, str]] = {}  # member id -> when and why it was removed
+        self.owner_of: dict[str, tuple[str, float]] = {}  # instance id -> member id and since when
+        self.offered.clear()  # after a restart members get the stored assignment, if any
 
 
 class GenerationChecker(Listener):
-    """``fail`` is called with a sentence. ``restarted``: the coordinator lives again.
+    """Checks generations. ``fail`` is called with a text. Call ``restarted`` when the coordinator has restarted.
 
-    While it is loading (``is_loading``) any heartbeat is answered with NONE, as by Kafka.
+    While it loads (``is_loading``), every heartbeat is answered with NONE, as by Kafka.
     """
 
     def __init__(self, fail: Fail, is_loading: Callable[[], bool] = lambda: False) -> None:
         self._fail = fail
         self._is_loading = is_loading
-        self._heartbeats_while_loading: set[Exchange] = set()  # heartbeats that came while it loaded
+        self._heartbeats_while_loading: set[Exchange] = set()  # heartbeats that arrived while it loaded
         self._groups: dict[str, ObservedGroup] = defaultdict(ObservedGroup)
 
     def restarted(self) -> None:
@@ -83,7 +83,7 @@ class GenerationChecker(Listener):
         self._heartbeats_while_loading.discard(exchange)
 
     def forget_newer(self, groups: Mapping[str, GroupData]) -> None:
-        """Power was lost where that may take what was answered: each group is in the generation that was found."""
+        """After a power loss with ``sync`` other than "always", each group is in the generation that was found."""
         for group_id, group in self._groups.items():
             found = groups.get(group_id)
             generation = -1 if found is None or found.value is None else found.value.generation
@@ -166,7 +166,7 @@ class GenerationChecker(Listener):
                 group.removed.setdefault(asked.member_id, (exchange.answered_at, "it has left"))
 
     def _check_accepted(self, exchange: Exchange, message: Heartbeat | OffsetCommit | SyncGroup) -> None:
-        """A member was told that all is well: then it must belong to the newest generation that anybody has synced."""
+        """Check a member that was answered NONE: it must belong to the newest synced generation."""
         group, member_id = self._groups[message.group_id], message.member_id
         since, why = group.removed.get(member_id, (inf, ""))
         if exchange.arrived_at > since:
@@ -184,7 +184,7 @@ class GenerationChecker(Listener):
 
 
 class AnswerChecker(Listener):
-    """Each request that arrived is answered once, or its coordinator dies; ``overdue`` looks, now and then."""
+    """Each request that arrived is answered once, unless the coordinator dies. ``overdue`` finds late ones."""
 
     def __init__(self, fail: Fail, now_s: Callable[[], float]) -> None:
         self._fail = fail
@@ -193,7 +193,7 @@ class AnswerChecker(Listener):
         self._answered: set[Exchange] = set()
         self._longest_rebalance_s: dict[str, float] = defaultdict(
             float
-        )  # of a group, what its members allow a rebalance
+        )  # group id -> the longest rebalance that its members allow
 
     def arrived(self, exchange: Exchange) -> None:
         message = exchange.message
@@ -208,16 +208,16 @@ class AnswerChecker(Listener):
         self._answered.add(exchange)
 
     def lost(self, exchange: Exchange) -> None:
-        """Its client knows that there will be no answer, and a second JoinGroup may take the place of a first."""
+        """The client got an error, and a second JoinGroup may replace the first."""
         self._waiting.pop(exchange, None)
 
     def restarted(self) -> None:
-        """What the last life was asked it answers no more."""
+        """Forget the requests of the ended coordinator."""
         self._waiting.clear()
         self._answered.clear()
 
     def overdue(self) -> Iterator[Exchange]:
-        """What waits for longer than it may."""
+        """The requests that wait for longer than allowed."""
         now_s = self._now_s()
         return (exchange for exchange, since_s in self._waiting.items() if now_s - since_s > self._limit_s(exchange))
 

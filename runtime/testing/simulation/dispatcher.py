@@ -1,8 +1,7 @@
-"""What a coordinator runs on in a simulation: its actors, its log's work, its clock; all of it on a virtual loop.
+"""Runs the actors, the log's work and the alarms of a simulated coordinator on a virtual loop.
 
-Whatever a real server may do in another order is drawn here by a seed: whose mailbox comes next, one message at a time,
-with the network's and the disk's turns in between; when the log's thread comes to its next call; whether a checkpoint's
-job or a round is first.
+The seed decides every order that may vary on a real server: the mailbox whose message runs next, with network and disk
+events in between; the time of each call of the log's thread; whether a checkpoint's job or a round is first.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from ...engine.mailbox import Mailbox
 from .loop import VirtualLoop
 
 DISK_MS = (0.0, 0.1, 1.0, 8.0)
-"""How long a step of the log takes: nothing, an SSD with power-loss protection, an SSD, a hard disk."""
+"""Durations of a log operation: none, an SSD with power-loss protection, an SSD, a hard disk."""
 
-SLOW_DISK_MS = 700.0  # and one that hangs for a moment
+SLOW_DISK_MS = 700.0  # a disk that hangs for a moment
 SLOW_DISK_CHANCE = 0.002
 
 
 class SeededDispatcher(Dispatcher):
-    """One message a callback of the loop, of a mailbox that the seed draws.
+    """Runs one message per callback of the loop, from a mailbox that the seed chooses.
 
-    ``on_power_loss`` is called when a disk without power was touched: the process is at its end there.
+    ``on_power_loss`` is called when a disk without power was used, which ends the process.
     """
 
     def __init__(self, loop: VirtualLoop, order: random.Random, on_power_loss: Callable[[], None]) -> None:
@@ -57,7 +56,7 @@ class SeededDispatcher(Dispatcher):
             self.loop.call_soon(self._pump, context=self._context)
 
     def _pump(self) -> None:
-        """One message; then whatever else is ready on the loop has its turn."""
+        """Run one message, then yield to other callbacks of the loop."""
         ready = self._ready
         drawn = int(self._order.random() * len(ready))
         ready[drawn], ready[-1] = ready[-1], ready[drawn]
@@ -92,7 +91,7 @@ class SeededDispatcher(Dispatcher):
 
 
 class VirtualAlarm(Alarm):
-    """No pulses: on a virtual loop nothing stands still without being told to."""
+    """An alarm without clock checks: on a virtual loop nothing stalls by itself."""
 
     def __init__(self, loop: VirtualLoop, clock: Clock) -> None:
         super().__init__(clock)
@@ -110,7 +109,7 @@ class VirtualAlarm(Alarm):
 
 
 class LoopThreads(Inline):
-    """The log's calls and jobs as callbacks of the loop, some time later, in an order that the seed draws."""
+    """Runs the log's calls and jobs as callbacks of the loop, after a delay and in an order that the seed chooses."""
 
     def __init__(self, loop: VirtualLoop, draw: random.Random, on_power_loss: Callable[[], None]) -> None:
         super().__init__(draw.randrange)
@@ -148,7 +147,7 @@ class LoopThreads(Inline):
             self._watch()
 
     def _watch(self) -> None:
-        """The work says when it wants a turn though no call comes."""
+        """Schedule the time at which the log's work is due without a call."""
         if self._due is not None:
             self._due.cancel()
             self._due = None

@@ -1,8 +1,7 @@
-"""The faults of a simulated run, by number: so that a run can be repeated with only some of them.
+"""Numbers the faults of a simulated run, so that a run can be repeated with only some of them.
 
-Whatever goes wrong on purpose asks here first. Each fault has a number, in the order of their coming; one that is left
-out does not happen, and nothing that is drawn afterwards is another for it. That is how a failure is shrunk: to the few
-faults without which it does not come.
+Every injected fault asks ``permits`` first, and gets the next number. A fault that is left out does not change the
+random numbers drawn later. A failing run is shrunk in this way to the few faults that it needs.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ from collections.abc import Callable, Collection
 
 
 class FaultDraw:
-    """Counts the faults of one run. ``only``: the numbers of those that may happen; all, if None.
+    """Counts the faults of one run. ``only``: the numbers of permitted faults; None: all.
 
-    ``happened``: number and description of each that did.
+    ``happened``: number and description of each injected fault.
     """
 
     def __init__(self, only: Collection[int] | None, tell: Callable[[str], None]) -> None:
@@ -23,7 +22,7 @@ class FaultDraw:
         self._count = 0
 
     def permits(self, kind: str, detail: str = "") -> bool:
-        """Whether a fault that is due is to happen."""
+        """Count a fault. Returns whether it may be injected."""
         self._count += 1
         if self._only is not None and self._count not in self._only:
             return False

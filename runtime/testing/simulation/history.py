@@ -1,7 +1,7 @@
-"""What was asked and answered in a simulated run, and when; checkers listen to it, and a failure shows it.
+"""Records the requests and answers of a simulated run. Checkers listen to it, and a failure prints it.
 
-Times are seconds of the virtual loop. An exchange is seen four times: sent and received by a client, arrived and
-answered at the coordinator. What was lost in between has no second half.
+Times are seconds of the virtual loop. An exchange has four events: sent and received by a client, arrived and answered
+at the coordinator. Lost messages lack the later events.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 
 from .loop import Process, VirtualLoop
 
-LINES_KEPT = 20_000  # of the timeline: more nobody reads
+LINES_KEPT = 20_000  # of the timeline
 
 
 class Exchange:
-    """A request and what became of it. ``incarnation``: which life of the coordinator it was sent to.
+    """A request and its answer. ``incarnation``: the number of the coordinator's process that it was sent to.
 
-    ``arrived_at``, ``answered_at``: when, counted in events, since several happen at the same virtual time; infinity
-    for what never did.
+    ``arrived_at``, ``answered_at``: counted in events, since several happen at the same virtual time; infinity for
+    events that did not happen.
     """
 
     __slots__ = (
@@ -50,7 +50,7 @@ class Exchange:
 
 
 class Listener:
-    """Who wants to know of each exchange. All methods do nothing here."""
+    """Notified of each exchange. All methods do nothing by default."""
 
     def sent(self, exchange: Exchange) -> None: ...
 
@@ -64,7 +64,7 @@ class Listener:
 
 
 class History:
-    """Of one run. ``exchanges`` counts them, ``events`` what was seen of them at the coordinator."""
+    """The exchanges of one run. ``exchanges``: their number. ``events``: arrivals and answers at the coordinator."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self.exchanges = 0
@@ -74,7 +74,7 @@ class History:
         self._lines: deque[tuple[float, str, Any]] = deque(maxlen=LINES_KEPT)
 
     def tell(self, text: str) -> None:
-        """A line of the timeline."""
+        """Add a line to the timeline."""
         self._lines.append((self._loop.time(), text, None))
 
     def sent(self, client: str, process: Process, incarnation: int, message: Any) -> Exchange:
@@ -117,7 +117,7 @@ class History:
         self._lines.append((self._loop.time(), what, exchange))
 
     def timeline(self) -> list[str]:
-        """A line for everything that was seen, the oldest first."""
+        """All lines of the timeline, oldest first."""
         return [_line(*line) for line in self._lines]
 
 
@@ -129,7 +129,7 @@ def _line(time_s: float, text: str, exchange: Exchange | None) -> str:
 
 
 def _short(value: Any) -> str:
-    """A message without the fields that say nothing."""
+    """A message without its empty fields."""
     fields = getattr(value, "_asdict", None)
     if fields is None:
         return getattr(value, "name", None) or repr(value)
@@ -146,7 +146,7 @@ def _shown(value: Any) -> str:
 
 
 def last_lines(lines: Iterable[str], last: int) -> str:
-    """The last lines, and how many there were before them."""
+    """The last lines, after a line with the number of those before."""
     all_lines = list(lines)
     left_out = len(all_lines) - last
     head = [f"... {left_out} lines before"] if left_out > 0 else []

@@ -1,8 +1,8 @@
-"""What a loss of power may take where commits are answered before they are synced, and what it may not.
+"""Checks what a power loss may drop if commits are answered before they are synced.
 
-With ``sync="interval"`` only what was answered within the last interval may be lost, with "none" anything; but of each
-group only the end of its story: what survives was there at one moment. So if a commit survives, all that the group was
-answered before it survives too: other offsets, and the generation that it belongs to.
+With ``sync="interval"`` a loss may drop only changes answered within the last interval, with "none" any change. In both
+cases it drops only the newest changes of a group: the surviving state is a state that existed at one moment. So if a
+commit survives, everything answered to the group before it survives too: other offsets, and its generation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Value = tuple[int, str]
 
 
 class AnsweredChange(NamedTuple):
-    """Something that was answered: some offsets, and the generation that it belongs to, -1 for none."""
+    """An answered change: offsets, and the generation that it belongs to, -1 for none."""
 
     answered_s: float
     values: dict[TopicPartition, Value]
@@ -30,12 +30,12 @@ class AnsweredChange(NamedTuple):
 
 
 class LossChecker(Listener):
-    """``fail`` is called with a sentence. Values are told apart by their metadata; none is committed twice."""
+    """``fail`` is called with a text. Values are identified by their metadata, which no two commits share."""
 
     def __init__(self, fail: Callable[[str], None]) -> None:
         self._fail = fail
         self._changes: dict[str, list[AnsweredChange]] = defaultdict(list)
-        self._initial_values: dict[str, dict[TopicPartition, Value]] = {}  # what each story began with
+        self._initial_values: dict[str, dict[TopicPartition, Value]] = {}  # at the last check
 
     def answered(self, exchange: Exchange) -> None:
         message, answer = exchange.message, exchange.answer
@@ -55,7 +55,7 @@ class LossChecker(Listener):
         self._changes[group_id].append(AnsweredChange(exchange.answered_s or 0.0, values, generation, text))
 
     def check_survivors(self, groups: Mapping[str, GroupData], safe_s: float) -> None:
-        """``groups``: what is left. What was answered before ``safe_s`` must be."""
+        """``groups``: the state after the loss. Changes answered before ``safe_s`` must have survived."""
         changes_by_group, self._changes = self._changes, defaultdict(list)
         for group_id, changes in changes_by_group.items():
             found = groups.get(group_id, GroupData())
@@ -87,7 +87,7 @@ class LossChecker(Listener):
         for number, change in enumerate(changes):
             is_safe = change.answered_s < safe_s
             if number > last_survivor and not is_safe:
-                break  # the others are later still
+                break  # all later changes may be lost, too
             why = "long enough ago" if is_safe else f"before {changes[last_survivor].text}, which is there"
             if change.generation > generation:
                 self._fail(
@@ -100,5 +100,5 @@ class LossChecker(Listener):
 
 
 def _is_present(steps: Mapping[Value, int], value: Value | None, number: int) -> bool:
-    """Whether what is found is that commit, a later one, or one that was never answered."""
+    """Whether the found value is that commit, a later one, or one that was not answered."""
     return value is not None and steps.get(value, number) >= number

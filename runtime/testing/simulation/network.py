@@ -1,11 +1,11 @@
-"""A network in memory between members and their coordinator: it delays, breaks and cuts, as a seed says.
+"""A network in memory between members and the coordinator: delays, broken channels and disconnected hosts.
 
-It carries messages, not bytes, and keeps what TCP keeps: what is sent on one channel arrives in its order or not at
-all, and what is sent on two arrives in any order. What is lost is the channel: then nobody knows whether what was asked
-has happened. What a cut holds up arrives when it is healed, unless the channel breaks before.
+It carries messages, not bytes, with TCP's guarantees: messages on one channel arrive in order or not at all; messages
+on two channels arrive in any order. When a channel is lost, it is unknown whether its requests were handled. Messages
+that are held while a host is disconnected arrive when it is connected again, unless the channel breaks before.
 
-The far end takes requests as a connection does: heartbeats and commits overlap, everything else is taken when the
-requests before it are answered, and answers leave in the order of their requests.
+The coordinator's end handles requests as a connection does: heartbeats and commits overlap, any other request waits
+until the requests before it are answered, and answers leave in the order of their requests.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from .history import Exchange, History
 from .loop import Process, VirtualLoop
 
 DELAY_MS = (0.05, 0.5, 3.0)
-"""What a message needs at most: on one machine, in one data centre, between two."""
+"""The longest delay of a message: on one machine, in one data centre, between two."""
 
-SLOW_MS = 400.0  # more, for a member that is slow
+SLOW_MS = 400.0  # added for a slow host
 CONNECT_TIMEOUT_S = 5.0
-CONNECT_RETRY_S = 0.25  # between two looks whether a cut is healed
+CONNECT_RETRY_S = 0.25  # between two checks whether a host is reachable again
 OVERLAPPING = (Heartbeat, OffsetCommit)
 
 
 class NetworkServer(Protocol):
-    """A coordinator, as the network sees it; None of these outlive its process."""
+    """The coordinator as seen by the network. It ends with its process."""
 
     number: int
     process: Process
 
     def post(self, message: Any, client_id: str, reply_slot: Any) -> None:
-        """Hand a request over; its answer goes to ``reply_slot`` (``actors.engine_ports.ReplyTo``)."""
+        """Pass a request to the coordinator. Its answer goes to the slot (``actors.engine_ports.ReplyTo``)."""
 
     def ensure_topics(self, partitions: Mapping[str, int]) -> None:
-        """Raises ChannelLost when it dies of it, CoordinatorError when it refuses."""
+        """Raises ChannelLost when the coordinator dies of it, CoordinatorError when it refuses."""
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]: ...
 
 
 class Host:
-    """Where clients run: what the network does to all of them at once."""
+    """A machine with clients, and the state of its network."""
 
     def __init__(self, name: str, process: Process) -> None:
         self.name = name
@@ -68,14 +68,14 @@ class Network:
         self.faults = faults
         self.history = history
         self.loss = 0.0
-        """How often sending a request breaks its channel, as a probability."""
+        """The probability that sending a request breaks its channel."""
         self.server: NetworkServer | None = None
         self.channels: list[SimulatedChannel] = []
         self._hosts: dict[str, Host] = {}
         self._delay_ms = draw.choice(DELAY_MS)
 
     def host(self, name: str, process: Process) -> Host:
-        """A machine of that name; a process that is started anew there comes after one that was killed."""
+        """The host ``name``. A process that is started there later replaces a killed one."""
         host = self._hosts.setdefault(name, Host(name, process))
         host.process = process
         return host
@@ -84,7 +84,7 @@ class Network:
         return list(self._hosts.values())
 
     def cut(self, name: str, breaks: bool) -> None:
-        """From now on nothing passes between that host and the coordinator. ``breaks``: its channels are lost."""
+        """Disconnect a host from the coordinator. ``breaks``: its channels are lost."""
         self._hosts[name].is_cut = True
         for channel in self._channels_of(name) if breaks else ():
             channel.break_channel()
@@ -104,18 +104,18 @@ class Network:
         self.server = server
 
     def server_ended(self) -> None:
-        """The coordinator's process is gone, and with it all channels."""
+        """The coordinator's process has ended, and all channels with it."""
         self.server = None
         for channel in list(self.channels):
             channel.break_channel()
 
     def disconnect(self, name: str) -> None:
-        """All channels of a host end: its process was killed, or the machine took them."""
+        """Close all channels of a host, as when its process was killed."""
         for channel in self._channels_of(name):
             channel.break_channel()
 
     def delay_s(self, host: Host) -> float:
-        """What the next message needs."""
+        """The delay of the next message."""
         delay_max_ms = self._delay_ms + (SLOW_MS if host.is_slow else 0)
         return self.draw.random() * delay_max_ms / 1000
 
@@ -147,14 +147,14 @@ class SimulatedConnector:
             await sleep(CONNECT_RETRY_S)
         await sleep(network.delay_s(self._host))
         if self._host.is_cut:
-            raise ChannelLost(f"no way from {self._host.name} to the coordinator within {CONNECT_TIMEOUT_S:g} s")
+            raise ChannelLost(f"{self._host.name} could not reach the coordinator within {CONNECT_TIMEOUT_S:g} s")
         if network.server is None:
-            raise ChannelLost(f"nobody listens where {self._host.name} looks for the coordinator")
+            raise ChannelLost(f"the coordinator refused the connection of {self._host.name}: it is down")
         return network.server
 
 
 class SimulatedChannel:
-    """``runtime.member.Channel`` to one life of the coordinator."""
+    """A ``runtime.member.Channel`` to one process of the coordinator."""
 
     def __init__(self, network: Network, host: Host, server: NetworkServer, client_id: str) -> None:
         self.host = host
@@ -167,8 +167,8 @@ class SimulatedChannel:
         self._waiting: dict[Exchange, Future[Any]] = {}
         self._to_server = _Direction(network, host, server.process)
         self._to_client = _Direction(network, host, host.process)
-        self._queue: deque[Exchange] = deque()  # at the far end, not taken yet
-        self._started: list[Exchange] = []  # taken, in order; answers leave from the front
+        self._queue: deque[Exchange] = deque()  # at the coordinator, not started
+        self._started: list[Exchange] = []  # in order; answers leave from the front
         network.channels.append(self)
 
     async def ask(self, message: Any) -> Any:
@@ -192,7 +192,7 @@ class SimulatedChannel:
         self.break_channel()
 
     def break_channel(self) -> None:
-        """The channel is lost. What is on its way to the coordinator may arrive; answers do not."""
+        """Break the channel. Requests in transit may still arrive; answers do not."""
         if self._is_lost:
             return
         self._is_lost = True
@@ -206,24 +206,24 @@ class SimulatedChannel:
             self._loop.call_soon(_fail_future, future, context=self._process.context)
 
     def resume(self) -> None:
-        """A cut is healed: what it has held up goes on its way."""
+        """The host is connected again: deliver the held messages."""
         self._to_server.resume()
         self._to_client.resume()
 
     def _break_with_request(self, exchange: Exchange) -> None:
-        """Before the request was heard of, or after."""
+        """Break the channel before or after the request arrives."""
         if self._network.draw.random() < 0.5:
             self._to_server.send(partial(self._arrive, exchange))
         self._loop.call_later(self._network.delay_s(self.host), self.break_channel)
 
-    # At the far end --------------------------------------------------------------------------------------------------
+    # At the coordinator ----------------------------------------------------------------------------------------------
 
     def _arrive(self, exchange: Exchange) -> None:
         self._queue.append(exchange)
         self._start_requests()
 
     def _start_requests(self) -> None:
-        """As many as may be under way together."""
+        """Start as many requests as may overlap."""
         queue, started = self._queue, self._started
         while queue and not self._server.process.is_dead:
             overlaps = isinstance(queue[0].message, OVERLAPPING)
@@ -255,7 +255,7 @@ class SimulatedChannel:
 
 
 class SimulatedReplySlot:
-    """Where an answer goes at the far end (``actors.engine_ports.ReplyTo``)."""
+    """The slot for an answer at the coordinator (``actors.engine_ports.ReplyTo``)."""
 
     __slots__ = ("_done", "_exchange")
 
@@ -267,21 +267,21 @@ class SimulatedReplySlot:
         self._done(value)
 
     def set_exception(self, exc_info: Any = None) -> None:
-        """As a connection tells its client."""
+        """Convert an error to an answer, as a connection does."""
         error = exc_info[1] if exc_info else None
         code = error.code if isinstance(error, CoordinatorError) else ErrorCode.UNKNOWN_SERVER_ERROR
         self._done(refusal(self._exchange.message, code))
 
 
 class _Direction:
-    """One direction of a channel: a line of messages, each of which arrives behind the one before it."""
+    """One direction of a channel. Messages arrive in order."""
 
     def __init__(self, network: Network, host: Host, receiver: Process) -> None:
         self._network = network
         self._host = host
         self._receiver = receiver
         self._line: deque[Callable[[], None]] = deque()
-        self._held_deliveries = 0  # deliveries that a cut has swallowed
+        self._held_deliveries = 0  # deliveries held while the host is disconnected
         self._next_free_s = 0.0
 
     def send(self, deliver: Callable[[], None]) -> None:
@@ -310,4 +310,4 @@ class _Direction:
 
 def _fail_future(future: Future[Any]) -> None:
     if not future.done():
-        future.set_exception(ChannelLost("the channel was lost; whatever was asked may have happened"))
+        future.set_exception(ChannelLost("the channel was lost; its requests may have been handled"))

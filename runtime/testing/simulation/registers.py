@@ -1,11 +1,11 @@
-"""Whether committed offsets behave like one register each: no acknowledged commit is lost, none older than one read.
+"""Checks that committed offsets are linearizable registers: no acknowledged commit is lost, no read is stale.
 
 For each (group, topic, partition) the commits and fetches of a run must be linearizable: there is an order of all of
-them, in which each takes its place between its arrival and its answer, and each fetch finds the commit before it. That
-holds over crashes and losses of power too. A commit whose fate nobody knows may take its place at any time after its
-arrival, or never. Where each commit has a value of its own, the check is short (Gibbons and Korach, "Testing Shared
-Memories", SIAM J. Comput. 26(4), 1997): a commit and the fetches that found it span a zone, from the first answer among
-them to the last arrival. Zones that run forward must not overlap, and none that runs backward may lie within one.
+them in which each takes effect between its arrival and its answer, and each fetch returns the commit before it. This
+also holds across crashes and power losses. A commit with an unknown outcome may take effect at any time after its
+arrival, or never. If all commits have different values, the check is short (Gibbons and Korach, "Testing Shared
+Memories", SIAM J. Comput. 26(4), 1997): a commit and the fetches that found it form a zone, from the first answer among
+them to the last arrival. Forward zones must not overlap, and no backward zone may lie within a forward one.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ REFUSED = frozenset(
         *(ErrorCode.PRODUCER_FENCED, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.CONCURRENT_TRANSACTIONS),
     }
 )
-"""After these a commit has not happened and never will. After any other error nobody knows."""
+"""Errors after which a commit has certainly not happened. After any other error its outcome is unknown."""
 
 
 class Write:
-    """One commit to one register. ``done_at``: infinity while its fate is not known."""
+    """A commit to one register. ``done_at``: infinity while its outcome is unknown."""
 
     __slots__ = ("done_at", "is_refused", "last_at", "text", "time_s", "value", "written_at")
 
@@ -58,7 +58,7 @@ class Write:
         self.written_at = written_at
         self.time_s = time_s
         self.done_at = inf
-        self.last_at: float | None = None  # if it has no answer, and may not undo what comes after this
+        self.last_at: float | None = None  # for a write without an answer, which must not undo later writes
         self.is_refused = False
         self.text = text
 
@@ -72,7 +72,7 @@ class Read(NamedTuple):
 
 
 class Zone(NamedTuple):
-    """What one value was: from the first answer that tells of it to the last question that it answers."""
+    """The period of a value: from the first answer that shows it to the last request that read it."""
 
     value: Value
     first: float
@@ -85,20 +85,18 @@ Producer = tuple[str, int, int]
 class RegisterChecker(Listener):
     """Collects commits and fetches; ``find_violation`` judges them when the run is over.
 
-    ``retention_s``: the shortest time after a commit at which its offset may be deleted because it is old.
+    ``retention_s``: the shortest age at which an offset may expire.
     """
 
     def __init__(self) -> None:
         self.retention_s = inf
-        self._initial_values: dict[
-            Register, Value
-        ] = {}  # those of which there ever was a commit; what they held at first
+        self._initial_values: dict[Register, Value] = {}  # all registers with a commit, and their initial values
         self._writes: dict[Register, list[Write]] = defaultdict(list)
         self._reads: dict[Register, list[Read]] = defaultdict(list)
         self._writes_of_exchange: dict[Exchange, list[Write]] = {}
         self._open_transactions: dict[Producer, list[Write]] = defaultdict(
             list
-        )  # acknowledged, of a transaction that is open
+        )  # acknowledged writes of open transactions
         self._ending_transactions: dict[Exchange, list[Write]] = {}
 
     # Listener --------------------------------------------------------------------------------------------------------
@@ -168,14 +166,14 @@ class RegisterChecker(Listener):
                     self._reads[exchange.message.group_id, topic, one.partition].append(read)
 
     def topic_deleted(self, topic: str, at: int) -> None:
-        """What was committed of a topic goes, some time; what is committed from now on stays."""
+        """The offsets of a topic are deleted soon. Offsets committed from now on stay."""
         for register in [one for one in self._writes if one[1] == topic]:
             write = Write(None, at, "a deleted topic")
             write.last_at = at
             self._writes[register].append(write)
 
     def reset(self, groups: Mapping[str, GroupData]) -> str | None:
-        """Power was lost where that may take what was answered: what was found counts. What was wrong before."""
+        """Restart from ``groups`` after a permitted loss. Returns the violation before it, or None."""
         violation = self.find_violation()
         held = {
             (group_id, topic, partition): (value.offset, value.metadata)
@@ -207,7 +205,7 @@ class RegisterChecker(Listener):
                 )
 
     def _ended(self, exchange: Exchange, message: EndTransaction) -> None:
-        """Only what was acknowledged before the end was asked for is certain to belong to it."""
+        """Only commits acknowledged before the end was requested certainly belong to the transaction."""
         writes = self._ending_transactions.pop(exchange)
         for write in writes if exchange.answer.error is ErrorCode.NONE else ():
             if message.committed:
@@ -215,10 +213,10 @@ class RegisterChecker(Listener):
             else:
                 write.is_refused = True
 
-    # The judge -------------------------------------------------------------------------------------------------------
+    # Checks ----------------------------------------------------------------------------------------------------------
 
     def find_violation(self) -> str | None:
-        """What cannot be, in a sentence; None when everything can."""
+        """A description of the first violation; None if there is none."""
         return next((found for register in self._reads for found in self._violations_in(register)), None)
 
     def _violations_in(self, register: Register) -> Iterator[str]:
@@ -233,12 +231,14 @@ class RegisterChecker(Listener):
         yield from (f"{name_of(register)}: {text}" for text in _never_written(reads, writes))
         yield from (f"{name_of(register)}: {text}" for text in _overwritten(reads, writes, self.retention_s))
         yield from (f"{name_of(register)}: {text}" for text in _reappeared(reads, writes))
-        told = [value for value in writes if value is not None or self.retention_s == inf]  # nothing comes of itself
+        told = [
+            value for value in writes if value is not None or self.retention_s == inf
+        ]  # deletions by retention are no writes
         zones = [zone for value in told if (zone := _zone(value, writes[value], reads[value]))]
         yield from (f"{name_of(register)}: {text}" for text in _contradictions(zones, writes, reads))
 
     def written_offsets(self) -> dict[str, tuple[tuple[str, tuple[int, ...]], ...]]:
-        """All that anybody has tried to commit: by group what to fetch."""
+        """All partitions with commits, by group, as arguments of a fetch."""
         found: dict[str, dict[str, list[int]]] = {}
         for group_id, topic, number in self._initial_values:
             found.setdefault(group_id, {}).setdefault(topic, []).append(number)
@@ -260,10 +260,9 @@ def _never_written(reads: dict[Value, list[Read]], writes: dict[Value, list[Writ
 
 
 def _overwritten(reads: dict[Value, list[Read]], writes: dict[Value, list[Write]], retention_s: float) -> Iterator[str]:
-    """Fetches that found a value though another was committed after it, for certain, and before the fetch.
+    """Fetches that found a value although another was certainly committed after it and before the fetch.
 
-    The zones say the same and more, but only of values that were committed once; this holds for all. What was committed
-    long ago may have gone because it was old.
+    The zones imply this for values that were committed once; this check covers all. Old offsets may have expired.
     """
     certain = [write for found in writes.values() for write in found if write.done_at < inf]
     for value, found in reads.items():
@@ -277,7 +276,7 @@ def _overwritten(reads: dict[Value, list[Read]], writes: dict[Value, list[Write]
 
 
 def _reappeared(reads: dict[Value, list[Read]], writes: dict[Value, list[Write]]) -> Iterator[str]:
-    """Fetches that found a value which was there, and had gone: each was committed once."""
+    """Fetches that found a value again that was gone before, if it was committed once."""
     nothing = reads.get(None, ())
     for value, found in reads.items() if nothing else ():
         possible = [write for write in writes.get(value, ()) if not write.is_refused]
@@ -301,7 +300,7 @@ def _settle(write: Write, error: ErrorCode, answered_at: float) -> None:
 
 
 def _zone(value: Value, writes: list[Write], reads: list[Read]) -> Zone | None:
-    """Of a value that was written once and has taken effect for sure; of others too little is known."""
+    """The zone of a value that was written once and has certainly taken effect; else None."""
     possible = [write for write in writes if not write.is_refused]
     if len(possible) != 1 or (possible[0].done_at == inf and not reads):
         return None

@@ -1,10 +1,10 @@
-"""``simulate(scenario)``: one scenario, many seeds. What fails is shrunk and told, with the command that repeats it.
+"""``simulate(scenario)`` runs a scenario with many seeds. A failing run is shrunk and reported.
 
     async def scenario(sim: Sim) -> None:
         ...
     simulate(scenario, seeds=1000)
 
-A run is a function of the scenario and its seed: no clock, socket, thread, file or chance of the machine is in it.
+A run depends only on the scenario and its seed, not on the machine's clock, sockets, threads, files or random numbers.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from .loop import VirtualLoop
 from .scenario import Scenario, Sim
 
 LIMIT_S = 3600.0
-"""A run that takes longer than this, in virtual time, has failed."""
+"""A run fails when it takes longer than this, in virtual time."""
 
 LINES_SHOWN = 80
 SHRINKING_RUNS = 150
-COLLECT_EVERY = 25  # runs: garbage is collected between runs, since when it is collected nobody can repeat
+COLLECT_EVERY = 25  # runs; within a run no garbage is collected, because its moment is not reproducible
 
 log = structlog.get_logger()
 
 
 class SeedResult(NamedTuple):
-    """What became of one run. ``faults``: those that happened, by number."""
+    """The result of one run. ``faults``: the injected ones, by number."""
 
     seed: int
     failure: BaseException | None
@@ -49,7 +49,7 @@ class SeedResult(NamedTuple):
 
 
 class SimulationReport(NamedTuple):
-    """Of many runs without a failure."""
+    """Totals of a simulation without a failure."""
 
     seeds: int
     seconds: float
@@ -65,7 +65,7 @@ class SimulationReport(NamedTuple):
 
 
 class SimulationFailed(AssertionError):
-    """A seed has failed. The text has all that is needed to see it again."""
+    """A seed has failed. The text has the command that repeats it."""
 
 
 def simulate(
@@ -77,9 +77,9 @@ def simulate(
     limit_s: float = LIMIT_S,
     shrinks: bool = True,
 ) -> SimulationReport:
-    """Run a scenario with so many seeds, from the first on. Raises SimulationFailed for the first that fails.
+    """Run a scenario with ``seeds`` seeds in order. Raises SimulationFailed for the first that fails.
 
-    ``settings``: the coordinator's; ``limit_s``: virtual seconds that one run may take.
+    ``settings``: the coordinator's; ``limit_s``: the limit of one run in virtual seconds.
     """
     if seeds < 1:
         raise ValueError(f"seeds={seeds}: expected 1 or more")
@@ -105,9 +105,9 @@ def run_seed(
     limit_s: float = LIMIT_S,
     keeps_timeline: bool = False,
 ) -> SeedResult:
-    """One run, as often as one likes the same. ``only``: the numbers of faults that may happen; all, if None.
+    """Run one seed. ``only``: the numbers of permitted faults; None: all.
 
-    Its timeline is kept when it fails, or with ``keeps_timeline``.
+    The result has the timeline if the run fails, or with ``keeps_timeline``.
     """
     loop = VirtualLoop(seed)
     with _garbage_collection_disabled():
@@ -146,7 +146,7 @@ def describe_failure(
     limit_s: float = LIMIT_S,
     shrinks: bool = True,
 ) -> str:
-    """A failure, the command that repeats it, and the timeline, of the shortest run that has it."""
+    """Shrink a failing run, and describe it: the failure, the command that repeats it, faults and timeline."""
     only: Collection[int] | None = None
     head = f"seed {outcome.seed} of {name_of(scenario)}: {type(outcome.failure).__name__}: {outcome.failure}"
     if shrinks:
@@ -193,18 +193,18 @@ def name_of(scenario: Scenario) -> str:
 
 
 def command(scenario: Scenario, seed: int, only: Collection[int] | None = None) -> str:
-    """What to type to see a run again."""
+    """The command that repeats a run."""
     name, module = name_of(scenario), getattr(scenario, "__module__", "?")
     options = "" if only is None else f" --only {','.join(map(str, sorted(only))) or 0}"
     if "<" in name:
-        return f"simulate({name}, seeds=1, first_seed={seed})  # a function on a module's level could be named"
+        return f"simulate({name}, seeds=1, first_seed={seed})  # only module-level functions have a command"
     package = "callboard.runtime.testing"
     return f"python -m {package} {module}:{name} {seed}{options}"
 
 
 @contextmanager
 def _garbage_collection_disabled() -> Iterator[None]:
-    """No garbage is collected in the middle of a run: finalizers would run at a moment that no seed decides."""
+    """Disable garbage collection during a run: it would run finalizers at moments that no seed decides."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -225,7 +225,7 @@ class _Timeline(logging.Handler):
 
 @contextmanager
 def _logs_to(tell: Callable[[str], None]) -> Iterator[None]:
-    """What the coordinator logs becomes part of the timeline."""
+    """Add the coordinator's log lines to the timeline."""
 
     def take(_logger: Any, level: str, event: MutableMapping[str, Any]) -> str:
         fields = " ".join(f"{key}={value!r}" for key, value in event.items() if key not in ("event", "exc_info"))

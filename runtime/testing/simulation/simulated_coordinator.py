@@ -1,7 +1,7 @@
-"""The lives of a simulated coordinator: one disk, and on it one process after the other, each with a real ``Node``.
+"""A simulated coordinator: one disk, and one process after the other on it, each with a real ``Node``.
 
-A life ends by ``stop``, by ``crash`` (SIGKILL: what was written is there), or because the power goes, at once or in the
-middle of a write. Nothing of a life that has ended runs any more; the next one finds what the disk has kept.
+A process ends by ``stop``, by ``crash`` (SIGKILL: written data stays), or by a power loss, at once or in the middle of
+a write. None of its code runs afterwards. The next process starts with what the disk has kept.
 """
 
 from __future__ import annotations
@@ -54,22 +54,22 @@ from .stepped_process import SteppedProcess
 DATA_FOLDER = Path("/data")
 HOST = "/127.0.0.1"
 TRANSACTION_REQUESTS = (InitProducerId, AddPartitions, AddOffsets, VerifyPartitions, EndTransaction)
-COMPACT_CHUNK_BYTES = 4096  # small, so that small logs meet the edges of chunks
-COMPACT_BYTES = 1500  # of the files that compaction makes
-SUBPROCESS_PAUSE_MS = (0.1, 3.0, 50.0)  # between two turns of a process beside the coordinator, at most
-SUBPROCESS_STEPS = 6  # of the disk in one turn, at most
+COMPACT_CHUNK_BYTES = 4096  # small, so that small logs have chunk boundaries
+COMPACT_BYTES = 1500  # of compacted files
+SUBPROCESS_PAUSE_MS = (0.1, 3.0, 50.0)  # the longest pause between two turns of a subprocess
+SUBPROCESS_STEPS = 6  # disk operations in one turn, at most
 
 CHECKPOINT_BYTES = (400, 4000, 1 << 26)
 CHECKPOINT_INTERVAL_MS = (300, 4000, 60_000)
-"""How often the log makes a checkpoint, drawn for each life: several times a second, or never in so short a life."""
+"""Checkpoint limits, drawn for each process: several checkpoints a second, or none."""
 
 BACKGROUND_LOADING_CHANCE = 0.4
 LOAD_PIECE_MAX_S = 0.5
-"""How long it takes, at most, until the next piece of the log is loaded, where the coordinator serves meanwhile."""
+"""The longest pause before the next piece of the log is loaded while the coordinator already serves."""
 
 
 class DrawnIds:
-    """``actors.ports.Random`` from a seed."""
+    """An ``actors.ports.Random`` from a seed."""
 
     def __init__(self, draw: random.Random) -> None:
         self._draw = draw
@@ -79,7 +79,7 @@ class DrawnIds:
 
 
 class CoordinatorIncarnation:
-    """One process of the coordinator; what the network calls a ``Server``."""
+    """One process of the coordinator. Implements ``network.NetworkServer``."""
 
     def __init__(self, number: int, process: Process, node: Node, on_power_loss: Callable[[], None]) -> None:
         self.number = number
@@ -101,7 +101,7 @@ class CoordinatorIncarnation:
             reply.on_done(partial(_forward_reply, receiver))
 
     def ensure_topics(self, partitions: Mapping[str, int]) -> None:
-        """As a request would; its client hears no more than that the coordinator is gone, if it dies of it."""
+        """Create or grow topics, as a request does. Raises ChannelLost if the power fails meanwhile."""
         try:
             for name, count in partitions.items():
                 self._ensure_topic(name, count)
@@ -120,7 +120,7 @@ class CoordinatorIncarnation:
                 raise refusal
 
     def delete_topic(self, name: str) -> bool:
-        """As a request would; whether there was one, and it is gone."""
+        """Delete a topic, as a request does. Returns whether it existed and is deleted."""
         try:
             topic = self.node.topics.get(name)
             if topic is None:
@@ -135,7 +135,7 @@ class CoordinatorIncarnation:
         return True
 
     def set(self, **settings: int | bool) -> bool:
-        """Change settings as an admin does; whether that is certain."""
+        """Change settings, as an admin request does. Returns whether the change is certain."""
         configs = self.node.configs
         try:
             failure = at_once(partial(configs.change, lambda broker, others: ({**broker, **settings}, others)))
@@ -165,7 +165,7 @@ def _forward_reply(receiver: ReplyTo, reply: Reply) -> None:
 
 
 class SimulatedCoordinator:
-    """What a scenario does with its coordinator. ``on_start`` and ``on_end`` tell the network."""
+    """The coordinator of a scenario. ``on_start`` and ``on_end`` notify the network."""
 
     def __init__(
         self,
@@ -179,9 +179,9 @@ class SimulatedCoordinator:
         self.settings = settings
         self.sync: Sync = "always"
         self.may_load_in_background = True
-        """Whether a life may begin to serve before it has loaded."""
+        """Whether a process may serve before all of its log is loaded."""
         self.power_lost_s: float | None = None
-        """When the first power loss was after which no life has begun yet."""
+        """The time of the first power loss since the last start."""
         self.clock = LoopClock(loop)
         self._seed = seed
         self._subprocesses: list[SteppedProcess] = []
@@ -197,7 +197,7 @@ class SimulatedCoordinator:
         self.down.set()
 
     def new_disk(self) -> None:
-        """An empty one; the coordinator is down."""
+        """Use a new, empty disk. The coordinator must be down."""
         self.disk = FaultyDisk(integer_seed_of(self._seed), wall_ms=self.clock.wall_ms)
         self.disk.make_folder(DATA_FOLDER)
         self.disk.sync_folder(DATA_FOLDER.parent)
@@ -205,15 +205,15 @@ class SimulatedCoordinator:
 
     @property
     def has_disk_faults(self) -> bool:
-        """Whether the disk was made to fail, or is about to: then a start may be refused, and commits too."""
+        """Whether disk faults are active or expected: then starts and commits may fail."""
         return self._faulty_disk is self.disk or self.disk.capacity_bytes < inf
 
     def mark_disk_faulty(self) -> None:
-        """The disk, as long as it is this one, is made to fail; the next life has another."""
+        """Mark the current disk as faulty, until it is replaced at the end of the process."""
         self._faulty_disk = self.disk
 
     async def start(self) -> bool:
-        """The next life. False when the power goes on the way, or the disk that was made to fail refuses."""
+        """Start the next process. False if the power fails meanwhile, or the faulty disk refuses."""
         self.count += 1
         process = Process(self._loop, f"coordinator-{self.count}")
         node = Node(
@@ -255,7 +255,7 @@ class SimulatedCoordinator:
         )
 
     async def _load_in_background(self, jobs: Sequence[Job], apply: Take) -> None:
-        """As processes beside a server do: in any order, and piece by piece, while it serves already."""
+        """Load in any order and piece by piece while the coordinator serves, as child processes do."""
         disk = self.disk
         for job in self._draw.sample(jobs, len(jobs)):
             pieces: list[tuple[Job, Any]] = []
@@ -265,13 +265,13 @@ class SimulatedCoordinator:
                 apply(*piece)
 
     def _on_power_loss(self, process: Process) -> None:
-        """Some operation of the disk has met the end of the power."""
+        """Called when a disk operation found that the power is off."""
         if self.current is not None and self.current.process is process:
             self._end("has lost its power")
         process.kill()
 
     async def stop(self) -> None:
-        """As SIGTERM ends it: what was decided is answered and durable."""
+        """Stop cleanly, as by SIGTERM: all decisions are answered and durable."""
         incarnation = self.current
         if incarnation is None:
             return
@@ -286,22 +286,22 @@ class SimulatedCoordinator:
             self._end("has stopped")
 
     async def _finished_before_end(self, task: asyncio.Task[None]) -> bool:
-        """Wait for something in a life: whether it was done before the life was over."""
+        """Wait for a task of the process. Returns whether it finished before the process ended."""
         end = asyncio.ensure_future(self.down.wait())
         await asyncio.wait({task, end}, return_when=asyncio.FIRST_COMPLETED)
         end.cancel()
         return not self.down.is_set()
 
     def crash(self) -> None:
-        """As SIGKILL ends it; the system lives, and writes what it was given."""
+        """Kill the process, as by SIGKILL. The operating system still writes its data."""
         self._end("is killed")
 
     def power_cut(self) -> None:
-        """Now, between two operations of the disk."""
+        """Cut the power now, between two disk operations."""
         self._end("has lost its power", loses_power=True)
 
     def _end(self, reason: str, loses_power: bool = False) -> None:
-        """The life that there is ends, if there is one; the disk goes on as that leaves it."""
+        """End the current process, if any, and reopen the disk in the state after it."""
         loses_power = loses_power or self.disk.is_off
         incarnation, self.current = self.current, None
         if incarnation is not None:
@@ -314,7 +314,7 @@ class SimulatedCoordinator:
         self._reopen_disk(loses_power)
 
     def _reopen_disk(self, loses_power: bool) -> None:
-        """The disk after the end of a process; one beside lives on, unless its power has gone too."""
+        """Reopen the disk after the end of a process. Subprocesses survive, unless the power is off."""
         if loses_power:
             self.power_lost_s = self._loop.time() if self.power_lost_s is None else self.power_lost_s
             self.kill_subprocesses()
@@ -324,10 +324,10 @@ class SimulatedCoordinator:
             for subprocess in self._subprocesses:
                 subprocess.disk.inner = self.disk
 
-    # What is looked at from outside ----------------------------------------------------------------------------------
+    # Compaction and state ---------------------------------------------------------------------------------------------
 
     def compact(self, retention_ms: int = 0, grace_ms: int = 0) -> int:
-        """All partitions, as the cleaner beside a server does; how many had something to compact."""
+        """Compact all partitions, as the log cleaner does. Returns how many were compacted."""
         done = 0
         try:
             for folder in self._folders():
@@ -337,7 +337,7 @@ class SimulatedCoordinator:
         return done
 
     def compact_in_subprocess(self, retention_ms: int = 0, grace_ms: int = 0) -> None:
-        """The same by a process beside, step by step; several may be at it. It may outlive the coordinator's."""
+        """Compact step by step in a subprocess, which may outlive the coordinator. Several may run at once."""
 
         def work(disk: Disk) -> None:
             for folder in folders:
@@ -362,7 +362,7 @@ class SimulatedCoordinator:
         return done
 
     def _step(self, subprocess: SteppedProcess, pace_ms: float) -> None:
-        """Some operations of a process beside."""
+        """Run some operations of a subprocess, and schedule the next ones."""
         try:
             for _ in range(self._draw.randint(1, SUBPROCESS_STEPS)):
                 if subprocess.has_ended or not subprocess.step():
@@ -381,13 +381,13 @@ class SimulatedCoordinator:
             raise error
 
     def kill_subprocesses(self) -> None:
-        """All processes beside the coordinator."""
+        """Kill all subprocesses."""
         for subprocess in self._subprocesses:
             subprocess.kill()
         self._subprocesses.clear()
 
     def _folders(self) -> list[Path]:
-        """Those of partitions that have files."""
+        """The folders of partitions with files."""
         numbers = self.settings.offsets_topic_num_partitions, self.settings.transaction_state_log_num_partitions
         folders = [
             DATA_FOLDER / folder_name(number, topic)
@@ -397,8 +397,8 @@ class SimulatedCoordinator:
         return [folder for folder in folders if self.disk.names(folder)]
 
     def groups(self) -> dict[str, GroupData]:
-        """What the coordinator holds now of each group of which there is something."""
-        assert self.current is not None, "there is nobody to ask"
+        """The state of each group in the coordinator."""
+        assert self.current is not None, "the coordinator is down"
         node = self.current.node
         found = {name: GroupData.unpack(packed) for name, packed in node.groups.asleep.items()}
         for name, ref in node.groups.groups.items():
@@ -408,16 +408,16 @@ class SimulatedCoordinator:
         return {name: data for name, data in found.items() if not data.is_gone()}
 
     def current_state(self) -> dict[str, object]:
-        """The same, and of each transactional id, in a form that can be compared."""
-        assert self.current is not None, "there is nobody to ask"
+        """The state of each group and transactional id, in comparable form."""
+        assert self.current is not None, "the coordinator is down"
         node = self.current.node
         groups: dict[str, object] = {name: comparable_state(data) for name, data in self.groups().items()}
         ids = {name: entry.value for name, entry in node.transaction_table.items() if entry.value is not None}
         return groups | ids
 
     def replay_log(self) -> dict[str, object]:
-        """What the log says, record by record; only when nothing is on its way."""
-        assert self.current is not None, "there is nobody to ask"
+        """The state replayed from the log record by record. Call it only when no write is pending."""
+        assert self.current is not None, "the coordinator is down"
         log = self.current.node.offsets_log
         assert log is not None
         state: dict[str, object] = {}
@@ -431,10 +431,10 @@ class SimulatedCoordinator:
     def compare(
         self, state: Mapping[str, object], name: str, other: Mapping[str, object], other_name: str
     ) -> list[str]:
-        """Sentences that name a group and how two views of it differ."""
+        """One text for each difference between two states."""
         return list(describe_differences(state, name, other, other_name))
 
 
 def integer_seed_of(seed: str) -> int:
-    """A number for what takes only numbers as seeds."""
+    """Convert a seed to an int, for consumers that need one."""
     return random.Random(seed).getrandbits(64)

@@ -1,8 +1,8 @@
-"""A process beside a simulated coordinator: it shares the disk, and does one operation of it after the other.
+"""Runs ordinary code as another process that shares a simulated disk, one disk operation at a time.
 
-What it runs is ordinary code that knows nothing of this, compaction above all. So it has a thread; but only one of that
-thread and the loop's ever runs: the thread waits before each operation until ``step`` lets it go on, and ``step`` waits
-until it has come to the next one. So the seed alone says what happens between two operations.
+The code, mainly compaction, runs unchanged on a thread of its own. That thread and the loop's thread never run at the
+same time: the thread waits before each disk operation until ``step`` is called, and ``step`` waits until the thread
+reaches the next operation. The order therefore depends on the seed alone.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ...disk.faulty import FaultyDisk
 
 
 class Killed(BaseException):
-    """The process is gone. No ``Exception``: it tidies nothing up any more."""
+    """The process was killed. A BaseException, so that its ``except Exception`` does not run."""
 
 
 class SteppedProcess:
-    """One such process. ``work`` gets the disk, as the process sees it."""
+    """A stepped process. ``work`` is called with its disk."""
 
     def __init__(self, disk: FaultyDisk, work: Callable[[Disk], object]) -> None:
         self.disk = SteppedDisk(disk, self._wait)
@@ -33,7 +33,7 @@ class SteppedProcess:
         self._thread = threading.Thread(target=self._run, name="callboard-beside", daemon=True)
 
     def step(self) -> bool:
-        """The next operation, and what follows up to the one after it. False when it was the last. Raises its error."""
+        """Run the next operation, up to the one after it. False after the last. Raises the error of the work."""
         if self._thread.ident is None:
             self._thread.start()
         else:
@@ -46,7 +46,7 @@ class SteppedProcess:
         return not self.has_ended
 
     def kill(self) -> None:
-        """Nothing of it runs any more, and its files are closed."""
+        """Stop the process and close its files."""
         self._is_killed = True
         self.disk.close_all()
         if self._thread.ident is not None and not self.has_ended:
@@ -55,7 +55,7 @@ class SteppedProcess:
         self.has_ended = True
 
     def _wait(self) -> None:
-        """In its thread, before an operation."""
+        """Wait in the thread before an operation."""
         if not self._is_killed:
             self._has_arrived.release()
             self._may_continue.acquire()
@@ -74,9 +74,9 @@ class SteppedProcess:
 
 
 class SteppedDisk(Disk):
-    """The disk of another process: what it changes, and what it looks for, waits for its turn.
+    """The disk of a stepped process: operations that change or list files wait for ``step``.
 
-    ``inner`` may become another one, when the coordinator's process was killed and this one was not.
+    ``inner`` is replaced when the coordinator's process was killed and this one was not.
     """
 
     is_real = False
@@ -88,7 +88,7 @@ class SteppedDisk(Disk):
         self._wait = wait
 
     def close_all(self) -> None:
-        """As the system does when a process has ended."""
+        """Close all files, as an operating system does when a process ends."""
         for fd in self.fds:
             self.inner.close(fd)
         self.fds.clear()
@@ -113,7 +113,7 @@ class SteppedDisk(Disk):
         return copy
 
     def close(self, fd: int) -> None:
-        if fd in self.fds:  # else the process has been killed
+        if fd in self.fds:  # otherwise the process was killed
             self.fds.remove(fd)
             self.inner.close(fd)
 
