@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from door import Client, committing, frame, offsets, on_a_loop, open_door
 from peers.wire import FRAME_SIZE, encode
+from program_helpers import refusal
 from settings_helpers import change
-from test_cli import refusal
 
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.embed.coordinator import Coordinator

@@ -7,20 +7,21 @@ import io
 import json
 import shutil
 import string
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+from command_helpers import Command, CommandResult, run_export, run_import
 from groups_program import assigned, filled_server, program_at
 from hypothesis import given
 from hypothesis import strategies as st
 from log_helpers import new_journal, offset
+from partition_helpers import plain, transactional, write
 from peers.server import ServerProcess
-from test_logtools import plain, transactional, write
 
 from callboard.actors.records import GroupRecord, GroupValue, MarkerRecord, OffsetRecord, PendingOffsetRecord
-from callboard.runtime.cli.exchange import export, imports, restore
+from callboard.runtime.cli.exchange import restore
 from callboard.runtime.cli.exchange.parse import BAD_LINES_SHOWN, read_table
 from callboard.runtime.cli.exchange.restore import OFFSETS_PER_REQUEST
 from callboard.runtime.cli.exchange.rows import Row, sort_rows, write_csv, write_json
@@ -30,6 +31,8 @@ from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.journal_frames import encode_frame
 from callboard.runtime.settings.table import Address
+
+fixtures = run_export, run_import
 
 HEADER = "group,topic,partition,offset,leader_epoch,metadata,commit_time\n"
 NAMES = st.text(string.ascii_letters + string.digits + "._-", min_size=1, max_size=20).filter(
@@ -46,41 +49,6 @@ ROWS = st.builds(
     TEXTS,
     st.none() | st.just("2026-01-01T00:00:00.000Z"),
 )
-
-
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Said]
-
-
-def command(main: Callable[[Sequence[str]], int], capsys: pytest.CaptureFixture[str]) -> Command:
-    def run(*arguments: object) -> Said:
-        code: Any
-        text = ""
-        try:
-            code = main([str(one) for one in arguments])
-        except StartError as error:
-            code, text = 2, f"{error}\n"
-        except SystemExit as end:
-            code = end.code or 0
-        out, err = capsys.readouterr()
-        return Said(code, out, err + text)
-
-    return run
-
-
-@pytest.fixture
-def out(capsys: pytest.CaptureFixture[str]) -> Command:
-    return command(export.main, capsys)
-
-
-@pytest.fixture
-def into(capsys: pytest.CaptureFixture[str]) -> Command:
-    return command(imports.main, capsys)
 
 
 @pytest.fixture
@@ -120,15 +88,15 @@ def test_rows_come_in_order_however_few_fit_in_memory(rows: list[Row], sorted_ro
     assert list(sort_rows(rows, sorted_rows)) == sorted(rows, key=lambda row: row.sort_key)
 
 
-def test_an_empty_folder_is_an_empty_table(data: Path, out: Command) -> None:
-    assert out("--data", data) == Said(0, HEADER, "")
-    assert out("--data", data, "--format", "json") == Said(0, "[]\n", "")
+def test_an_empty_folder_is_an_empty_table(data: Path, run_export: Command) -> None:
+    assert run_export("--data", data) == CommandResult(0, HEADER, "")
+    assert run_export("--data", data, "--format", "json") == CommandResult(0, "[]\n", "")
 
 
 # From a folder -------------------------------------------------------------------------------------------------------
 
 
-def test_a_folder_at_rest(data: Path, out: Command) -> None:
+def test_a_folder_at_rest(data: Path, run_export: Command) -> None:
     """The newest of each; not what was deleted, nor what a transaction has not committed. Sorted by group."""
     write(
         data,
@@ -141,13 +109,13 @@ def test_a_folder_at_rest(data: Path, out: Command) -> None:
         ],
     )
     write(data, 40, [plain(0, offset("a", 5, topic="u"), GroupRecord("empty", GroupValue("", 0, None, None, 5, ())))])
-    assert out("--data", data).out == (
+    assert run_export("--data", data).out == (
         HEADER
         + "a,u,0,5,,,1970-01-01T00:00:00.005Z\n"
         + "over,t,0,8,,,1970-01-01T00:00:00.005Z\n"
         + 'z,t,0,2,,"x,y",1970-01-01T00:00:00.005Z\n'
     )
-    [row] = json.loads(out("--data", data, "--format", "json", "--group", "z").out)
+    [row] = json.loads(run_export("--data", data, "--format", "json", "--group", "z").out)
     assert row == {
         "group": "z",
         "topic": "t",
@@ -159,7 +127,7 @@ def test_a_folder_at_rest(data: Path, out: Command) -> None:
     }
 
 
-def test_what_only_the_journal_has(data: Path, out: Command) -> None:
+def test_what_only_the_journal_has(data: Path, run_export: Command) -> None:
     """After ``kill -9``: also for a partition whose folder was never made, and behind a torn end."""
     [path] = write(data, 3, [plain(0, offset("a", 1)), plain(1, offset("a", 2))])
     torn = plain(2, offset("a", 3))
@@ -174,39 +142,39 @@ def test_what_only_the_journal_has(data: Path, out: Command) -> None:
         journal.write(frame)
     journal.close()
     before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file()}
-    said = out("--data", data)
-    assert [line.split(",")[:4] for line in said.out.splitlines()[1:]] == [["a", "t", "0", "3"], ["b", "t", "0", "9"]]
-    assert (said.code, said.err) == (0, "")
+    result = run_export("--data", data)
+    assert [line.split(",")[:4] for line in result.out.splitlines()[1:]] == [["a", "t", "0", "3"], ["b", "t", "0", "9"]]
+    assert (result.code, result.err) == (0, "")
     assert {path: path.read_bytes() for path in data.rglob("*") if path.is_file()} == before
 
 
-def test_damage_is_named_and_the_rest_is_there(data: Path, out: Command) -> None:
+def test_damage_is_named_and_the_rest_is_there(data: Path, run_export: Command) -> None:
     [path] = write(data, 3, [plain(0, offset("a", 1)), plain(1, offset("b", 2)), plain(2, offset("c", 3))])
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    said = out("--data", data)
-    assert said.code == 3
-    assert str(path) in said.err and "damaged bytes at byte" in said.err
-    assert [line.split(",")[0] for line in said.out.splitlines()[1:]] == ["a", "c"]
+    result = run_export("--data", data)
+    assert result.code == 3
+    assert str(path) in result.err and "damaged bytes at byte" in result.err
+    assert [line.split(",")[0] for line in result.out.splitlines()[1:]] == ["a", "c"]
 
 
-def test_a_group_that_is_not_there(data: Path, out: Command) -> None:
+def test_a_group_that_is_not_there(data: Path, run_export: Command) -> None:
     """Those that are there are written all the same."""
     write(data, 3, [plain(0, offset("a", 1))])
-    said = out("--data", data, "--group", "a", "--group", "nobody")
-    assert (said.code, said.err) == (1, "callboard: group 'nobody' has no offsets\n")
-    assert said.out.count("\n") == 2
+    result = run_export("--data", data, "--group", "a", "--group", "nobody")
+    assert (result.code, result.err) == (1, "callboard: group 'nobody' has no offsets\n")
+    assert result.out.count("\n") == 2
 
 
-def test_a_file_is_whole_or_as_it_was(data: Path, out: Command, tmp_path: Path) -> None:
+def test_a_file_is_whole_or_as_it_was(data: Path, run_export: Command, tmp_path: Path) -> None:
     target = tmp_path / "offsets.csv"
     target.write_text("before")
     write(data, 3, [plain(0, offset("a", 1))])
-    assert out("--data", data, "-o", target) == Said(0, "", "")
+    assert run_export("--data", data, "-o", target) == CommandResult(0, "", "")
     assert target.read_text().startswith(HEADER + "a,t,0,1")
     shutil.rmtree(data)
-    assert out("--data", data, "-o", target).code == 2
+    assert run_export("--data", data, "-o", target).code == 2
     assert target.read_text().startswith(HEADER + "a,t,0,1")
     assert not list(tmp_path.glob("*.new"))
 
@@ -223,20 +191,20 @@ def test_a_file_is_whole_or_as_it_was(data: Path, out: Command, tmp_path: Path) 
         (["--data", ".", "--kafka-dir", "k", "-o", "f"], "leave out --group and --output"),
     ],
 )
-def test_what_cannot_be_exported(out: Command, arguments: list[str], expected: str) -> None:
-    said = out(*arguments)
-    assert (said.code, said.out) == (2, "")
-    assert expected in said.err
+def test_what_cannot_be_exported(run_export: Command, arguments: list[str], expected: str) -> None:
+    result = run_export(*arguments)
+    assert (result.code, result.out) == (2, "")
+    assert expected in result.err
 
 
 def parsed(tmp_path: Path, text: str | bytes, **options: Any) -> Any:
     path = tmp_path / "file"
     path.write_bytes(text.encode() if isinstance(text, str) else text)
-    said: list[str] = []
+    problems: list[str] = []
     try:
-        return read_table(path, said.append, **options)
+        return read_table(path, problems.append, **options)
     except StartError as error:
-        return [*said, str(error)]
+        return [*problems, str(error)]
 
 
 @pytest.mark.parametrize(
@@ -266,12 +234,12 @@ def test_kafkas_export_of_one_group(tmp_path: Path) -> None:
     )
 
 
-def test_several_groups_for_a_file_without_groups(into: Command, tmp_path: Path) -> None:
+def test_several_groups_for_a_file_without_groups(run_import: Command, tmp_path: Path) -> None:
     file = tmp_path / "kafka.csv"
     file.write_text("t,0,42\n")
-    said = into(file, "-b", "127.0.0.1:1", "--groups", "a,b")
-    assert said.code == 2 and "line 1: found no group" in said.err
-    assert "1 bad line; nothing was written" in said.err
+    result = run_import(file, "-b", "127.0.0.1:1", "--groups", "a,b")
+    assert result.code == 2 and "line 1: found no group" in result.err
+    assert "1 bad line; nothing was written" in result.err
 
 
 @pytest.mark.parametrize(
@@ -304,10 +272,10 @@ def test_several_groups_for_a_file_without_groups(into: Command, tmp_path: Path)
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, text: str | bytes, line: int, expected: str) -> None:
-    said = parsed(tmp_path, text)
-    assert isinstance(said, list), said
-    assert any(f"line {line}: " in one and expected in one for one in said), said
-    assert all("\n" not in one for one in said)
+    result = parsed(tmp_path, text)
+    assert isinstance(result, list), result
+    assert any(f"line {line}: " in one and expected in one for one in result), result
+    assert all("\n" not in one for one in result)
 
 
 def test_so_many_bad_lines_are_named(tmp_path: Path) -> None:
@@ -341,11 +309,11 @@ def rows(text: str) -> list[list[str]]:
     return [row[:6] for row in csv.reader(text.splitlines())][1:]
 
 
-def test_a_server_and_its_folder_say_the_same(server: ServerProcess, groups: Any, out: Command) -> None:
+def test_a_server_and_its_folder_say_the_same(server: ServerProcess, groups: Any, run_export: Command) -> None:
     """Only the folder knows when it was. What was just acknowledged is there, though only the journal has it yet."""
     groups.commit("shop", orders_0=5, orders_1=6)
     groups.commit("bank", refunds_0=7)
-    asked, read = out("-b", server.bootstrap), out("--data", server.data)
+    asked, read = run_export("-b", server.bootstrap), run_export("--data", server.data)
     assert (asked.code, read.code, asked.err, read.err) == (0, 0, "", "")
     assert rows(asked.out) == rows(read.out)
     assert [row[:4] for row in rows(read.out)] == [
@@ -353,38 +321,38 @@ def test_a_server_and_its_folder_say_the_same(server: ServerProcess, groups: Any
         ["shop", "orders", "0", "5"],
         ["shop", "orders", "1", "6"],
     ]
-    assert rows(out("-b", server.bootstrap, "--group", "bank").out) == rows(read.out)[:1]
+    assert rows(run_export("-b", server.bootstrap, "--group", "bank").out) == rows(read.out)[:1]
 
 
-def test_what_was_acknowledged_is_exported(server: ServerProcess, groups: Any, out: Command) -> None:
+def test_what_was_acknowledged_is_exported(server: ServerProcess, groups: Any, run_export: Command) -> None:
     """At any moment: from the journal, from the file it was laid into meanwhile, or from both."""
     for number in range(30):
         groups.commit("shop", orders_0=number, orders_1=2 * number)
-        assert [row[3] for row in rows(out("--data", server.data).out)] == [str(number), str(2 * number)]
+        assert [row[3] for row in rows(run_export("--data", server.data).out)] == [str(number), str(2 * number)]
 
 
-def test_what_was_acknowledged_before_a_kill_is_exported(tmp_path: Path, out: Command) -> None:
+def test_what_was_acknowledged_before_a_kill_is_exported(tmp_path: Path, run_export: Command) -> None:
     with filled_server(tmp_path) as server:
         with Cluster(Address(server.host, server.port), 10) as cluster:
             for number in (5, 6):
                 assert cluster.commit("shop", {("orders", 0): number}) == {}
         server.kill()
         before = {path: path.read_bytes() for path in server.data.rglob("*") if path.is_file()}
-        assert rows(out("--data", server.data).out) == [["shop", "orders", "0", "6", "", ""]]
+        assert rows(run_export("--data", server.data).out) == [["shop", "orders", "0", "6", "", ""]]
         assert {path: path.read_bytes() for path in server.data.rglob("*") if path.is_file()} == before
         server.start()
-        assert rows(out("-b", server.bootstrap).out) == [["shop", "orders", "0", "6", "", ""]]
+        assert rows(run_export("-b", server.bootstrap).out) == [["shop", "orders", "0", "6", "", ""]]
 
 
-def test_import(server: ServerProcess, groups: Any, into: Command, out: Command, tmp_path: Path) -> None:
+def test_import(server: ServerProcess, groups: Any, run_import: Command, run_export: Command, tmp_path: Path) -> None:
     groups.commit("shop", orders_0=5, orders_1=6)
     file = table(tmp_path, "shop,orders,0,50,3,from the file", "shop,orders,1,6,,orders's", "new,refunds,0,4,,")
-    dry = into(file, "-b", server.bootstrap, "--dry-run")
-    assert dry == Said(0, "dry run: 3 offsets of 2 groups would be written: 1 new, 1 changed\n", "")
-    assert len(rows(out("-b", server.bootstrap).out)) == 2
-    done = into(file, "-b", server.bootstrap)
-    assert done == Said(0, "3 offsets of 2 groups written and read back: 1 new, 1 changed\n", "")
-    assert rows(out("-b", server.bootstrap).out) == [
+    dry = run_import(file, "-b", server.bootstrap, "--dry-run")
+    assert dry == CommandResult(0, "dry run: 3 offsets of 2 groups would be written: 1 new, 1 changed\n", "")
+    assert len(rows(run_export("-b", server.bootstrap).out)) == 2
+    done = run_import(file, "-b", server.bootstrap)
+    assert done == CommandResult(0, "3 offsets of 2 groups written and read back: 1 new, 1 changed\n", "")
+    assert rows(run_export("-b", server.bootstrap).out) == [
         ["new", "refunds", "0", "4", "", ""],
         ["shop", "orders", "0", "50", "3", "from the file"],
         ["shop", "orders", "1", "6", "", "orders's"],
@@ -392,59 +360,61 @@ def test_import(server: ServerProcess, groups: Any, into: Command, out: Command,
 
 
 def test_what_one_server_exports_another_imports(
-    server: ServerProcess, groups: Any, into: Command, out: Command, tmp_path: Path
+    server: ServerProcess, groups: Any, run_import: Command, run_export: Command, tmp_path: Path
 ) -> None:
     """More offsets than go into one request, as both formats."""
     number = OFFSETS_PER_REQUEST + 7
     new = {"name": "wide", "num_partitions": number, "replication_factor": 1, "assignments": [], "configs": []}
     groups.wire.ask("create_topics", 4, topics=[new], timeout=30_000, validate_only=False)
     file = table(tmp_path, *(f"many,wide,{one},{one},,note {one}" for one in range(number)))
-    assert into(file, "-b", server.bootstrap).out.startswith(f"{number} offsets of 1 group written and read back")
+    assert run_import(file, "-b", server.bootstrap).out.startswith(f"{number} offsets of 1 group written and read back")
     for form in ("csv", "json"):
         exported = tmp_path / f"exported.{form}"
-        assert out("-b", server.bootstrap, "--format", form, "-o", exported).code == 0
-        assert into(exported, "-b", server.bootstrap).out == (
+        assert run_export("-b", server.bootstrap, "--format", form, "-o", exported).code == 0
+        assert run_import(exported, "-b", server.bootstrap).out == (
             f"{number} offsets of 1 group written and read back: 0 new, 0 changed\n"
         )
 
 
 def test_a_group_with_members_is_refused_and_the_others_are_done(
-    server: ServerProcess, groups: Any, into: Command, tmp_path: Path
+    server: ServerProcess, groups: Any, run_import: Command, tmp_path: Path
 ) -> None:
     groups.commit("simple", orders_0=1)
     groups.enrol("busy", assigned(orders=[0]))
     file = table(tmp_path, "busy,orders,0,50,,", "simple,orders,0,50,,")
     for way, done in ((["--dry-run"], "would be written"), ([], "written and read back")):
-        said = into(file, "-b", server.bootstrap, *way)
-        assert said.code == 1
-        assert f"1 offset of 1 group {done}" in said.out
-        assert "group 'busy': it is Stable: the group has members; stop its consumers first" in said.err
-        assert "1 of 2 groups refused" in said.err
-    said = into(file, "-b", server.bootstrap, "--json")
-    assert [one["group"] for one in json.loads(said.out)["groups"] if one["refused"]] == ["busy"]
+        result = run_import(file, "-b", server.bootstrap, *way)
+        assert result.code == 1
+        assert f"1 offset of 1 group {done}" in result.out
+        assert "group 'busy': it is Stable: the group has members; stop its consumers first" in result.err
+        assert "1 of 2 groups refused" in result.err
+    result = run_import(file, "-b", server.bootstrap, "--json")
+    assert [one["group"] for one in json.loads(result.out)["groups"] if one["refused"]] == ["busy"]
 
 
 def test_a_topic_that_is_not_there_is_seen_before_anything_is_written(
-    server: ServerProcess, groups: Any, into: Command, tmp_path: Path
+    server: ServerProcess, groups: Any, run_import: Command, tmp_path: Path
 ) -> None:
     file = table(tmp_path, "some,orders,0,50,,", "some,orders,77,50,,", "some,nowhere,0,50,,")
     for way, done in ((["--dry-run"], "would be written"), ([], "written and read back")):
-        said = into(file, "-b", server.bootstrap, *way)
-        assert said.code == 1 and f"1 offset of 1 group {done}" in said.out
-        assert "group 'some': 2 of 3 offsets, " in said.err and "there is no such topic or partition" in said.err
+        result = run_import(file, "-b", server.bootstrap, *way)
+        assert result.code == 1 and f"1 offset of 1 group {done}" in result.out
+        assert "group 'some': 2 of 3 offsets, " in result.err and "there is no such topic or partition" in result.err
 
 
-def test_only_some_groups(server: ServerProcess, groups: Any, into: Command, out: Command, tmp_path: Path) -> None:
+def test_only_some_groups(
+    server: ServerProcess, groups: Any, run_import: Command, run_export: Command, tmp_path: Path
+) -> None:
     """Names with commas are found as they are."""
     file = table(tmp_path, "a,orders,0,1,,", "b,orders,0,2,,", '"c,d",orders,0,3,,', "e,orders,0,4,,")
-    assert into(file, "-b", server.bootstrap, "--groups", "a,b", "--groups", "c,d").code == 0
-    assert [row[0] for row in rows(out("-b", server.bootstrap).out)] == ["a", "b", "c,d"]
-    said = into(file, "-b", server.bootstrap, "--groups", "a,bb")
-    assert said.code == 2 and "--groups 'bb': the file has no such group" in said.err
+    assert run_import(file, "-b", server.bootstrap, "--groups", "a,b", "--groups", "c,d").code == 0
+    assert [row[0] for row in rows(run_export("-b", server.bootstrap).out)] == ["a", "b", "c,d"]
+    result = run_import(file, "-b", server.bootstrap, "--groups", "a,bb")
+    assert result.code == 2 and "--groups 'bb': the file has no such group" in result.err
 
 
 def test_what_reads_back_otherwise_is_reported(
-    server: ServerProcess, groups: Any, into: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: ServerProcess, groups: Any, run_import: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody commits between the two: what is there now is said, and the exit code tells a script."""
     real = Cluster.commit_offsets
@@ -455,28 +425,30 @@ def test_what_reads_back_otherwise_is_reported(
         return refused
 
     monkeypatch.setattr(Cluster, "commit_offsets", and_then)
-    said = into(table(tmp_path, "shop,orders,0,50,,", "shop,orders,1,51,,"), "-b", server.bootstrap)
-    assert said.code == 3
-    assert "orders:0 was written as 50" in said.err and "read back as 9" in said.err
-    assert "orders:1" not in said.err
+    result = run_import(table(tmp_path, "shop,orders,0,50,,", "shop,orders,1,51,,"), "-b", server.bootstrap)
+    assert result.code == 3
+    assert "orders:0 was written as 50" in result.err and "read back as 9" in result.err
+    assert "orders:1" not in result.err
 
 
-def test_what_the_server_refuses_is_named(server: ServerProcess, groups: Any, into: Command, tmp_path: Path) -> None:
+def test_what_the_server_refuses_is_named(
+    server: ServerProcess, groups: Any, run_import: Command, tmp_path: Path
+) -> None:
     """Metadata that is longer than it takes; the others of the group are written."""
     file = table(tmp_path, f"shop,orders,0,50,,{'x' * 5000}", "shop,orders,1,51,,")
-    said = into(file, "-b", server.bootstrap)
-    assert (said.code, said.out) == (1, "1 offset of 1 group written and read back: 1 new, 0 changed\n")
-    assert "group 'shop': 1 of 2 offsets, orders:0 first: " in said.err
+    result = run_import(file, "-b", server.bootstrap)
+    assert (result.code, result.out) == (1, "1 offset of 1 group written and read back: 1 new, 0 changed\n")
+    assert "group 'shop': 1 of 2 offsets, orders:0 first: " in result.err
     with Cluster(Address(server.host, server.port), 10) as cluster:
         assert cluster.committed("shop") == {("orders", 1): Offset(51, -1, "")}
         assert restore.group_states(cluster)["shop"] == "Empty"
 
 
-def test_nothing_is_asked_when_the_file_is_bad(into: Command, tmp_path: Path) -> None:
-    said = into(table(tmp_path, "a,orders,0,1,,", "a,orders,0,x,,"), "-b", "nowhere.invalid:1")
-    assert said.code == 2
-    assert "offsets.csv, line 3: found" not in said.out
-    assert "line 3: offset is 'x'" in said.err and "nothing was written" in said.err
+def test_nothing_is_asked_when_the_file_is_bad(run_import: Command, tmp_path: Path) -> None:
+    result = run_import(table(tmp_path, "a,orders,0,1,,", "a,orders,0,x,,"), "-b", "nowhere.invalid:1")
+    assert result.code == 2
+    assert "offsets.csv, line 3: found" not in result.out
+    assert "line 3: offset is 'x'" in result.err and "nothing was written" in result.err
 
 
 @pytest.mark.parametrize(
@@ -491,8 +463,10 @@ def test_nothing_is_asked_when_the_file_is_bad(into: Command, tmp_path: Path) ->
         (["{}", "-b", "127.0.0.1:1"], 1, "cannot reach 127.0.0.1:1"),
     ],
 )
-def test_what_cannot_be_imported(into: Command, tmp_path: Path, arguments: list[str], code: int, expected: str) -> None:
+def test_what_cannot_be_imported(
+    run_import: Command, tmp_path: Path, arguments: list[str], code: int, expected: str
+) -> None:
     file = table(tmp_path, "a,orders,0,1,,")
-    said = into(*(str(file) if one == "{}" else one for one in arguments))
-    assert said.code == code
-    assert expected in said.err
+    result = run_import(*(str(file) if one == "{}" else one for one in arguments))
+    assert result.code == code
+    assert expected in result.err

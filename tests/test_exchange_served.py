@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from test_exchange import Command
-from test_exchange_logs import copied, data, full, into, kafka
+from command_helpers import Command, run_import
+from kafka_folder_helpers import copied, data, full, kafka
 
 from callboard import Coordinator
 
 DEADLINE_S = 120.0
 
-fixtures = copied, data, full, into, kafka
+fixtures = copied, data, full, kafka, run_import
 
 
 def groups_served(folder: Path) -> set[str]:
@@ -30,7 +30,7 @@ def test_server_starts_on_a_copy_and_again_on_what_it_left(copied: Path) -> None
     assert groups and groups_served(copied) == groups
 
 
-def test_server_starts_on_an_import_and_again_on_what_it_left(full: Path, into: Command, tmp_path: Path) -> None:
-    assert into("--from-kafka-logs", full, "--data", tmp_path / "made").code == 0
+def test_server_starts_on_an_import_and_again_on_what_it_left(full: Path, run_import: Command, tmp_path: Path) -> None:
+    assert run_import("--from-kafka-logs", full, "--data", tmp_path / "made").code == 0
     groups = groups_served(tmp_path / "made")
     assert groups and groups_served(tmp_path / "made") == groups

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 from log_helpers import offset
+from partition_helpers import SUBSCRIPTION, TIME_MS, plain, transactional, write
 from peers.wire import Wire
-from test_logtools import SUBSCRIPTION, TIME_MS, plain, transactional, write
 
 from callboard import Coordinator
 from callboard.actors.records import (

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from door import Client, committing, offsets, on_a_loop, open_door
 from log_helpers import LazyDisk, offset
-from test_cli import PROGRAM, run
+from program_helpers import PROGRAM, run
 
 from callboard.actors.javahash import offsets_partition
 from callboard.actors.ports import Entry

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_helpers import Command, command
+from kafka_folder_helpers import GROUPS, content, kafka
 from log_helpers import entry, new_journal, offset, offsets_in
+from partition_helpers import plain
 from structlog.testing import capture_logs
-from test_exchange import Command, command
-from test_exchange_logs import GROUPS, content, kafka
 from test_log_failures import NEVER, PARTITIONS, ROOT, STORED, Desk, after_crash, events, new_disk
-from test_logtools import plain
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.ports import Appended, Entry

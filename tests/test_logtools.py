@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from log_helpers import offset
+from partition_helpers import MEMBER, TIME_MS, plain, transactional, write
 
 from callboard.actors.records import (
     GroupRecord,
     GroupValue,
     MarkerRecord,
-    MemberValue,
     OffsetRecord,
     PendingOffsetRecord,
-    Record,
     TransactionRecord,
     TransactionValue,
     UnknownRecord,
@@ -32,41 +30,15 @@ from callboard.runtime.log.compaction.garbage import tidy
 from callboard.runtime.log.compaction.publish import GRACE_MS
 from callboard.runtime.log.compaction.swap import Settings, compact
 from callboard.runtime.log.folder import DataFolder
-from callboard.runtime.log.format.batch import Producer, encode_batch, frame_record
+from callboard.runtime.log.format.batch import encode_batch, frame_record
 from callboard.runtime.log.format.encoder import RecordEncoder
 from callboard.runtime.log.format.transaction_records import encode_transaction
 from callboard.runtime.log.manifest import segments_folder
-from callboard.runtime.log.partition import TOPIC, TRANSACTIONS_TOPIC, folder_name
+from callboard.runtime.log.partition import TRANSACTIONS_TOPIC, folder_name
 from callboard.runtime.log.reading.newest import load_partition
 from callboard.runtime.log.reading.segment import segment_name
 from callboard.runtime.log.reading.transactions import live_offsets, read_partition
 from callboard.runtime.log.recovery.clean_stop import NO_NOTE, leave_note
-
-TIME_MS = 1_700_000_000_000
-SUBSCRIPTION = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"
-ASSIGNMENT = b"\0\0\0\0\0\1\0\1t\0\0\0\2\0\0\0\0\0\0\0\1\xff\xff\xff\xff"
-MEMBER = MemberValue("m-1", None, "client", "/10.0.0.1", 60_000, 10_000, SUBSCRIPTION, ASSIGNMENT)
-
-
-def plain(base: int, *records: Record, at_ms: int = TIME_MS) -> bytes:
-    encoder = RecordEncoder()
-    return encode_batch(base, at_ms, at_ms, [encoder.frame(record, delta) for delta, record in enumerate(records)])
-
-
-def transactional(base: int, record: PendingOffsetRecord | MarkerRecord) -> bytes:
-    producer = Producer(record.producer_id, record.producer_epoch, isinstance(record, MarkerRecord))
-    return encode_batch(base, TIME_MS, TIME_MS, [RecordEncoder().frame_in_transaction(record, 0)], producer)
-
-
-def write(data: Path, number: int, *segments: Sequence[bytes], topic: str = TOPIC) -> list[Path]:
-    """A partition's folder with these batches; each segment is named by the first offset in it."""
-    folder = data / folder_name(number, topic)
-    folder.mkdir()
-    paths = []
-    for batches in segments:
-        paths.append(folder / segment_name(int.from_bytes(batches[0][:8], "big")))
-        paths[-1].write_bytes(b"".join(batches))
-    return paths
 
 
 @pytest.fixture

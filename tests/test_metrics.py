@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import pytest
 from door import Door, beating, committing, enrol, on_a_loop, open_door
+from program_helpers import refusal
 from prometheus_client.parser import text_string_to_metric_families
-from test_cli import refusal
 
 from callboard.runtime.log.stats import LogStats
 from callboard.runtime.node.health import LOOP_TIMEOUT_S, Pages, WatchServer

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from doc_pages import DOCS, Block, dead_links, run, sections
-from test_testing_plugin import run as run_tests
+from pytest_helpers import run as run_tests
 
 PAGE = DOCS.parent / "README.md"
 IN_PROCESS, UNDER_PYTEST = sections(PAGE)["In your own program"]

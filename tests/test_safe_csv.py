@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from command_helpers import Command, command
 from hypothesis import given
 from hypothesis import strategies as st
 from log_helpers import offset
-from test_exchange import Command, command
-from test_logtools import plain, write
+from partition_helpers import plain, write
 
 from callboard.actors.javahash import offsets_partition
 from callboard.runtime.cli.exchange import export

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from links import LINKS
-from test_logtools import plain, write
+from partition_helpers import plain, write
 
 from callboard.actors.records import OffsetRecord, OffsetValue
 from callboard.runtime.log.folder import DataFolder

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from test_testing_plugin import run
+from pytest_helpers import run
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "testing.md"
 BLOCK = re.compile(r"^```python\n# (test_\w+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

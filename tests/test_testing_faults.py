@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from coordinator_helpers import connect, heartbeat, moments, running
 from door import Client, committing, enrol, on_a_loop
 from peers.wire import Hangup
-from test_testing_clock import connect, heartbeat, moments, running
 
 from callboard.actors.messages import Heartbeat
 from callboard.runtime.kafka.services import Origin

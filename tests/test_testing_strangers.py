@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from coordinator_helpers import SESSION_S, connect, heartbeat, moments, running
 from door import committing, enrol, on_a_loop
 from peers.waiting import wait_until
 from peers.wire import Hangup
-from test_testing_clock import SESSION_S, connect, heartbeat, moments, running
-from test_testing_plugin import _dedented, run
+from pytest_helpers import dedented, run
 
 from callboard.runtime.testing.plugin.facts import RequestFacts
 from callboard.runtime.testing.plugin.presence import Presence
@@ -98,7 +98,7 @@ def test_whoever_is_interrupted_while_the_clock_is_moved_leaves_it_to_others() -
     [
         (lambda faults: faults.drop("Heartbeat", nth=1.5), "nth=1.5"),
         (lambda faults: faults.drop("Heartbeat", times=math.nan), "times=nan"),
-        (lambda faults: faults.delay("Heartbeat", seconds=math.inf), "seconds=inf: expected 0 or more; `drop`"),
+        (lambda faults: faults.delay("Heartbeat", seconds=math.inf), "seconds=inf: expected 0 or more; use `drop`"),
         (lambda faults: faults.fail("Heartbeat", error=16), "Kafka has no error 16"),
         (lambda faults: faults.fail("*", error="NOT_COORDINATOR"), "expected one API"),
         (lambda faults: faults.drop(12), "there is no API 12"),
@@ -251,7 +251,7 @@ SHARED = """
 
 
 def test_a_coordinator_of_another_scope_has_its_timeline_shown_too(tmp_path: Path) -> None:
-    printed = run(tmp_path, _dedented(SHARED), "--callboard-timeline=found")
+    printed = run(tmp_path, dedented(SHARED), "--callboard-timeline=found")
     assert "1 failed, 1 passed" in printed
     order = ["Callboard timeline", "test: test_one begins", "clock: moved by 45 s", "test: test_two begins"]
     places = [printed.index(line) for line in order]
@@ -270,7 +270,7 @@ def test_topics_that_are_no_mapping_and_data_that_is_false(tmp_path: Path) -> No
         @pytest.mark.callboard(data=False)
         def test_data(coordinator): ...
         """
-    printed = run(tmp_path, _dedented(source))
+    printed = run(tmp_path, dedented(source))
     assert "bad topics ['jobs']: expected names and how many partitions, as in {'jobs': 3}" in printed
     assert "1 passed, 1 error" in printed
 
@@ -292,4 +292,4 @@ LEAK = """
 
 
 def test_nothing_is_left_of_a_tests_coordinator(tmp_path: Path) -> None:
-    assert "6 passed" in run(tmp_path, _dedented(LEAK))
+    assert "6 passed" in run(tmp_path, dedented(LEAK))
