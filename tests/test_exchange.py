@@ -63,7 +63,7 @@ def data(tmp_path: Path) -> Path:
 
 @given(st.lists(ROWS, max_size=30, unique_by=lambda row: row.sort_key))
 @pytest.mark.parametrize("form", [write_csv, write_json])
-def test_what_is_written_is_read_back(
+def test_written_table_round_trips(
     tmp_path_factory: pytest.TempPathFactory, form: Callable[..., None], rows: list[Row]
 ) -> None:
     """Whatever names and metadata hold: line ends, quotes, commas, nothing."""
@@ -84,11 +84,11 @@ def test_what_is_written_is_read_back(
 
 
 @given(st.lists(ROWS, max_size=60, unique_by=lambda row: row.sort_key), st.integers(1, 20))
-def test_rows_come_in_order_however_few_fit_in_memory(rows: list[Row], sorted_rows: int) -> None:
+def test_sort_rows_with_any_chunk_size_sorts(rows: list[Row], sorted_rows: int) -> None:
     assert list(sort_rows(rows, sorted_rows)) == sorted(rows, key=lambda row: row.sort_key)
 
 
-def test_an_empty_folder_is_an_empty_table(data: Path, run_export: Command) -> None:
+def test_export_of_empty_folder_writes_empty_table(data: Path, run_export: Command) -> None:
     assert run_export("--data", data) == CommandResult(0, HEADER, "")
     assert run_export("--data", data, "--format", "json") == CommandResult(0, "[]\n", "")
 
@@ -96,7 +96,7 @@ def test_an_empty_folder_is_an_empty_table(data: Path, run_export: Command) -> N
 # From a folder -------------------------------------------------------------------------------------------------------
 
 
-def test_a_folder_at_rest(data: Path, run_export: Command) -> None:
+def test_export_of_stopped_server_has_committed_offsets(data: Path, run_export: Command) -> None:
     """The newest of each; not what was deleted, nor what a transaction has not committed. Sorted by group."""
     write(
         data,
@@ -127,7 +127,7 @@ def test_a_folder_at_rest(data: Path, run_export: Command) -> None:
     }
 
 
-def test_what_only_the_journal_has(data: Path, run_export: Command) -> None:
+def test_export_after_kill_reads_journal(data: Path, run_export: Command) -> None:
     """After ``kill -9``: also for a partition whose folder was never made, and behind a torn end."""
     [path] = write(data, 3, [plain(0, offset("a", 1)), plain(1, offset("a", 2))])
     torn = plain(2, offset("a", 3))
@@ -148,7 +148,7 @@ def test_what_only_the_journal_has(data: Path, run_export: Command) -> None:
     assert {path: path.read_bytes() for path in data.rglob("*") if path.is_file()} == before
 
 
-def test_damage_is_named_and_the_rest_is_there(data: Path, run_export: Command) -> None:
+def test_export_with_damage_reports_it_and_writes_rest(data: Path, run_export: Command) -> None:
     [path] = write(data, 3, [plain(0, offset("a", 1)), plain(1, offset("b", 2)), plain(2, offset("c", 3))])
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -167,7 +167,7 @@ def test_a_group_that_is_not_there(data: Path, run_export: Command) -> None:
     assert result.out.count("\n") == 2
 
 
-def test_a_file_is_whole_or_as_it_was(data: Path, run_export: Command, tmp_path: Path) -> None:
+def test_export_to_file_is_atomic(data: Path, run_export: Command, tmp_path: Path) -> None:
     target = tmp_path / "offsets.csv"
     target.write_text("before")
     write(data, 3, [plain(0, offset("a", 1))])
@@ -191,7 +191,7 @@ def test_a_file_is_whole_or_as_it_was(data: Path, run_export: Command, tmp_path:
         (["--data", ".", "--kafka-dir", "k", "-o", "f"], "leave out --group and --output"),
     ],
 )
-def test_what_cannot_be_exported(run_export: Command, arguments: list[str], expected: str) -> None:
+def test_export_with_invalid_arguments_is_refused(run_export: Command, arguments: list[str], expected: str) -> None:
     result = run_export(*arguments)
     assert (result.code, result.out) == (2, "")
     assert expected in result.err
@@ -219,13 +219,13 @@ def parsed(tmp_path: Path, text: str | bytes, **options: Any) -> Any:
         '{"group": "g", "topic": "t", "partition": 0, "offset": 42, "leader_epoch": null, "metadata": null}\n\n',
     ],
 )
-def test_all_that_is_read(tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_table_accepts_all_formats(tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ours with and without the columns that may be missing, and Kafka's export of several groups; a dash is stdin."""
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     assert parsed(tmp_path, text) == read_table(Path("-"), pytest.fail) == {"g": {("t", 0): Offset(42, -1, "")}}
 
 
-def test_kafkas_export_of_one_group(tmp_path: Path) -> None:
+def test_read_table_of_kafka_export_without_group(tmp_path: Path) -> None:
     assert parsed(tmp_path, '"t",0,42\nt,1,43\n', group="g") == {
         "g": {("t", 0): Offset(42, -1, ""), ("t", 1): Offset(43, -1, "")}
     }
@@ -234,7 +234,7 @@ def test_kafkas_export_of_one_group(tmp_path: Path) -> None:
     )
 
 
-def test_several_groups_for_a_file_without_groups(run_import: Command, tmp_path: Path) -> None:
+def test_import_of_file_without_group_for_several_groups_is_refused(run_import: Command, tmp_path: Path) -> None:
     file = tmp_path / "kafka.csv"
     file.write_text("t,0,42\n")
     result = run_import(file, "-b", "127.0.0.1:1", "--groups", "a,b")
@@ -271,14 +271,14 @@ def test_several_groups_for_a_file_without_groups(run_import: Command, tmp_path:
         ("[" * 100_000, 1, "found no JSON"),
     ],
 )
-def test_a_bad_line_is_named(tmp_path: Path, text: str | bytes, line: int, expected: str) -> None:
+def test_bad_line_is_reported_with_number(tmp_path: Path, text: str | bytes, line: int, expected: str) -> None:
     result = parsed(tmp_path, text)
     assert isinstance(result, list), result
     assert any(f"line {line}: " in one and expected in one for one in result), result
     assert all("\n" not in one for one in result)
 
 
-def test_so_many_bad_lines_are_named(tmp_path: Path) -> None:
+def test_number_of_reported_bad_lines_is_limited(tmp_path: Path) -> None:
     *lines, last = parsed(tmp_path, "g,t,0,x\n" * 25)
     assert len(lines) == BAD_LINES_SHOWN
     assert "25 bad lines (15 more are not shown); nothing was written" in last
@@ -309,7 +309,7 @@ def rows(text: str) -> list[list[str]]:
     return [row[:6] for row in csv.reader(text.splitlines())][1:]
 
 
-def test_a_server_and_its_folder_say_the_same(server: ServerProcess, groups: Any, run_export: Command) -> None:
+def test_export_of_server_and_of_its_folder_are_equal(server: ServerProcess, groups: Any, run_export: Command) -> None:
     """Only the folder knows when it was. What was just acknowledged is there, though only the journal has it yet."""
     groups.commit("shop", orders_0=5, orders_1=6)
     groups.commit("bank", refunds_0=7)
@@ -324,14 +324,16 @@ def test_a_server_and_its_folder_say_the_same(server: ServerProcess, groups: Any
     assert rows(run_export("-b", server.bootstrap, "--group", "bank").out) == rows(read.out)[:1]
 
 
-def test_what_was_acknowledged_is_exported(server: ServerProcess, groups: Any, run_export: Command) -> None:
+def test_export_during_commits_has_acknowledged_offsets(
+    server: ServerProcess, groups: Any, run_export: Command
+) -> None:
     """At any moment: from the journal, from the file it was laid into meanwhile, or from both."""
     for number in range(30):
         groups.commit("shop", orders_0=number, orders_1=2 * number)
         assert [row[3] for row in rows(run_export("--data", server.data).out)] == [str(number), str(2 * number)]
 
 
-def test_what_was_acknowledged_before_a_kill_is_exported(tmp_path: Path, run_export: Command) -> None:
+def test_export_after_kill_has_acknowledged_offsets(tmp_path: Path, run_export: Command) -> None:
     with filled_server(tmp_path) as server:
         with Cluster(Address(server.host, server.port), 10) as cluster:
             for number in (5, 6):
@@ -344,7 +346,9 @@ def test_what_was_acknowledged_before_a_kill_is_exported(tmp_path: Path, run_exp
         assert rows(run_export("-b", server.bootstrap).out) == [["shop", "orders", "0", "6", "", ""]]
 
 
-def test_import(server: ServerProcess, groups: Any, run_import: Command, run_export: Command, tmp_path: Path) -> None:
+def test_import_writes_and_reads_back_offsets(
+    server: ServerProcess, groups: Any, run_import: Command, run_export: Command, tmp_path: Path
+) -> None:
     groups.commit("shop", orders_0=5, orders_1=6)
     file = table(tmp_path, "shop,orders,0,50,3,from the file", "shop,orders,1,6,,orders's", "new,refunds,0,4,,")
     dry = run_import(file, "-b", server.bootstrap, "--dry-run")
@@ -359,7 +363,7 @@ def test_import(server: ServerProcess, groups: Any, run_import: Command, run_exp
     ]
 
 
-def test_what_one_server_exports_another_imports(
+def test_export_of_one_server_imports_into_another(
     server: ServerProcess, groups: Any, run_import: Command, run_export: Command, tmp_path: Path
 ) -> None:
     """More offsets than go into one request, as both formats."""
@@ -376,7 +380,7 @@ def test_what_one_server_exports_another_imports(
         )
 
 
-def test_a_group_with_members_is_refused_and_the_others_are_done(
+def test_import_refuses_group_with_members_and_writes_others(
     server: ServerProcess, groups: Any, run_import: Command, tmp_path: Path
 ) -> None:
     groups.commit("simple", orders_0=1)
@@ -392,7 +396,7 @@ def test_a_group_with_members_is_refused_and_the_others_are_done(
     assert [one["group"] for one in json.loads(result.out)["groups"] if one["refused"]] == ["busy"]
 
 
-def test_a_topic_that_is_not_there_is_seen_before_anything_is_written(
+def test_import_with_missing_topic_is_reported_in_dry_run(
     server: ServerProcess, groups: Any, run_import: Command, tmp_path: Path
 ) -> None:
     file = table(tmp_path, "some,orders,0,50,,", "some,orders,77,50,,", "some,nowhere,0,50,,")
@@ -402,7 +406,7 @@ def test_a_topic_that_is_not_there_is_seen_before_anything_is_written(
         assert "group 'some': 2 of 3 offsets, " in result.err and "there is no such topic or partition" in result.err
 
 
-def test_only_some_groups(
+def test_import_with_groups_option_writes_only_these(
     server: ServerProcess, groups: Any, run_import: Command, run_export: Command, tmp_path: Path
 ) -> None:
     """Names with commas are found as they are."""
@@ -413,7 +417,7 @@ def test_only_some_groups(
     assert result.code == 2 and "--groups 'bb': the file has no such group" in result.err
 
 
-def test_what_reads_back_otherwise_is_reported(
+def test_import_reports_different_read_back(
     server: ServerProcess, groups: Any, run_import: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody commits between the two: what is there now is said, and the exit code tells a script."""
@@ -431,7 +435,7 @@ def test_what_reads_back_otherwise_is_reported(
     assert "orders:1" not in result.err
 
 
-def test_what_the_server_refuses_is_named(
+def test_import_reports_refused_offsets(
     server: ServerProcess, groups: Any, run_import: Command, tmp_path: Path
 ) -> None:
     """Metadata that is longer than it takes; the others of the group are written."""
@@ -444,7 +448,7 @@ def test_what_the_server_refuses_is_named(
         assert restore.group_states(cluster)["shop"] == "Empty"
 
 
-def test_nothing_is_asked_when_the_file_is_bad(run_import: Command, tmp_path: Path) -> None:
+def test_import_of_bad_file_sends_no_request(run_import: Command, tmp_path: Path) -> None:
     result = run_import(table(tmp_path, "a,orders,0,1,,", "a,orders,0,x,,"), "-b", "nowhere.invalid:1")
     assert result.code == 2
     assert "offsets.csv, line 3: found" not in result.out
@@ -463,7 +467,7 @@ def test_nothing_is_asked_when_the_file_is_bad(run_import: Command, tmp_path: Pa
         (["{}", "-b", "127.0.0.1:1"], 1, "cannot reach 127.0.0.1:1"),
     ],
 )
-def test_what_cannot_be_imported(
+def test_import_with_invalid_arguments_is_refused(
     run_import: Command, tmp_path: Path, arguments: list[str], code: int, expected: str
 ) -> None:
     file = table(tmp_path, "a,orders,0,1,,")

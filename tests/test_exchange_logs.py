@@ -48,7 +48,7 @@ fixtures = copied, data, full, kafka, run_export, run_import
 # To Kafka ------------------------------------------------------------------------------------------------------------
 
 
-def test_only_log_files_and_kafkas_metadata(data: Path, kafka: Path, run_export: Command) -> None:
+def test_export_to_kafka_leaves_only_log_files_and_metadata(data: Path, kafka: Path, run_export: Command) -> None:
     """Indexes and epochs go, as do the lines of checkpoints about these partitions; other topics are left alone."""
     orders = content(kafka / "orders-0")
     result = run_export("--data", data, "--kafka-dir", kafka)
@@ -65,7 +65,7 @@ def test_only_log_files_and_kafkas_metadata(data: Path, kafka: Path, run_export:
     assert [path.name for path in kafka.parent.iterdir() if "replaced" in path.name] == []
 
 
-def test_what_kafka_had_is_kept(data: Path, kafka: Path, run_export: Command) -> None:
+def test_export_with_replace_keeps_old_folders(data: Path, kafka: Path, run_export: Command) -> None:
     (kafka / folder_name(2) / segment_name(0)).write_bytes(plain(0, offset(GROUPS[2], 9)))
     before = content(kafka)
     refused = run_export("--data", data, "--kafka-dir", kafka)
@@ -105,7 +105,7 @@ def test_import_into_an_empty_folder_keeps_its_mode(full: Path, run_import: Comm
     assert (modes, stat.S_IMODE(made.stat().st_mode)) == ({0o640}, 0o750)
 
 
-def test_epochs_of_another_kafka_become_ours(data: Path, kafka: Path, run_export: Command) -> None:
+def test_export_to_kafka_replaces_leader_epochs(data: Path, kafka: Path, run_export: Command) -> None:
     """A log that came from a Kafka has its leader epochs, of which another one knows nothing."""
     [path] = write(data, 0, [plain(0, offset(GROUPS[0], 1)), plain(1, offset(GROUPS[0], 2))])
     batches = list(read_batches(path.read_bytes()))
@@ -115,7 +115,7 @@ def test_epochs_of_another_kafka_become_ours(data: Path, kafka: Path, run_export
     assert [bytes(one.data) for one in read_batches(laid)] == [bytes(one.data) for one in batches]
 
 
-def test_several_log_dirs(data: Path, kafka: Path, run_export: Command, tmp_path: Path) -> None:
+def test_export_to_several_log_dirs(data: Path, kafka: Path, run_export: Command, tmp_path: Path) -> None:
     """Kafka spreads its partitions over them; all must be given."""
     other = tmp_path / "other"
     other.mkdir()
@@ -128,7 +128,7 @@ def test_several_log_dirs(data: Path, kafka: Path, run_export: Command, tmp_path
     assert segment_name(2) in content(other / folder_name(1))
 
 
-def test_damage_is_nothing_for_kafka(data: Path, kafka: Path, run_export: Command) -> None:
+def test_export_of_damaged_log_to_kafka_is_refused(data: Path, kafka: Path, run_export: Command) -> None:
     """It would cut the log there, and delete what follows. A torn end is left out."""
     path = data / folder_name(1) / segment_name(2)
     whole = path.read_bytes()
@@ -146,7 +146,7 @@ def test_damage_is_nothing_for_kafka(data: Path, kafka: Path, run_export: Comman
 
 
 @pytest.mark.parametrize("end", [4, 99])
-def test_what_is_gone_is_not_left_out_without_a_word(data: Path, kafka: Path, run_export: Command, end: int) -> None:
+def test_export_with_missing_data_is_refused(data: Path, kafka: Path, run_export: Command, end: int) -> None:
     """A partition that is gone, or its end: what is left looks whole, and the note of the stop knows better."""
     leave_note(Disk(), data, Note({folder_name(3): CleanEnd(3, 1, end)}, None))
     assert run_export("--data", data, "--kafka-dir", kafka).code == (0 if end == 4 else 3)
@@ -157,7 +157,7 @@ def test_what_is_gone_is_not_left_out_without_a_word(data: Path, kafka: Path, ru
     assert content(kafka) == before
 
 
-def test_no_export_while_somebody_runs(data: Path, kafka: Path, run_export: Command) -> None:
+def test_export_with_running_server_is_refused(data: Path, kafka: Path, run_export: Command) -> None:
     before = content(kafka)
     with DataFolder(data):
         result = run_export("--data", data, "--kafka-dir", kafka)
@@ -201,7 +201,9 @@ class running:
         (f"{TOPIC}-3", f"Kafka's {TOPIC} has 3 partitions, and ours 4; a group's partition depends on it: set"),
     ],
 )
-def test_a_kafka_that_does_not_fit(data: Path, kafka: Path, run_export: Command, change: str, expected: str) -> None:
+def test_export_to_kafka_with_other_partitions_is_refused(
+    data: Path, kafka: Path, run_export: Command, change: str, expected: str
+) -> None:
     for path in kafka.glob(change):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     result = run_export("--data", data, "--kafka-dir", kafka)
@@ -209,14 +211,14 @@ def test_a_kafka_that_does_not_fit(data: Path, kafka: Path, run_export: Command,
     assert expected in result.err
 
 
-def test_without_transactions_kafkas_own_stay(data: Path, kafka: Path, run_export: Command) -> None:
+def test_export_without_transactions_keeps_those_of_kafka(data: Path, kafka: Path, run_export: Command) -> None:
     shutil.rmtree(data / folder_name(1, TRANSACTIONS_TOPIC))
     before = content(kafka / folder_name(1, TRANSACTIONS_TOPIC))
     assert run_export("--data", data, "--kafka-dir", kafka).code == 0
     assert content(kafka / folder_name(1, TRANSACTIONS_TOPIC)) == before
 
 
-def test_a_folder_that_kafka_did_not_make(data: Path, kafka: Path, run_export: Command) -> None:
+def test_export_to_folder_without_metadata_is_refused(data: Path, kafka: Path, run_export: Command) -> None:
     before = content(kafka)
     (kafka / folder_name(2) / METADATA).unlink()
     result = run_export("--data", data, "--kafka-dir", kafka)
@@ -246,7 +248,7 @@ def without_checkpoints(folder: Path) -> dict[str, bytes]:
     return {name: data for name, data in content(folder).items() if name not in CHECKPOINTS}
 
 
-def test_a_crash_at_any_rename_is_undone_by_the_next_run(
+def test_crash_during_export_is_undone_by_next_run(
     data: Path, kafka: Path, run_export: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Until then Kafka cannot start: it stumbles over the folder that lies there."""
@@ -276,7 +278,7 @@ def test_a_crash_at_any_rename_is_undone_by_the_next_run(
 # From Kafka ----------------------------------------------------------------------------------------------------------
 
 
-def test_import_of_kafkas_folders(
+def test_import_of_kafka_folders_copies_segments(
     data: Path, full: Path, run_import: Command, run_export: Command, tmp_path: Path
 ) -> None:
     """The segments come over as they are; what is in them is said."""
@@ -300,7 +302,9 @@ def test_import_of_kafkas_folders(
     assert (made / ".clean_shutdown").exists()
 
 
-def test_compressed_batches_and_torn_ends(full: Path, run_import: Command, run_export: Command, tmp_path: Path) -> None:
+def test_import_with_compressed_batches_and_torn_tails(
+    full: Path, run_import: Command, run_export: Command, tmp_path: Path
+) -> None:
     path = full / folder_name(0) / segment_name(0)
     [batch] = read_batches(plain(0, offset(GROUPS[0], 6)))
     path.write_bytes(with_records(batch, 1, gzip.compress(bytes(batch.data[61:]))) + bytes(50))
@@ -310,7 +314,7 @@ def test_compressed_batches_and_torn_ends(full: Path, run_import: Command, run_e
     assert f"{GROUPS[0]},t,0,6," in run_export("--data", tmp_path / "made").out
 
 
-def test_damage_comes_over_and_is_named(full: Path, run_import: Command, tmp_path: Path) -> None:
+def test_import_of_damaged_log_reports_damage(full: Path, run_import: Command, tmp_path: Path) -> None:
     path = full / folder_name(3) / segment_name(0)
     damaged = bytearray(path.read_bytes())
     damaged[70] ^= 1
@@ -321,7 +325,7 @@ def test_damage_comes_over_and_is_named(full: Path, run_import: Command, tmp_pat
     assert (tmp_path / "made" / folder_name(3) / segment_name(0)).read_bytes() == damaged
 
 
-def test_partitions_that_are_not_there(full: Path, run_import: Command, tmp_path: Path) -> None:
+def test_import_with_missing_partitions_needs_counts(full: Path, run_import: Command, tmp_path: Path) -> None:
     """Where they lie on other brokers; their number must be given, and groups must be where it puts them."""
     shutil.rmtree(full / folder_name(0))
     made = tmp_path / "made"
@@ -337,7 +341,7 @@ def test_partitions_that_are_not_there(full: Path, run_import: Command, tmp_path
     assert run_import("--from-kafka-logs", full, "--data", made, "--partitions", PARTITIONS).code == 0
 
 
-def test_what_is_no_folder_to_import(full: Path, data: Path, run_import: Command, tmp_path: Path) -> None:
+def test_import_of_invalid_folder_is_refused(full: Path, data: Path, run_import: Command, tmp_path: Path) -> None:
     made = tmp_path / "made"
 
     def refused(kafka: Path, target: Path = made) -> str:
@@ -358,7 +362,7 @@ def test_what_is_no_folder_to_import(full: Path, data: Path, run_import: Command
     assert "start it and stop it once" in refused(full)
 
 
-def test_what_reads_back_otherwise_is_not_made(
+def test_import_with_different_read_back_makes_no_folder(
     full: Path, run_import: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A disk that gives other bytes than it was given."""
@@ -380,14 +384,14 @@ def test_what_reads_back_otherwise_is_not_made(
 # A copy that is served -----------------------------------------------------------------------------------------------
 
 
-def test_a_copy_has_as_many_partitions_as_folders(copied: Path) -> None:
+def test_copied_partitions_set_partition_counts(copied: Path) -> None:
     with DataFolder(copied) as folder:
         assert (folder.offsets_partitions, folder.transactions_partitions) == (PARTITIONS, TRANSACTION_PARTITIONS)
     with DataFolder(copied, 7, 7) as folder:
         assert (folder.offsets_partitions, folder.transactions_partitions) == (PARTITIONS, TRANSACTION_PARTITIONS)
 
 
-def test_copies_that_are_refused(full: Path) -> None:
+def test_unsafe_copies_are_refused(full: Path) -> None:
     """Nothing is touched: a Kafka may be running on it."""
     before = content(full)
     with pytest.raises(StartError, match=f"callboard import --from-kafka-logs {full} --data DIR"):

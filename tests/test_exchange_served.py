@@ -24,13 +24,13 @@ def groups_served(folder: Path) -> set[str]:
     return asyncio.run(asyncio.wait_for(serve(), DEADLINE_S))
 
 
-def test_server_starts_on_a_copy_and_again_on_what_it_left(copied: Path) -> None:
+def test_server_starts_twice_on_copied_partitions(copied: Path) -> None:
     """A copy has no topics.json; of a folder that was served that would be a loss."""
     groups = groups_served(copied)
     assert groups and groups_served(copied) == groups
 
 
-def test_server_starts_on_an_import_and_again_on_what_it_left(full: Path, run_import: Command, tmp_path: Path) -> None:
+def test_server_starts_twice_on_imported_folder(full: Path, run_import: Command, tmp_path: Path) -> None:
     assert run_import("--from-kafka-logs", full, "--data", tmp_path / "made").code == 0
     groups = groups_served(tmp_path / "made")
     assert groups and groups_served(tmp_path / "made") == groups

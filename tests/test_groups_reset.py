@@ -53,7 +53,9 @@ def after(done: Done) -> dict[tuple[str, int], int]:
     ],
     ids=lambda one: " ".join(one) if isinstance(one, list) else "",
 )
-def test_reset(callboard: Program, options: list[str], expected: dict[tuple[str, int], int]) -> None:
+def test_reset_writes_only_with_execute(
+    callboard: Program, options: list[str], expected: dict[tuple[str, int], int]
+) -> None:
     """Nothing is written before --execute says so; then what was shown is."""
     callboard.commit("simple", orders_0=5, orders_1=98, refunds_0=3)
     before = committed(callboard)
@@ -66,7 +68,7 @@ def test_reset(callboard: Program, options: list[str], expected: dict[tuple[str,
     assert committed(callboard) == {**{f"{topic}_{one}": to for (topic, one), to in expected.items()}, "refunds_0": 3}
 
 
-def test_reset_says_what_it_did(callboard: Program) -> None:
+def test_reset_prints_changes_and_notes(callboard: Program) -> None:
     callboard.commit("simple", orders_0=5)
     dry = callboard("reset", "simple", "--topic", "orders:0", "--to-offset", "1000")
     header, row, last = dry.out.splitlines()
@@ -77,7 +79,7 @@ def test_reset_says_what_it_did(callboard: Program) -> None:
     assert wet.out.splitlines()[-1] == "1 offset of group 'simple' written"
 
 
-def test_reset_of_some_partitions_and_of_all_topics(callboard: Program) -> None:
+def test_reset_of_partitions_and_all_topics(callboard: Program) -> None:
     callboard.commit("simple", orders_0=5, refunds_0=3)
     some = callboard("reset", "simple", "--topic", "refunds", "--topic", "orders:1,0,1", "--to-latest", "--json")
     assert list(after(some)) == [("orders", 0), ("orders", 1), ("refunds", 0)]
@@ -85,7 +87,7 @@ def test_reset_of_some_partitions_and_of_all_topics(callboard: Program) -> None:
     assert after(whole) == {("orders", 0): 100, ("refunds", 0): 10}
 
 
-def test_offsets_go_out_to_a_file_and_come_back_from_it(callboard: Program, tmp_path: Path) -> None:
+def test_reset_from_file_reads_output_of_offsets_csv(callboard: Program, tmp_path: Path) -> None:
     callboard.commit("simple", orders_0=5, refunds_0=3)
     file = tmp_path / "offsets.csv"
     file.write_text(callboard("offsets", "simple", "--csv").out)
@@ -95,7 +97,7 @@ def test_offsets_go_out_to_a_file_and_come_back_from_it(callboard: Program, tmp_
     assert committed(callboard) == {"orders_0": 5, "refunds_0": 3}
 
 
-def test_a_group_with_members_is_not_reset(callboard: Program) -> None:
+def test_reset_of_group_with_members_is_refused(callboard: Program) -> None:
     callboard.commit("shop", orders_0=5)
     callboard.enrol("shop", assigned(orders=[0]))
     for execute in ([], ["--execute"]):
@@ -109,7 +111,7 @@ def test_a_group_with_members_is_not_reset(callboard: Program) -> None:
     assert committed(callboard, "shop") == {"orders_0": 5}
 
 
-def test_a_group_is_made_only_where_that_is_meant(callboard: Program) -> None:
+def test_reset_of_missing_group_needs_create(callboard: Program) -> None:
     refused = callboard("reset", "nobdy", "--topic", "orders", "--to-latest", "--execute")
     assert (refused.code, refused.err.count("\n")) == (1, 1)
     assert "there is no such group (GROUP_ID_NOT_FOUND); --create creates it" in refused.err
@@ -132,7 +134,7 @@ def test_a_group_is_made_only_where_that_is_meant(callboard: Program) -> None:
     ],
     ids=lambda one: " ".join(one) if isinstance(one, list) else "",
 )
-def test_a_command_line_that_makes_no_sense(callboard: Program, options: list[str], says: str) -> None:
+def test_reset_with_invalid_arguments_exits_with_2(callboard: Program, options: list[str], says: str) -> None:
     """Exit code 2, and nothing was asked: nobody is there who could answer."""
     done = callboard.at("127.0.0.1:1", "reset", "simple", *options)
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
@@ -148,7 +150,7 @@ def test_a_command_line_that_makes_no_sense(callboard: Program, options: list[st
         ("g,orders,0,1\n", "is 'g,orders,0,1'"),
     ],
 )
-def test_a_file_that_makes_no_sense(callboard: Program, tmp_path: Path, content: str, says: str) -> None:
+def test_reset_from_invalid_file_exits_with_2(callboard: Program, tmp_path: Path, content: str, says: str) -> None:
     file = tmp_path / "offsets.csv"
     file.write_text(content)
     done = callboard("reset", "simple", "--from-file", str(file))
@@ -156,7 +158,7 @@ def test_a_file_that_makes_no_sense(callboard: Program, tmp_path: Path, content:
     assert says in done.err
 
 
-def test_what_is_not_there_cannot_be_reset(callboard: Program) -> None:
+def test_reset_of_missing_partition_is_refused(callboard: Program) -> None:
     callboard.commit("simple", orders_0=5)
     unknown = callboard("reset", "simple", "--topic", "nowhere", "--to-latest")
     assert unknown == Done(
@@ -177,18 +179,18 @@ def test_what_is_not_there_cannot_be_reset(callboard: Program) -> None:
         st.integers(-(2**63), 2**63 - 1),
     ),
 )
-def test_no_plan_leads_out_of_the_partition(before: int | None, low: int, size: int, target: ResetTarget) -> None:
+def test_plan_reset_stays_within_partition(before: int | None, low: int, size: int, target: ResetTarget) -> None:
     committed = {} if before is None else {("t", 0): Offset(before, -1, "")}
     [step] = plan_reset([("t", 0)], committed, OffsetBounds({("t", 0): low}, {("t", 0): low + size}), target)
     assert low <= step.after <= low + size
     assert step.before == before
 
 
-def test_times_without_a_zone_are_utc() -> None:
+def test_parse_datetime_without_zone_is_utc() -> None:
     assert parse_datetime("2026-01-01") == parse_datetime("2026-01-01T01:00:00+01:00") == START_MS
     assert parse_datetime("2026-01-01T00:00:00.250Z") == START_MS + 250
 
 
-def test_topics_are_read() -> None:
+def test_parse_topic_reads_topic_and_partitions() -> None:
     assert parse_topic("orders") == ("orders", None)
     assert parse_topic("orders:3,0,3") == ("orders", (3, 0))

@@ -122,7 +122,7 @@ def server(tmp_path: Path) -> Iterator[Any]:
             yield server
 
 
-def test_groups_of_a_server(server: Any, callboard: Callboard) -> None:
+def test_groups_commands_escape_names(server: Any, callboard: Callboard) -> None:
     at = ("--bootstrap-server", server.bootstrap)
     assert ESCAPED in callboard("groups", "list", *at).out
     assert {one["group"] for one in json.loads(callboard("groups", "list", "--json", *at).out)} == {FULL, EMPTY}
@@ -134,7 +134,7 @@ def test_groups_of_a_server(server: Any, callboard: Callboard) -> None:
     assert json.loads(callboard("groups", "offsets", EMPTY, "--json", *at).out)[0]["metadata"] == EVIL
 
 
-def test_reset_and_delete_of_a_server(server: Any, callboard: Callboard) -> None:
+def test_reset_and_delete_escape_names(server: Any, callboard: Callboard) -> None:
     at = ("--bootstrap-server", server.bootstrap)
     to = ("--all-topics", "--to-latest")
     assert ESCAPED in callboard("groups", "reset", EMPTY, *to, *at).out
@@ -156,7 +156,7 @@ def test_reset_and_delete_of_a_server(server: Any, callboard: Callboard) -> None
         assert ESCAPED in callboard("groups", "delete", EVIL, "-b", other.bootstrap).out
 
 
-def test_export_and_import(server: Any, callboard: Callboard, tmp_path: Path) -> None:
+def test_export_and_import_escape_names(server: Any, callboard: Callboard, tmp_path: Path) -> None:
     at, file = ("--bootstrap-server", server.bootstrap), tmp_path / "offsets"
     exact = callboard("export", *at, is_checked=False).out
     assert [row[0] for row in csv.reader(io.StringIO(exact, newline=""))][1:] == [EMPTY]
@@ -172,7 +172,7 @@ def test_export_and_import(server: Any, callboard: Callboard, tmp_path: Path) ->
         assert callboard("import", file, *at).code == 2
 
 
-def test_csv_to_a_terminal(server: Any, callboard: Callboard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_csv_on_terminal_is_escaped(server: Any, callboard: Callboard, monkeypatch: pytest.MonkeyPatch) -> None:
     """A person sees escapes, and lines that are quoted; a pipe has each byte."""
     at = ("--bootstrap-server", server.bootstrap)
 
@@ -207,7 +207,7 @@ def data(tmp_path: Path) -> Path:
     return folder
 
 
-def test_log_tools(data: Path, callboard: Callboard) -> None:
+def test_log_commands_escape_names(data: Path, callboard: Callboard) -> None:
     dump = callboard("log", "dump", data)
     assert dump.code == 3 and dump.out.count(ESCAPED) > 8
     records = [json.loads(line) for line in callboard("log", "dump", data, "--json").out.split("\n") if line]
@@ -231,7 +231,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize("stream", [Terminal(), io.StringIO()])
-def test_log_lines_of_a_server(stream: io.StringIO) -> None:
+def test_server_log_lines_escape_names(stream: io.StringIO) -> None:
     program = f"""
 import io, json, logging, sys
 from callboard.runtime.common import logs
@@ -256,7 +256,7 @@ print(json.dumps(stream.getvalue()))
     assert text.count(MARK) >= 10
 
 
-def test_timeline_of_a_test() -> None:
+def test_timeline_escapes_names() -> None:
     timeline = Timeline(lambda: 0)
     facts = RequestFacts(api="JoinGroup", version=5, client_id=EVIL, groups=(EVIL,), members=(EVIL,), instances=(EVIL,))
     timeline.answer(timeline.request(facts, EVIL), facts, [EVIL], EVIL)
@@ -270,7 +270,7 @@ def test_printable_escapes_lone_surrogates_and_leaves_text_alone() -> None:
     assert printing.printable_lines("a\nb\x1b") == "a\nb\\x1b"
 
 
-def test_json_text_is_the_value_and_prints() -> None:
+def test_json_text_round_trips_and_is_printable() -> None:
     value = {"a": [EVIL, "ü世🎉", "\udc9b"], EVIL: None}
     for indent in (None, 2):
         text = printing.json_text(value, indent)
@@ -288,7 +288,7 @@ PRINTING = sorted(
 
 
 @pytest.mark.parametrize("path", PRINTING, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_module_prints_by_itself(path: Path) -> None:
+def test_modules_print_only_through_printing(path: Path) -> None:
     """What is new prints through printing.py, too."""
     calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
     lines = [node.lineno for node in calls if isinstance(node.func, ast.Name) and node.func.id == "print"]

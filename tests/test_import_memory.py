@@ -64,7 +64,7 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("kind", ENDLESS)
-def test_input_without_end_is_refused_in_bounded_memory(tmp_path: Path, kind: str) -> None:
+def test_endless_input_is_refused_in_bounded_memory(tmp_path: Path, kind: str) -> None:
     """Through a FIFO, whose size nobody can know. Whoever writes to it is not waited for."""
     piece, before, expected = ENDLESS[kind]
     fifo = tmp_path / "fifo"
@@ -92,7 +92,7 @@ def test_dev_zero_is_refused() -> None:
     assert f"/dev/zero, line 1: found no CSV (found no end of it within {RECORD_CHARS_MAX} characters" in done.stderr
 
 
-def test_blank_input_without_end_is_refused_at_max_bytes() -> None:
+def test_endless_blank_input_is_refused_at_max_bytes() -> None:
     source = TextSource(Path("name"), io.BytesIO(b" \n" * 2_000_000), max_bytes=3_000_000)
     with pytest.raises(StartError, match=r"name: found more than 3000000 bytes; .* --max-bytes"):
         source.skip_blank()
@@ -126,7 +126,7 @@ def rows_of_json(count: int) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("rows", [rows_of_csv, rows_of_json])
-def test_memory_does_not_grow_with_a_valid_file(tmp_path: Path, rows: Callable[[int], Iterator[bytes]]) -> None:
+def test_memory_is_bounded_for_large_valid_file(tmp_path: Path, rows: Callable[[int], Iterator[bytes]]) -> None:
     """200 MB of metadata; as objects in memory it would be more than the process may have."""
     path = tmp_path / "offsets"
     with path.open("wb") as file:
@@ -147,7 +147,7 @@ def test_memory_does_not_grow_with_a_valid_file(tmp_path: Path, rows: Callable[[
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 2, 3, 7, 65536])
-def test_any_size_of_pieces_reads_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int) -> None:
+def test_chunk_size_does_not_change_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int) -> None:
     """Characters of several bytes, line ends of two, quoted line ends and values of JSON are cut anywhere."""
     monkeypatch.setattr("callboard.runtime.cli.exchange.text_source.CHUNK_BYTES", chunk_bytes)
     expected = {"grüße 🎉": {("t", 0): Offset(5, -1, 'a\r\nb "q"\r'), ("t", 1): Offset(6, 2, "")}}
@@ -164,7 +164,7 @@ def test_any_size_of_pieces_reads_the_same(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 5, 65536])
-def test_errors_name_the_same_line_for_any_size_of_pieces(
+def test_chunk_size_does_not_change_line_of_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int
 ) -> None:
     monkeypatch.setattr("callboard.runtime.cli.exchange.text_source.CHUNK_BYTES", chunk_bytes)
@@ -190,7 +190,7 @@ def test_errors_name_the_same_line_for_any_size_of_pieces(
 
 @pytest.mark.parametrize("data", [b"a\n\xff", "grü".encode()[:-1], b"a\n\xf0\x9f\x8e", b"a\n\xed\xa0\x80"])
 @pytest.mark.parametrize("chunk_bytes", [1, 65536])
-def test_bytes_that_are_not_utf8_are_named(monkeypatch: pytest.MonkeyPatch, data: bytes, chunk_bytes: int) -> None:
+def test_invalid_utf8_is_refused_with_position(monkeypatch: pytest.MonkeyPatch, data: bytes, chunk_bytes: int) -> None:
     monkeypatch.setattr("callboard.runtime.cli.exchange.text_source.CHUNK_BYTES", chunk_bytes)
     source = TextSource(Path("name"), io.BytesIO(data))
     with pytest.raises(StartError, match=r"name, line [12]: found bytes that are not UTF-8, at byte 2"):
@@ -212,17 +212,17 @@ def test_full_disk_for_temporary_files_is_an_oserror(tmp_path: Path, monkeypatch
         read_table(path, pytest.fail)
 
 
-def test_reset_from_a_file_without_end_is_refused() -> None:
+def test_reset_from_endless_file_is_refused() -> None:
     with pytest.raises(StartError, match=r"'/dev/zero' is not CSV in UTF-8: found no end of it within"):
         read_offsets(Path("/dev/zero"))
 
 
-def test_folder_is_no_file_to_import(tmp_path: Path) -> None:
+def test_import_of_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="cannot be read: Is a directory"), open_text(tmp_path):
         pass
 
 
-def test_offsets_that_are_collected_in_another_thread_are_closed() -> None:
+def test_wanted_offsets_collected_in_another_thread_are_closed() -> None:
     offsets: list[WantedOffsets] = [WantedOffsets()]
     errors: list[object] = []
     before, sys.unraisablehook = sys.unraisablehook, errors.append

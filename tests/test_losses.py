@@ -53,20 +53,20 @@ def story() -> Story:
     return Story()
 
 
-def test_the_last_answers_may_be_lost(story: Story) -> None:
+def test_loss_of_newest_changes_is_accepted(story: Story) -> None:
     for offset in (1, 2, 3):
         story.commit(offset)
     assert story.check_survivors({0: 1}) == []
 
 
-def test_what_was_answered_long_ago_may_not(story: Story) -> None:
+def test_loss_of_old_change_is_reported(story: Story) -> None:
     for offset in (1, 2, 3):
         story.commit(offset)
     [errors] = story.check_survivors({0: 1}, safe_s=2.5)
     assert "'m2'" in errors and "long enough ago" in errors
 
 
-def test_nothing_is_lost_before_something_that_survives(story: Story) -> None:
+def test_loss_before_surviving_change_is_reported(story: Story) -> None:
     story.commit(1, partition=0)
     story.commit(2, partition=1)
     story.commit(3, partition=0)
@@ -77,7 +77,7 @@ def test_nothing_is_lost_before_something_that_survives(story: Story) -> None:
     assert "'m4'" in errors and "which is there" in errors
 
 
-def test_generations_are_part_of_the_story(story: Story) -> None:
+def test_loss_of_generation_is_reported(story: Story) -> None:
     story.sync(7)
     story.commit(1, generation=7)
     assert story.check_survivors({}, generation=6) == []
@@ -86,6 +86,6 @@ def test_generations_are_part_of_the_story(story: Story) -> None:
     assert any("generation 8" in errors for errors in story.check_survivors({0: 2}, generation=7))
 
 
-def test_what_nobody_was_answered_may_be_there(story: Story) -> None:
+def test_unanswered_change_may_survive(story: Story) -> None:
     story.commit(1)
     assert story.check_survivors({0: 99}, safe_s=10) == []

@@ -41,7 +41,7 @@ def lock_here(disk: FaultyDisk) -> None:
     disk.close(fd)
 
 
-def test_between_two_steps_others_see_what_is_done_so_far() -> None:
+def test_step_makes_changes_visible_one_by_one() -> None:
     disk, listings = make_disk(), []
     process = SteppedProcess(disk, write)
     while process.step():
@@ -50,7 +50,7 @@ def test_between_two_steps_others_see_what_is_done_so_far() -> None:
     assert read_file(disk, FOLDER / "name") == b"content"
 
 
-def test_who_is_killed_holds_no_lock_and_does_nothing_any_more() -> None:
+def test_killed_process_releases_locks_and_stops() -> None:
     disk = make_disk()
     process = SteppedProcess(disk, lock)
     for _ in range(3):
@@ -63,7 +63,7 @@ def test_who_is_killed_holds_no_lock_and_does_nothing_any_more() -> None:
     assert process.has_ended and disk.changes == changes
 
 
-def test_it_outlives_a_process_that_is_killed_with_its_files_and_locks() -> None:
+def test_process_keeps_files_and_locks_when_coordinator_is_killed() -> None:
     disk = make_disk()
     process = SteppedProcess(disk, lock)
     for _ in range(3):
@@ -77,7 +77,7 @@ def test_it_outlives_a_process_that_is_killed_with_its_files_and_locks() -> None
     lock_here(disk_after_kill)
 
 
-def test_it_ends_with_the_power() -> None:
+def test_step_after_power_loss_raises_power_loss() -> None:
     disk = make_disk()
     process = SteppedProcess(disk, write)
     process.step()
@@ -88,7 +88,7 @@ def test_it_ends_with_the_power() -> None:
     assert process.has_ended
 
 
-def test_its_errors_are_those_of_the_step() -> None:
+def test_step_raises_error_of_work() -> None:
     process = SteppedProcess(make_disk(), lambda disk: read_file(disk, FOLDER / "nothing"))
     assert process.step()
     with pytest.raises(FileNotFoundError):

@@ -19,7 +19,7 @@ DAY_S = 24 * 3600
 # The clock itself ----------------------------------------------------------------------------------------------------
 
 
-def test_a_clock_that_was_moved_runs_on_from_there() -> None:
+def test_movable_clock_runs_on_after_move() -> None:
     machine_ms = 5000
     clock = MovableClock(lambda: machine_ms * 1_000_000)
     began_ms, wall_ms = clock.monotonic_ms(), clock.wall_ms()
@@ -36,7 +36,7 @@ def test_a_clock_that_was_moved_runs_on_from_there() -> None:
     assert clock.monotonic_ms() == began_ms + 45_007, "time does not go back"
 
 
-def test_a_move_is_no_stall_and_a_stall_is_one_still() -> None:
+def test_movable_clock_reports_stalls_but_not_moves() -> None:
     machine_ms = 5000
     clock = MovableClock(lambda: machine_ms * 1_000_000)
     clock.watch()
@@ -53,7 +53,7 @@ def test_a_move_is_no_stall_and_a_stall_is_one_still() -> None:
 
 
 @on_a_loop
-async def test_a_session_ends_at_its_millisecond() -> None:
+async def test_advance_expires_session_at_exact_millisecond() -> None:
     async with running() as (coordinator, client):
         await enrol(client, "g")
         [(joined_s, _)] = [one for one in moments(coordinator, "answer") if one[1].startswith("SyncGroup")]
@@ -64,7 +64,7 @@ async def test_a_session_ends_at_its_millisecond() -> None:
 
 
 @on_a_loop
-async def test_who_hangs_up_is_gone_after_its_session_without_being_named() -> None:
+async def test_disconnected_member_is_removed_after_session() -> None:
     async with running() as (coordinator, client):
         other = await connect(coordinator)
         member = await enrol(client, "g")
@@ -78,7 +78,7 @@ async def test_who_hangs_up_is_gone_after_its_session_without_being_named() -> N
 
 
 @on_a_loop
-async def test_a_member_that_was_spared_has_the_rest_of_its_session() -> None:
+async def test_connected_member_keeps_rest_of_session_after_advance() -> None:
     """What was skipped does not count for it; but then it must beat as anybody does."""
     async with running() as (coordinator, client):
         await enrol(client, "g")
@@ -91,7 +91,7 @@ async def test_a_member_that_was_spared_has_the_rest_of_its_session() -> None:
 
 @pytest.mark.parametrize("name", ["wire", "node-7", "the member id"])
 @on_a_loop
-async def test_a_member_is_silenced_by_any_of_its_names(name: str) -> None:
+async def test_silent_accepts_member_instance_and_client_id(name: str) -> None:
     async with running() as (coordinator, client):
         member = await enrol_static(client, "node-7")
         await coordinator.clock.advance(SESSION_S + 1, silent=[name.replace("the member id", member.member_id)])
@@ -99,7 +99,7 @@ async def test_a_member_is_silenced_by_any_of_its_names(name: str) -> None:
 
 
 @on_a_loop
-async def test_who_was_given_an_id_is_there_before_it_joins() -> None:
+async def test_member_with_pending_id_counts_as_connected() -> None:
     """The answer says who it is; the request did not."""
     async with running() as (coordinator, client):
         given = await client.ask("join_group", **joining("g"))
@@ -117,7 +117,7 @@ async def enrol_static(client: Client, instance_id: str) -> Member:
 
 
 @on_a_loop
-async def test_members_in_this_process_live_as_others_do() -> None:
+async def test_members_in_process_count_as_connected() -> None:
     async with Coordinator(listen=None) as coordinator:
         async with coordinator.member("g", resources={"t": 2}, instance_id="node-7") as member:
             await member.next_assignment()
@@ -131,7 +131,7 @@ async def test_members_in_this_process_live_as_others_do() -> None:
 
 
 @on_a_loop
-async def test_a_rebalance_does_not_run_out_while_it_waits_for_somebody_who_is_there() -> None:
+async def test_rebalance_waits_for_connected_member_during_advance() -> None:
     async with running() as (coordinator, client):
         member = await enrol(client, "g")
         other = await connect(coordinator)
@@ -149,7 +149,7 @@ async def test_a_rebalance_does_not_run_out_while_it_waits_for_somebody_who_is_t
 
 
 @on_a_loop
-async def test_the_initial_delay_passes() -> None:
+async def test_advance_ends_initial_rebalance_delay() -> None:
     async with running(group_initial_rebalance_delay_ms=3000) as (coordinator, client):
         given = await client.ask("join_group", **joining("g"))
         waiting = asyncio.create_task(client.ask("join_group", **joining("g", given["member_id"])))
@@ -165,7 +165,7 @@ async def test_the_initial_delay_passes() -> None:
 
 
 @on_a_loop
-async def test_offsets_expire_seven_days_after_their_commit_and_not_before() -> None:
+async def test_offsets_expire_exactly_seven_days_after_commit() -> None:
     async with running() as (coordinator, client):
         await client.ask("offset_commit", 9, **committing("g"))
         await coordinator.clock.advance(7 * DAY_S - 1)
@@ -175,7 +175,7 @@ async def test_offsets_expire_seven_days_after_their_commit_and_not_before() -> 
 
 
 @on_a_loop
-async def test_until_something_is_so() -> None:
+async def test_advance_until_stops_when_predicate_is_true() -> None:
     async with running() as (coordinator, client):
         await client.ask("offset_commit", 9, **committing("g"))
 
@@ -189,7 +189,7 @@ async def test_until_something_is_so() -> None:
 
 
 @on_a_loop
-async def test_two_who_move_the_clock_do_so_one_after_the_other() -> None:
+async def test_concurrent_advances_run_one_after_another() -> None:
     async with running() as (coordinator, _client):
         began_s = coordinator.clock.now()
         await asyncio.gather(coordinator.clock.advance(100), coordinator.clock.advance(200))
@@ -197,7 +197,7 @@ async def test_two_who_move_the_clock_do_so_one_after_the_other() -> None:
 
 
 @on_a_loop
-async def test_an_advance_that_makes_no_sense_is_refused() -> None:
+async def test_negative_advance_is_refused() -> None:
     async with running() as (coordinator, _client):
         with pytest.raises(ValueError, match="time cannot go back"):
             await coordinator.clock.advance(-1)

@@ -13,7 +13,7 @@ BLOCK = re.compile(r"^```python\n# (test_\w+\.py)\n(.*?)^```$", re.MULTILINE | r
 BLOCKS = dict(BLOCK.findall(PAGE.read_text()))
 
 
-def test_every_block_has_a_name() -> None:
+def test_every_code_block_names_its_file() -> None:
     assert len(BLOCKS) == PAGE.read_text().count("```python") == 7
 
 

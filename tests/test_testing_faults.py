@@ -39,19 +39,19 @@ def facts(api: str = "Heartbeat", **values: Any) -> RequestFacts:
 
 
 @pytest.mark.parametrize("which", [{}, {"group": "g"}, {"client_id": "ann"}, {"member": "m"}, {"member": "node-7"}])
-def test_a_match_takes_what_it_names(which: Any) -> None:
+def test_request_filter_matches_named_request(which: Any) -> None:
     assert RequestFilter("Heartbeat", **which).matches(facts())
 
 
 @pytest.mark.parametrize(
     "which", [{"group": "h"}, {"client_id": "bob"}, {"member": "ann"}, {"group": "g", "member": "x"}]
 )
-def test_a_match_leaves_what_it_does_not_name(which: Any) -> None:
+def test_request_filter_ignores_other_requests(which: Any) -> None:
     assert not RequestFilter("Heartbeat", **which).matches(facts())
     assert not RequestFilter("SyncGroup").matches(facts())
 
 
-def test_the_nth_and_so_many_after_it() -> None:
+def test_request_filter_with_nth_and_times_counts_matches() -> None:
     match = RequestFilter("Heartbeat", group="g", nth=3, times=2)
     others = facts(groups=("h",))
     assert [match.matches(one) for one in (facts(), others, facts(), facts(), others, facts(), facts())] == [
@@ -61,7 +61,7 @@ def test_the_nth_and_so_many_after_it() -> None:
 
 
 @on_a_loop
-async def test_names_that_kafka_does_not_know_are_refused() -> None:
+async def test_unknown_api_and_error_names_are_refused() -> None:
     async with running() as (coordinator, _client):
         with pytest.raises(
             ValueError, match=r"no API 'SyncGrup': did you mean 'SyncGroup'\? Kafka's names are .*Fetch"
@@ -79,7 +79,7 @@ async def test_names_that_kafka_does_not_know_are_refused() -> None:
 
 
 @on_a_loop
-async def test_a_request_that_fails_is_not_handled_and_one_that_fails_after_is() -> None:
+async def test_fail_skips_request_unless_after() -> None:
     async with running() as (coordinator, client):
         before = coordinator.faults.fail("OffsetCommit", error="REQUEST_TIMED_OUT")
         assert await commit(client) == "REQUEST_TIMED_OUT"
@@ -92,7 +92,7 @@ async def test_a_request_that_fails_is_not_handled_and_one_that_fails_after_is()
 
 
 @on_a_loop
-async def test_of_two_faults_the_first_strikes_and_the_second_waits() -> None:
+async def test_first_of_two_matching_faults_applies() -> None:
     async with running() as (coordinator, client):
         coordinator.faults.fail("OffsetCommit", error="NOT_COORDINATOR")
         coordinator.faults.fail("OffsetCommit", error="COORDINATOR_NOT_AVAILABLE")
@@ -101,7 +101,7 @@ async def test_of_two_faults_the_first_strikes_and_the_second_waits() -> None:
 
 @pytest.mark.parametrize("after", [False, True])
 @on_a_loop
-async def test_a_cut_connection(after: bool) -> None:
+async def test_disconnect_closes_connection(after: bool) -> None:
     async with running() as (coordinator, client):
         coordinator.faults.disconnect("OffsetCommit", after=after)
         with pytest.raises(Hangup):
@@ -113,7 +113,7 @@ async def test_a_cut_connection(after: bool) -> None:
 
 
 @on_a_loop
-async def test_what_is_dropped_holds_up_what_is_behind_it() -> None:
+async def test_drop_blocks_later_requests_on_connection() -> None:
     """As in Kafka: answers come in the order of the requests, so a lost one is a lost connection."""
     async with running() as (coordinator, client):
         member = await enrol(client, "g")
@@ -130,7 +130,7 @@ async def test_what_is_dropped_holds_up_what_is_behind_it() -> None:
 
 @pytest.mark.parametrize("after", [False, True])
 @on_a_loop
-async def test_a_delay_is_the_coordinators_time(after: bool) -> None:
+async def test_delay_follows_coordinator_clock(after: bool) -> None:
     async with running() as (coordinator, client):
         fault = coordinator.faults.delay("OffsetCommit", seconds=60, after=after)
         waiting = asyncio.create_task(commit(client))
@@ -144,7 +144,7 @@ async def test_a_delay_is_the_coordinators_time(after: bool) -> None:
 
 
 @on_a_loop
-async def test_faults_that_were_cleared_strike_no_more() -> None:
+async def test_cleared_faults_do_not_apply() -> None:
     async with running() as (coordinator, client):
         coordinator.faults.fail("OffsetCommit", error="NOT_COORDINATOR", times=math.inf)
         coordinator.faults.lose_disk_after(0)
@@ -154,7 +154,7 @@ async def test_faults_that_were_cleared_strike_no_more() -> None:
 
 
 @on_a_loop
-async def test_faults_strike_within_the_process_too() -> None:
+async def test_faults_apply_to_members_in_process() -> None:
     async with running() as (coordinator, client):
         member = await enrol(client, "g")
         beat = Heartbeat("g", member.member_id, None, member.generation_id)
@@ -169,7 +169,7 @@ async def test_faults_strike_within_the_process_too() -> None:
 
 
 @on_a_loop
-async def test_a_restart_takes_the_delayed_with_it(caplog: pytest.LogCaptureFixture) -> None:
+async def test_restart_discards_delayed_requests(caplog: pytest.LogCaptureFixture) -> None:
     async with running() as (coordinator, client):
         fault = coordinator.faults.delay("OffsetCommit", seconds=60)
         waiting = asyncio.create_task(commit(client))
@@ -184,7 +184,7 @@ async def test_a_restart_takes_the_delayed_with_it(caplog: pytest.LogCaptureFixt
 
 
 @on_a_loop
-async def test_only_a_disk_in_memory_can_be_lost(tmp_path: Path) -> None:
+async def test_lose_disk_after_with_real_folder_is_refused(tmp_path: Path) -> None:
     async with Coordinator(tmp_path) as coordinator:
         with pytest.raises(ValueError, match="in a real folder: expected one in memory"):
             coordinator.faults.lose_disk_after(1)
@@ -196,7 +196,7 @@ async def test_only_a_disk_in_memory_can_be_lost(tmp_path: Path) -> None:
 
 
 @on_a_loop
-async def test_the_timeline_has_a_groups_life() -> None:
+async def test_timeline_has_events_of_group() -> None:
     async with running() as (coordinator, client):
         member = await enrol(client, "g")
         coordinator.faults.fail("Heartbeat", error="NOT_COORDINATOR")
@@ -224,7 +224,7 @@ async def test_the_timeline_has_a_groups_life() -> None:
 
 
 @on_a_loop
-async def test_the_timeline_leaves_out_what_says_nothing_unless_it_is_asked() -> None:
+async def test_timeline_text_omits_routine_requests() -> None:
     async with running() as (coordinator, client):
         member = await enrol(client, "g")
         await heartbeat(client, "g", member)
@@ -233,7 +233,7 @@ async def test_the_timeline_leaves_out_what_says_nothing_unless_it_is_asked() ->
         assert any("Heartbeat" in event["what"] for event in json.loads(coordinator.timeline.json())["events"])
 
 
-def test_the_timeline_forgets_what_is_old() -> None:
+def test_timeline_drops_oldest_events() -> None:
     timeline = Timeline(lambda: 1500, events_max=3)
     for number in range(5):
         timeline.note("clock", f"moved by {number} s")

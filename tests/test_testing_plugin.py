@@ -10,7 +10,7 @@ import pytest
 from pytest_helpers import dedented, run
 
 
-def test_each_test_has_a_coordinator_of_its_own(tmp_path: Path) -> None:
+def test_each_test_has_its_own_coordinator(tmp_path: Path) -> None:
     source = """
         import pytest
 
@@ -26,7 +26,7 @@ def test_each_test_has_a_coordinator_of_its_own(tmp_path: Path) -> None:
     assert "2 passed" in run(tmp_path, dedented(source))
 
 
-def test_the_mark_says_what_it_is_given(tmp_path: Path) -> None:
+def test_mark_sets_coordinator_options(tmp_path: Path) -> None:
     source = """
         import pytest
 
@@ -42,7 +42,7 @@ def test_the_mark_says_what_it_is_given(tmp_path: Path) -> None:
     assert "1 passed" in run(tmp_path, dedented(source))
 
 
-def test_a_mark_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
+def test_invalid_mark_is_refused(tmp_path: Path) -> None:
     source = """
         import pytest
 
@@ -74,7 +74,7 @@ FAILING = """
     """
 
 
-def test_a_test_that_fails_shows_its_timeline(tmp_path: Path) -> None:
+def test_failed_test_shows_timeline(tmp_path: Path) -> None:
     printed = run(tmp_path, dedented(FAILING))
     assert "1 failed, 1 passed" in printed
     assert printed.count("Callboard timeline") == 1
@@ -82,7 +82,7 @@ def test_a_test_that_fails_shows_its_timeline(tmp_path: Path) -> None:
     assert "clock: moved by 45 s" in printed
 
 
-def test_timelines_of_tests_that_fail_are_written_as_json(tmp_path: Path) -> None:
+def test_timeline_option_writes_json_of_failed_tests(tmp_path: Path) -> None:
     run(tmp_path, dedented(FAILING), "--callboard-timeline=found")
     [path] = (tmp_path / "found").iterdir()
     assert path.name == "test_made_up.py_test_it.json"
@@ -91,7 +91,7 @@ def test_timelines_of_tests_that_fail_are_written_as_json(tmp_path: Path) -> Non
     assert told["forgotten"] == 0
 
 
-def test_faults_are_in_the_report_of_a_test_that_passes_too(tmp_path: Path) -> None:
+def test_passed_test_reports_faults(tmp_path: Path) -> None:
     source = """
         def test_it(coordinator):
             coordinator.faults.restart(crash=True)
@@ -103,7 +103,7 @@ def test_faults_are_in_the_report_of_a_test_that_passes_too(tmp_path: Path) -> N
     assert "delay SyncGroup by 3 s, 0 hits" in report
 
 
-def test_workers_of_xdist_have_coordinators_of_their_own(tmp_path: Path) -> None:
+def test_xdist_workers_have_their_own_coordinators(tmp_path: Path) -> None:
     pytest.importorskip("xdist")
     source = """
         import pytest
@@ -118,7 +118,7 @@ def test_workers_of_xdist_have_coordinators_of_their_own(tmp_path: Path) -> None
     assert "Callboard timeline" in printed, "it comes over from the worker"
 
 
-def test_a_run_without_the_fixtures_imports_nothing_of_ours(tmp_path: Path) -> None:
+def test_run_without_fixtures_imports_only_plugin(tmp_path: Path) -> None:
     source = """
         import sys
 

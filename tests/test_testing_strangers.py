@@ -36,7 +36,7 @@ class Wire:
 
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, -1, ADVANCE_MAX_S + 1])
 @on_a_loop
-async def test_the_clock_is_not_moved_by_what_is_no_time(seconds: float) -> None:
+async def test_advance_by_invalid_time_is_refused(seconds: float) -> None:
     async with running() as (coordinator, _client):
         with pytest.raises(ValueError, match="expected 0 to 3153600000, which is 100 years; time cannot go back"):
             await coordinator.clock.advance(seconds)
@@ -45,7 +45,7 @@ async def test_the_clock_is_not_moved_by_what_is_no_time(seconds: float) -> None
 
 
 @on_a_loop
-async def test_what_is_no_number_and_no_name_is_refused() -> None:
+async def test_advance_with_invalid_types_is_refused() -> None:
     wrong: Any
     async with running() as (coordinator, _client):
         for wrong in ("45", None):
@@ -57,7 +57,7 @@ async def test_what_is_no_number_and_no_name_is_refused() -> None:
 
 
 @on_a_loop
-async def test_a_name_that_nobody_has_silences_nobody_and_that_is_said() -> None:
+async def test_advance_with_unknown_silent_name_is_refused() -> None:
     async with running() as (coordinator, client):
         member = await enrol(client, "g")
         with pytest.raises(
@@ -69,14 +69,14 @@ async def test_a_name_that_nobody_has_silences_nobody_and_that_is_said() -> None
         await coordinator.clock.advance(1, silent=["wire"])
 
 
-def test_a_predicate_that_moves_the_clock_is_told_so_instead_of_waiting_for_itself() -> None:
+def test_predicate_that_moves_clock_is_refused() -> None:
     with Coordinator.in_thread(listen=None) as coordinator:
         with pytest.raises(RuntimeError, match="the predicate of advance_until must not move"):
             coordinator.clock.advance_until(lambda: coordinator.clock.advance(1), within=5)
         coordinator.clock.advance(1)
 
 
-def test_whoever_is_interrupted_while_the_clock_is_moved_leaves_it_to_others() -> None:
+def test_interrupted_advance_releases_clock() -> None:
     """As by Ctrl-C, or a test's time limit, which raise in the test's thread and not in the coordinator's."""
     with Coordinator.in_thread(listen=None) as coordinator:
 
@@ -105,13 +105,13 @@ def test_whoever_is_interrupted_while_the_clock_is_moved_leaves_it_to_others() -
         (lambda faults: faults.lose_disk_after(-1), "writes=-1: expected a whole number"),
     ],
 )
-def test_faults_that_make_no_sense_are_refused(ask: Callable[[Any], object], said: str) -> None:
+def test_invalid_faults_are_refused(ask: Callable[[Any], object], said: str) -> None:
     coordinator = Coordinator()
     with pytest.raises(ValueError, match=said.replace("*", r"\*")):
         ask(coordinator.faults)
 
 
-def test_lines_of_a_timeline() -> None:
+def test_timeline_text_with_lines_limit() -> None:
     timeline = Timeline(lambda: 0)
     for number in range(5):
         timeline.note("node", f"event {number}")
@@ -128,7 +128,7 @@ def test_lines_of_a_timeline() -> None:
     ("api", "is_there"),
     [("Heartbeat", True), ("OffsetCommit", True), ("TxnOffsetCommit", False), ("LeaveGroup", False)],
 )
-def test_others_may_speak_of_a_member_without_being_it(api: str, is_there: bool) -> None:
+def test_requests_of_others_do_not_keep_member_alive(api: str, is_there: bool) -> None:
     """A producer sends a consumer's offsets; an admin removes members. Neither keeps the consumer alive."""
     presence = Presence()
     presence.note_request(RequestFacts(api, 4, "ann", ("g",), ("m",)), Wire())
@@ -136,7 +136,7 @@ def test_others_may_speak_of_a_member_without_being_it(api: str, is_there: bool)
 
 
 @on_a_loop
-async def test_a_client_that_is_cut_off_is_gone_when_its_session_is_over() -> None:
+async def test_disconnected_client_is_removed_after_session() -> None:
     async with running() as (coordinator, client):
         member = await enrol(client, "g")
         cut = coordinator.faults.disconnect("*", client_id="wire", times=math.inf)
@@ -156,7 +156,7 @@ async def test_a_client_that_is_cut_off_is_gone_when_its_session_is_over() -> No
 
 
 @on_a_loop
-async def test_a_member_lives_on_while_the_disk_is_lost() -> None:
+async def test_member_stays_while_disk_fails() -> None:
     async with running() as (coordinator, client):
         member = await enrol(client, "g")
         coordinator.faults.lose_disk_after(0)
@@ -169,7 +169,7 @@ async def test_a_member_lives_on_while_the_disk_is_lost() -> None:
 
 
 @on_a_loop
-async def test_a_long_move_is_told_in_plain_numbers_and_looks_of_the_test_are_not_told() -> None:
+async def test_timeline_omits_reads_of_test_and_formats_long_moves() -> None:
     async with running() as (coordinator, client):
         await enrol(client, "g")
         await coordinator.clock.advance(400 * DAY_S / 100)
@@ -182,7 +182,7 @@ async def test_a_long_move_is_told_in_plain_numbers_and_looks_of_the_test_are_no
         assert "DescribeGroups" in coordinator.timeline.text(everything=True)
 
 
-def test_what_a_crash_cuts_off_was_never_answered(caplog: pytest.LogCaptureFixture) -> None:
+def test_crash_leaves_open_requests_unanswered(caplog: pytest.LogCaptureFixture) -> None:
     """Its groups end with it, but nobody hears of that."""
     with Coordinator.in_thread(topics={"jobs": 1}) as coordinator:
         consumer = Consumer({"bootstrap.servers": coordinator.bootstrap, "group.id": "g", "reconnect.backoff.ms": 10})
@@ -207,7 +207,7 @@ def _commits(consumer: Consumer) -> bool:
     return True
 
 
-def test_a_transaction_that_times_out_is_told() -> None:
+def test_timeline_has_transaction_timeout() -> None:
     with Coordinator.in_thread(topics={"jobs": 1}) as coordinator:
         producer = Producer(
             {
@@ -250,7 +250,7 @@ SHARED = """
     """
 
 
-def test_a_coordinator_of_another_scope_has_its_timeline_shown_too(tmp_path: Path) -> None:
+def test_failed_test_shows_timeline_of_shared_coordinator(tmp_path: Path) -> None:
     printed = run(tmp_path, dedented(SHARED), "--callboard-timeline=found")
     assert "1 failed, 1 passed" in printed
     order = ["Callboard timeline", "test: test_one begins", "clock: moved by 45 s", "test: test_two begins"]
@@ -260,7 +260,7 @@ def test_a_coordinator_of_another_scope_has_its_timeline_shown_too(tmp_path: Pat
     assert len(list((tmp_path / "found").iterdir())) == 1
 
 
-def test_topics_that_are_no_mapping_and_data_that_is_false(tmp_path: Path) -> None:
+def test_mark_with_invalid_topics_or_false_data(tmp_path: Path) -> None:
     source = """
         import pytest
 
@@ -291,5 +291,5 @@ LEAK = """
     """
 
 
-def test_nothing_is_left_of_a_tests_coordinator(tmp_path: Path) -> None:
+def test_coordinator_of_test_leaves_nothing(tmp_path: Path) -> None:
     assert "6 passed" in run(tmp_path, dedented(LEAK))

@@ -39,25 +39,25 @@ WORDS = (
 
 
 @pytest.mark.parametrize("name", QUICK + QUICK_LOG + QUICK_MEMBERS)
-def test_a_planted_mistake_is_found(name: str) -> None:
+def test_planted_bug_is_found(name: str) -> None:
     """``python tests/mutate.py`` plants all of them."""
     assert judge(name, QUICK_SEEDS).seeds is not None
 
 
-def test_every_mutant_has_its_scenario_and_every_scenario_its_seeds() -> None:
+def test_every_mutation_and_scenario_is_run() -> None:
     assert {mutant.scenario for mutant in MUTATIONS.values()} <= SCENARIOS.keys()
     run = [*test_seeds_apart.NAMES, *test_seeds_groups.NAMES, *test_seeds_log.NAMES]
     assert sorted(run) == sorted(SCENARIOS)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_seed_is_one_story(name: str) -> None:
+def test_seed_is_reproducible(name: str) -> None:
     """Otherwise nobody could look at a failure again."""
     first, second = (run_seed(SCENARIOS[name], 3, keeps_timeline=True).timeline for _ in range(2))
     assert first == second
 
 
-def test_among_the_stories_is_all_that_can_happen() -> None:
+def test_timelines_contain_all_events() -> None:
     missing = list(WORDS)
     for seed in range(60):
         for scenario in SCENARIOS.values() if missing else ():

@@ -10,5 +10,5 @@ NAMES = ("members", "static_members", "nuisances", "crowd", "growing")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_is_wrong(name: str) -> None:
+def test_scenario_has_no_violation(name: str) -> None:
     run_all(name)

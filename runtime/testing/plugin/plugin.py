@@ -104,7 +104,7 @@ def _in_use(item: pytest.Item) -> list[HarnessInstance]:
 
 
 def _from_fixtures(item: pytest.Item) -> list[HarnessInstance]:
-    module = sys.modules.get(f"{__package__}.rigged")
+    module = sys.modules.get(f"{__package__}.harness_coordinator")
     if module is None:  # not imported: no test has used it
         return []
     kinds = (module.HarnessThread, module.HarnessCoordinator)
