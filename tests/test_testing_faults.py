@@ -215,7 +215,7 @@ async def test_timeline_has_events_of_group() -> None:
         "g wire Heartbeat v4 -> NOT_COORDINATOR",
         "g wire OffsetCommit v9, m1, generation 1, t-0@42 -> NONE",
         "g timer: the session of m1 has ended",
-        "g member: m1 is no member any more",
+        "g member: m1 is no longer a member",
         "g state: Empty, generation 2",
         "clock: moved by 31 s, silent: wire",
     ]

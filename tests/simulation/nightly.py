@@ -1,7 +1,7 @@
-"""``python -m simulation.nightly [--seeds N] [--state FILE]``: very many seeds on all processors, for ``make nightly``.
+"""``python -m simulation.nightly [--seeds N] [--state FILE]``: a million seeds on all processors (``make nightly``).
 
-Chunks that are done stand in a file, so a run that was interrupted goes on where it was. Seeds that fail are printed
-with the command that repeats them, and stand in the file too; then the exit code is 1.
+Finished chunks are stored in a file, so an interrupted run can be resumed. Failing seeds are stored there too, and are
+printed with the command that repeats them; the exit code is then 1.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Failures = list[tuple[int, str]]
 
 
 def chunk_of(number: int) -> tuple[int, Failures]:
-    """Run one chunk: what failed in it."""
+    """Run one chunk of seeds. Returns its number and its failures."""
     from callboard.runtime.testing.simulation.simulate import run_seed
 
     from .scenarios import scenario_of_seed
@@ -34,18 +34,18 @@ def chunk_of(number: int) -> tuple[int, Failures]:
 
 
 class State:
-    """What is done, in a file."""
+    """The finished chunks and the failures, stored in a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        found = json.loads(path.read_text()) if path.exists() else {"done": [], "failures": []}
-        self.done: set[int] = set(found["done"])
-        self.failures: Failures = [(seed, text) for seed, text in found["failures"]]
+        content = json.loads(path.read_text()) if path.exists() else {"done": [], "failures": []}
+        self.done: set[int] = set(content["done"])
+        self.failures: Failures = [(seed, text) for seed, text in content["failures"]]
 
     def save(self) -> None:
-        fresh = self._path.with_suffix(".new")
-        fresh.write_text(json.dumps({"done": sorted(self.done), "failures": self.failures}))
-        fresh.replace(self._path)
+        temporary = self._path.with_suffix(".new")
+        temporary.write_text(json.dumps({"done": sorted(self.done), "failures": self.failures}))
+        temporary.replace(self._path)
 
 
 def main(arguments: list[str]) -> int:
@@ -55,26 +55,26 @@ def main(arguments: list[str]) -> int:
     parsed = parser.parse_args(arguments)
     parsed.state.parent.mkdir(parents=True, exist_ok=True)
     state = State(parsed.state)
-    left = [number for number in range(-(-parsed.seeds // CHUNK)) if number not in state.done]
-    run(left, state)
+    remaining = [number for number in range(-(-parsed.seeds // CHUNK)) if number not in state.done]
+    run(remaining, state)
     for seed, text in state.failures:
         print(f"seed {seed}: {text[:300]}\n  PYTHONPATH=tests python -m simulation {seed}")
     print(f"{len(state.done) * CHUNK} seeds, {len(state.failures)} failed; {parsed.state}")
     return min(len(state.failures), 1)
 
 
-def run(left: list[int], state: State) -> None:
-    begun_s = told_s = time.monotonic()
+def run(remaining: list[int], state: State) -> None:
+    started_s = printed_s = time.monotonic()
     with multiprocessing.get_context("spawn").Pool(maxtasksperchild=20) as pool:
-        for count, (number, failures) in enumerate(pool.imap_unordered(chunk_of, left), start=1):
+        for count, (number, failures) in enumerate(pool.imap_unordered(chunk_of, remaining), start=1):
             state.done.add(number)
             state.failures += failures
             state.save()
             now_s = time.monotonic()
-            if failures or now_s - told_s > MINUTE_S:
-                told_s = now_s
-                rate = count * CHUNK / (now_s - begun_s)
-                print(f"{count} of {len(left)} chunks, {rate:.0f} seeds/s, failed: {failures}", flush=True)
+            if failures or now_s - printed_s > MINUTE_S:
+                printed_s = now_s
+                rate = count * CHUNK / (now_s - started_s)
+                print(f"{count} of {len(remaining)} chunks, {rate:.0f} seeds/s, failed: {failures}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The simulation itself: it finds mistakes, repeats itself, covers what it should, and leaves out no scenario."""
+"""Tests of the simulation itself: it finds bugs, is reproducible, and covers all events and scenarios."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ QUICK = ("the journal is not synced", "a commit is lost at a restart", "an old a
 QUICK_LOG = ("a checkpoint does not sync", "interval: never synced", "sleepers are not swept")
 QUICK_MEMBERS = ("tokens are not kept", "work goes on while a member joins")
 QUICK_SEEDS = 40
-WORDS = (
+EVENT_TEXTS = (
     *(
         "is killed",
         "has lost its power",
@@ -52,15 +52,15 @@ def test_every_mutation_and_scenario_is_run() -> None:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_seed_is_reproducible(name: str) -> None:
-    """Otherwise nobody could look at a failure again."""
+    """Failures could not be reproduced otherwise."""
     first, second = (run_seed(SCENARIOS[name], 3, keeps_timeline=True).timeline for _ in range(2))
     assert first == second
 
 
 def test_timelines_contain_all_events() -> None:
-    missing = list(WORDS)
+    missing = list(EVENT_TEXTS)
     for seed in range(60):
         for scenario in SCENARIOS.values() if missing else ():
-            story = "\n".join(run_seed(scenario, seed, keeps_timeline=True).timeline)
-            missing = [word for word in missing if word not in story]
+            timeline = "\n".join(run_seed(scenario, seed, keeps_timeline=True).timeline)
+            missing = [word for word in missing if word not in timeline]
     assert missing == []

@@ -22,8 +22,8 @@ from .timeline import Timeline
 
 PARTITIONS_SHOWN = 3
 TIMER_TEXTS = {
-    "join": "the time to join is over",
-    "sync": "the time to ask for an assignment is over",
+    "join": "the rebalance timeout of JoinGroup has expired",
+    "sync": "the rebalance timeout of SyncGroup has expired",
 }
 
 
@@ -98,7 +98,7 @@ class TimelineRecorder:
                 note("member", f"{short(member_id)} is a member", group_id, group.members.by_id[member_id].client_id)
         for member_id in before_event.members:
             if member_id not in now.members:
-                note("member", f"{short(member_id)} is no member any more", group_id)
+                note("member", f"{short(member_id)} is no longer a member", group_id)
         if (now.state, now.generation) != (before_event.state, before_event.generation):
             note("state", f"{now.state}, generation {now.generation}", group_id)
 
