@@ -1,4 +1,4 @@
-"""The program as a person or a supervisor meets it: real processes, their lines and their exit codes."""
+"""Tests of the program in real processes: output, signals and exit codes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_help_lists_the_commands(tmp_path: Path) -> None:
 
 
 def test_help_imports_no_slow_library(tmp_path: Path) -> None:
-    """It answers at once because it imports no command; a time would depend on the machine."""
+    """``--help`` imports no command. The test checks imports, since a time would depend on the machine."""
     done = run("--help", folder=tmp_path, program=(sys.executable, "-X", "importtime", "-m", "callboard"))
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "callboard.runtime.cli.main" in loaded
@@ -141,7 +141,7 @@ def test_invalid_settings_are_refused_before_port_is_bound(tmp_path: Path) -> No
 
 
 def test_empty_data_folder_name_is_refused(tmp_path: Path) -> None:
-    """A variable of a script that was never set must not make a data folder of wherever it runs."""
+    """An unset variable in a script must not make the current folder a data folder."""
     message = "bad data '': expected the path of a folder; leave it out for ./data, or give . for this one"
     assert refusal("serve", "--data", "", folder=tmp_path) == message
     (tmp_path / "own.toml").write_text('data = ""')
@@ -176,7 +176,7 @@ def test_data_folder_is_locked_until_server_stops(tmp_path: Path) -> None:
 
 
 def test_port_can_be_bound_immediately_after_stop() -> None:
-    """A restart does not have to wait until the kernel has forgotten the connections of the process before."""
+    """A restart need not wait for connections in TIME_WAIT."""
     with bind(Options("127.0.0.1", 0)) as listening, socket.create_connection(listening.getsockname()) as client:
         port = listening.getsockname()[1]
         accepted, _ = listening.accept()
@@ -216,7 +216,7 @@ def test_ready_line_has_ipv6_address_in_brackets(tmp_path: Path) -> None:
 
 
 def test_second_signal_exits_at_once(tmp_path: Path) -> None:
-    """Somebody presses Ctrl-C again because the clean stop takes too long."""
+    """For example a second Ctrl-C because the clean stop takes too long."""
     with serving(tmp_path, behaviour="hangs") as server:
         server.process.send_signal(signal.SIGINT)
         server.read_until("stopping")
@@ -225,7 +225,7 @@ def test_second_signal_exits_at_once(tmp_path: Path) -> None:
 
 
 def test_stop_after_disk_failure_exits_with_3(tmp_path: Path) -> None:
-    """Whoever starts it again by its exit code must not take the stop for a clean one."""
+    """A supervisor must be able to distinguish this from a clean stop."""
     with serving(tmp_path, behaviour="fails") as server:
         assert server.end(signal.SIGTERM) == 3
         assert server.log() == "callboard: stopped, after its log had failed: Input/output error\n"
@@ -257,7 +257,7 @@ def test_start_error_of_node_prints_one_line(tmp_path: Path) -> None:
 
 
 def test_logs_to_pipe_are_json_lines(tmp_path: Path) -> None:
-    """Lines of libraries that use ``logging`` come in the same form, and a traceback stays within its line."""
+    """Log lines of libraries have the same format, and a traceback is part of its line."""
     with serving(tmp_path, behaviour="speaks") as server:
         server.end(signal.SIGTERM)
         spoken, heard, failed = map(json.loads, server.log().splitlines())

@@ -1,4 +1,4 @@
-"""``callboard export`` and ``callboard import`` of offsets: what a table and a file may hold, and what is written."""
+"""Tests of ``callboard export`` and ``callboard import`` for tables of offsets."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def data(tmp_path: Path) -> Path:
 def test_written_table_round_trips(
     tmp_path_factory: pytest.TempPathFactory, form: Callable[..., None], rows: list[Row]
 ) -> None:
-    """Whatever names and metadata hold: line ends, quotes, commas, nothing."""
+    """Names and metadata may hold line ends, quotes, commas, or nothing."""
     text = io.StringIO(newline="")
     form(rows, text)
     path = tmp_path_factory.getbasetemp() / "table"
@@ -97,7 +97,7 @@ def test_export_of_empty_folder_writes_empty_table(data: Path, run_export: Comma
 
 
 def test_export_of_stopped_server_has_committed_offsets(data: Path, run_export: Command) -> None:
-    """The newest of each; not what was deleted, nor what a transaction has not committed. Sorted by group."""
+    """Only the newest committed offset of each partition, without deleted and uncommitted ones, sorted."""
     write(
         data,
         3,
@@ -128,7 +128,7 @@ def test_export_of_stopped_server_has_committed_offsets(data: Path, run_export: 
 
 
 def test_export_after_kill_reads_journal(data: Path, run_export: Command) -> None:
-    """After ``kill -9``: also for a partition whose folder was never made, and behind a torn end."""
+    """After ``kill -9``, also for a partition without a folder, and after a torn tail."""
     [path] = write(data, 3, [plain(0, offset("a", 1)), plain(1, offset("a", 2))])
     torn = plain(2, offset("a", 3))
     path.write_bytes(path.read_bytes() + torn[:20])
@@ -160,7 +160,7 @@ def test_export_with_damage_reports_it_and_writes_rest(data: Path, run_export: C
 
 
 def test_a_group_that_is_not_there(data: Path, run_export: Command) -> None:
-    """Those that are there are written all the same."""
+    """The existing groups are written nevertheless."""
     write(data, 3, [plain(0, offset("a", 1))])
     result = run_export("--data", data, "--group", "a", "--group", "nobody")
     assert (result.code, result.err) == (1, "callboard: group 'nobody' has no offsets\n")
@@ -220,7 +220,7 @@ def parsed(tmp_path: Path, text: str | bytes, **options: Any) -> Any:
     ],
 )
 def test_read_table_accepts_all_formats(tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ours with and without the columns that may be missing, and Kafka's export of several groups; a dash is stdin."""
+    """Callboard's format with and without optional columns, and Kafka's export of several groups; - is stdin."""
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     assert parsed(tmp_path, text) == read_table(Path("-"), pytest.fail) == {"g": {("t", 0): Offset(42, -1, "")}}
 
@@ -310,7 +310,7 @@ def rows(text: str) -> list[list[str]]:
 
 
 def test_export_of_server_and_of_its_folder_are_equal(server: ServerProcess, groups: Any, run_export: Command) -> None:
-    """Only the folder knows when it was. What was just acknowledged is there, though only the journal has it yet."""
+    """Only the folder has commit times. The newest commits are only in the journal."""
     groups.commit("shop", orders_0=5, orders_1=6)
     groups.commit("bank", refunds_0=7)
     asked, read = run_export("-b", server.bootstrap), run_export("--data", server.data)
@@ -327,7 +327,7 @@ def test_export_of_server_and_of_its_folder_are_equal(server: ServerProcess, gro
 def test_export_during_commits_has_acknowledged_offsets(
     server: ServerProcess, groups: Any, run_export: Command
 ) -> None:
-    """At any moment: from the journal, from the file it was laid into meanwhile, or from both."""
+    """At any moment: from the journal, from the file it was flushed to meanwhile, or from both."""
     for number in range(30):
         groups.commit("shop", orders_0=number, orders_1=2 * number)
         assert [row[3] for row in rows(run_export("--data", server.data).out)] == [str(number), str(2 * number)]
@@ -409,7 +409,7 @@ def test_import_with_missing_topic_is_reported_in_dry_run(
 def test_import_with_groups_option_writes_only_these(
     server: ServerProcess, groups: Any, run_import: Command, run_export: Command, tmp_path: Path
 ) -> None:
-    """Names with commas are found as they are."""
+    """A name may contain commas."""
     file = table(tmp_path, "a,orders,0,1,,", "b,orders,0,2,,", '"c,d",orders,0,3,,', "e,orders,0,4,,")
     assert run_import(file, "-b", server.bootstrap, "--groups", "a,b", "--groups", "c,d").code == 0
     assert [row[0] for row in rows(run_export("-b", server.bootstrap).out)] == ["a", "b", "c,d"]
@@ -420,7 +420,7 @@ def test_import_with_groups_option_writes_only_these(
 def test_import_reports_different_read_back(
     server: ServerProcess, groups: Any, run_import: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody commits between the two: what is there now is said, and the exit code tells a script."""
+    """Another client commits in between: the value is reported, and the exit code is 3."""
     real = Cluster.commit_offsets
 
     def and_then(cluster: Cluster, group: str, offsets: Any) -> Any:
@@ -438,7 +438,7 @@ def test_import_reports_different_read_back(
 def test_import_reports_refused_offsets(
     server: ServerProcess, groups: Any, run_import: Command, tmp_path: Path
 ) -> None:
-    """Metadata that is longer than it takes; the others of the group are written."""
+    """Too long metadata is refused; the other offsets of the group are written."""
     file = table(tmp_path, f"shop,orders,0,50,,{'x' * 5000}", "shop,orders,1,51,,")
     result = run_import(file, "-b", server.bootstrap)
     assert (result.code, result.out) == (1, "1 offset of 1 group written and read back: 1 new, 0 changed\n")

@@ -1,4 +1,4 @@
-"""Whole logs from and to Kafka's folders, without a Kafka: what is laid where, what is refused, what a crash leaves.
+"""Tests of the export and import of whole logs, without a running Kafka.
 
 ``real_kafka/test_exchange.py`` does the same with a real one.
 """
@@ -29,9 +29,7 @@ from kafka_folder_helpers import (
 from log_helpers import offset
 from partition_helpers import plain, write
 
-from callboard.actors.records import (
-    GroupRecord,
-)
+from callboard.actors.records import GroupRecord
 from callboard.runtime.cli.exchange import export, imports
 from callboard.runtime.cli.exchange.kafka_export import CHECKPOINTS, FINISHED, METADATA, UNFINISHED
 from callboard.runtime.common.errors import StartError
@@ -49,7 +47,7 @@ fixtures = copied, data, full, kafka, run_export, run_import
 
 
 def test_export_to_kafka_leaves_only_log_files_and_metadata(data: Path, kafka: Path, run_export: Command) -> None:
-    """Indexes and epochs go, as do the lines of checkpoints about these partitions; other topics are left alone."""
+    """Indexes, epochs and checkpoint lines of these partitions are removed; other topics are unchanged."""
     orders = content(kafka / "orders-0")
     result = run_export("--data", data, "--kafka-dir", kafka)
     assert (result.code, result.err) == (0, "")
@@ -81,7 +79,7 @@ def test_export_with_replace_keeps_old_folders(data: Path, kafka: Path, run_expo
 
 
 def test_export_to_kafka_keeps_owners_and_modes(data: Path, kafka: Path, run_export: Command) -> None:
-    """Kafka runs as another user than whoever exports; as root the owners can be kept, too."""
+    """Kafka runs as another user than the export. Owners can be kept only as root."""
     (kafka / ".lock").unlink()
     for path in (kafka, *kafka.rglob("*")):
         path.chmod(0o2755 if path.is_dir() else 0o664)
@@ -106,7 +104,7 @@ def test_import_into_an_empty_folder_keeps_its_mode(full: Path, run_import: Comm
 
 
 def test_export_to_kafka_replaces_leader_epochs(data: Path, kafka: Path, run_export: Command) -> None:
-    """A log that came from a Kafka has its leader epochs, of which another one knows nothing."""
+    """Leader epochs of one Kafka are unknown to another one."""
     [path] = write(data, 0, [plain(0, offset(GROUPS[0], 1)), plain(1, offset(GROUPS[0], 2))])
     batches = list(read_batches(path.read_bytes()))
     path.write_bytes(b"".join(bytes(one.data[:12]) + b"\0\0\0\x25" + bytes(one.data[16:]) for one in batches))
@@ -116,7 +114,7 @@ def test_export_to_kafka_replaces_leader_epochs(data: Path, kafka: Path, run_exp
 
 
 def test_export_to_several_log_dirs(data: Path, kafka: Path, run_export: Command, tmp_path: Path) -> None:
-    """Kafka spreads its partitions over them; all must be given."""
+    """Kafka distributes partitions over its log.dirs; all of them must be given."""
     other = tmp_path / "other"
     other.mkdir()
     (other / "meta.properties").touch()
@@ -129,7 +127,7 @@ def test_export_to_several_log_dirs(data: Path, kafka: Path, run_export: Command
 
 
 def test_export_of_damaged_log_to_kafka_is_refused(data: Path, kafka: Path, run_export: Command) -> None:
-    """It would cut the log there, and delete what follows. A torn end is left out."""
+    """Kafka would truncate the log at the damage. A torn tail is left out."""
     path = data / folder_name(1) / segment_name(2)
     whole = path.read_bytes()
     path.write_bytes(whole + whole[:30])
@@ -147,7 +145,7 @@ def test_export_of_damaged_log_to_kafka_is_refused(data: Path, kafka: Path, run_
 
 @pytest.mark.parametrize("end", [4, 99])
 def test_export_with_missing_data_is_refused(data: Path, kafka: Path, run_export: Command, end: int) -> None:
-    """A partition that is gone, or its end: what is left looks whole, and the note of the stop knows better."""
+    """A missing partition, or a missing end that only the note of a clean stop reveals."""
     leave_note(Disk(), data, Note({folder_name(3): CleanEnd(3, 1, end)}, None))
     assert run_export("--data", data, "--kafka-dir", kafka).code == (0 if end == 4 else 3)
     shutil.rmtree(data / folder_name(3))
@@ -174,7 +172,7 @@ def test_export_with_running_server_is_refused(data: Path, kafka: Path, run_expo
 
 
 class running:
-    """A process that holds Kafka's lock as Kafka does."""
+    """A process that holds Kafka's lock."""
 
     def __init__(self, kafka: Path) -> None:
         code = (
@@ -227,11 +225,11 @@ def test_export_to_folder_without_metadata_is_refused(data: Path, kafka: Path, r
 
 
 class Stops(Exception):
-    """The power goes."""
+    """A simulated power loss."""
 
 
 class StoppingDisk(Disk):
-    """Stops at the so-manieth change of names."""
+    """Stops at the n-th rename."""
 
     def __init__(self, changes: int) -> None:
         self.left = changes
@@ -244,14 +242,14 @@ class StoppingDisk(Disk):
 
 
 def without_checkpoints(folder: Path) -> dict[str, bytes]:
-    """Kafka's numbers are made anew from its log when their lines are missing, so those need not be put back."""
+    """Kafka rebuilds missing checkpoint lines from its log, so they need not be restored."""
     return {name: data for name, data in content(folder).items() if name not in CHECKPOINTS}
 
 
 def test_crash_during_export_is_undone_by_next_run(
     data: Path, kafka: Path, run_export: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Until then Kafka cannot start: it stumbles over the folder that lies there."""
+    """Until then Kafka refuses to start because of the unfinished folder."""
     (kafka / folder_name(2) / segment_name(0)).write_bytes(plain(0, offset(GROUPS[2], 9)))
     original, saved = content(kafka), tmp_path / "saved"
     shutil.copytree(kafka, saved)
@@ -281,7 +279,7 @@ def test_crash_during_export_is_undone_by_next_run(
 def test_import_of_kafka_folders_copies_segments(
     data: Path, full: Path, run_import: Command, run_export: Command, tmp_path: Path
 ) -> None:
-    """The segments come over as they are; what is in them is said."""
+    """The segments are copied unchanged, and their content is reported."""
     made = tmp_path / "deep" / "made"
     before = content(full)
     result = run_import("--from-kafka-logs", full, "--data", made)
@@ -326,7 +324,7 @@ def test_import_of_damaged_log_reports_damage(full: Path, run_import: Command, t
 
 
 def test_import_with_missing_partitions_needs_counts(full: Path, run_import: Command, tmp_path: Path) -> None:
-    """Where they lie on other brokers; their number must be given, and groups must be where it puts them."""
+    """Partitions on other brokers: the counts must be given, and groups must be in the right partition."""
     shutil.rmtree(full / folder_name(0))
     made = tmp_path / "made"
     result = run_import("--from-kafka-logs", full, "--data", made)
@@ -365,7 +363,7 @@ def test_import_of_invalid_folder_is_refused(full: Path, data: Path, run_import:
 def test_import_with_different_read_back_makes_no_folder(
     full: Path, run_import: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A disk that gives other bytes than it was given."""
+    """A disk that returns wrong bytes."""
 
     right, wrong = plain(0, offset(GROUPS[0], 1)), plain(0, offset(GROUPS[0], 7))
 
@@ -392,7 +390,7 @@ def test_copied_partitions_set_partition_counts(copied: Path) -> None:
 
 
 def test_unsafe_copies_are_refused(full: Path) -> None:
-    """Nothing is touched: a Kafka may be running on it."""
+    """No file is changed: Kafka may be running on the folder."""
     before = content(full)
     with pytest.raises(StartError, match=f"callboard import --from-kafka-logs {full} --data DIR"):
         DataFolder(full)

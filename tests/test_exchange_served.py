@@ -1,4 +1,4 @@
-"""A server starts on partition folders that were copied or imported from a Kafka."""
+"""A server starts on partition folders that were copied or imported from Kafka."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def groups_served(folder: Path) -> set[str]:
 
 
 def test_server_starts_twice_on_copied_partitions(copied: Path) -> None:
-    """A copy has no topics.json; of a folder that was served that would be a loss."""
+    """A copy has no topics.json, which would be a loss in a folder that was served."""
     groups = groups_served(copied)
     assert groups and groups_served(copied) == groups
 

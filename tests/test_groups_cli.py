@@ -1,4 +1,4 @@
-"""``callboard groups`` as a person and a script meet it: what it prints, what it changes, how it ends."""
+"""Tests of ``callboard groups``: output, changes and exit codes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_list_prints_groups(callboard: Program) -> None:
 
 
 def test_list_with_state_filters_groups(callboard: Program) -> None:
-    """In any case; a state that does not exist is refused before anything is asked."""
+    """States are accepted in any case; an unknown state is refused before any request."""
     callboard.commit("simple", orders_0=5)
     callboard.enrol("shop", assigned())
     assert [line["group"] for line in callboard("list", "--state", "STABLE", "--json").json] == ["shop"]
@@ -79,7 +79,7 @@ def test_list_with_type_filters_groups(callboard: Program) -> None:
 
 
 def test_control_characters_in_names_are_escaped(callboard: Program) -> None:
-    """A line is a line, whatever clients call their groups; JSON has the name itself."""
+    """Text output is one line whatever the name of a group; JSON has the exact name."""
     callboard.commit("a\nb\x1b[31m\tü", orders_0=5)
     assert callboard("list").lines[1:] == [["a\\nb\\x1b[31m\\tü", "Empty", "classic", "-"]]
     assert callboard("describe", "a\nb\x1b[31m\tü").lines[0] == ["group", "a\\nb\\x1b[31m\\tü"]
@@ -87,7 +87,7 @@ def test_control_characters_in_names_are_escaped(callboard: Program) -> None:
 
 
 def test_list_without_groups_exits_with_0(callboard: Program) -> None:
-    """A script finds nothing on standard output, a person a word on the other."""
+    """Standard output is empty; a message is on standard error."""
     assert callboard("list") == Done(0, "", f"callboard: no groups on {callboard.server.bootstrap}\n")
     assert callboard("list", "--json").json == []
     callboard.commit("simple", orders_0=5)
@@ -180,7 +180,7 @@ def test_commands_for_missing_group_exit_with_1(callboard: Program, command: str
 
 
 def test_group_of_newer_protocol_is_refused_with_its_type(callboard: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other servers list groups that DescribeGroups calls dead: a word more than that nobody is there."""
+    """Other servers list groups that DescribeGroups reports as dead; the message names the group's type."""
     newer = [Group("new", "Stable", "consumer", "consumer")]
     monkeypatch.setattr(Cluster, "groups", lambda _self: newer)
     done = callboard("describe", "new")
@@ -197,7 +197,7 @@ def test_offsets_of_group_without_offsets_prints_message(callboard: Program) -> 
 
 
 def test_delete_of_several_groups_reports_each_refusal(callboard: Program) -> None:
-    """Each for itself: one that is refused does not spare the others."""
+    """A refused group does not prevent the deletion of the others."""
     callboard.commit("one", orders_0=5)
     callboard.commit("two", orders_0=5)
     callboard.enrol("shop", assigned())
@@ -248,7 +248,7 @@ def test_unreachable_server_exits_with_1(callboard: Program) -> None:
 
 @contextmanager
 def pretender(answer: bytes) -> Iterator[str]:
-    """Something that listens and is no Kafka: it sends ``answer`` and closes; with nothing to say it stays silent."""
+    """A server that does not speak Kafka's protocol: it sends ``answer`` and closes, or sends nothing."""
 
     def serve() -> None:
         try:
@@ -298,7 +298,7 @@ def test_invalid_address_exits_with_2(callboard: Program, address: str) -> None:
 
 
 def test_client_uses_versions_that_server_supports() -> None:
-    """What it can write is served here too, so these tests would notice a version that does not work."""
+    """All versions that the client can write are served here, so these tests detect a wrong version."""
     served = {api.key: api for api in SERVED}
     for name, known in APIS.items():
         api = served[known.key]
@@ -327,7 +327,7 @@ def test_program_exit_codes(callboard: Program) -> None:
 
 
 def on_a_terminal(columns: int, *arguments: str) -> str:
-    """What a terminal of so many columns is shown, without its colours."""
+    """The output on a terminal of ``columns`` columns, without colours."""
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "callboard", "groups", *arguments]
     env = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm"}

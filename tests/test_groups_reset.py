@@ -1,4 +1,4 @@
-"""``callboard groups reset``: where offsets go, that nothing is written before it is said, and what is refused."""
+"""Tests of ``callboard groups reset``: the new offsets, the dry run, and refusals."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def after(done: Done) -> dict[tuple[str, int], int]:
 def test_reset_writes_only_with_execute(
     callboard: Program, options: list[str], expected: dict[tuple[str, int], int]
 ) -> None:
-    """Nothing is written before --execute says so; then what was shown is."""
+    """Offsets are written only with --execute, and are those of the dry run."""
     callboard.commit("simple", orders_0=5, orders_1=98, refunds_0=3)
     before = committed(callboard)
     dry = callboard("reset", "simple", "--topic", "orders", *options, "--json")
@@ -135,7 +135,7 @@ def test_reset_of_missing_group_needs_create(callboard: Program) -> None:
     ids=lambda one: " ".join(one) if isinstance(one, list) else "",
 )
 def test_reset_with_invalid_arguments_exits_with_2(callboard: Program, options: list[str], says: str) -> None:
-    """Exit code 2, and nothing was asked: nobody is there who could answer."""
+    """The exit code is 2, and no request is sent: no server is running."""
     done = callboard.at("127.0.0.1:1", "reset", "simple", *options)
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
     assert says in done.err

@@ -1,4 +1,4 @@
-"""Names and texts that clients choose, in all that is printed: none does anything to a terminal or makes a line."""
+"""Names and texts of clients in all output: none can control a terminal or add a line."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def refuse_what_is_not_printable(text: str) -> None:
 
 
 class Said:
-    """What a command printed, checked."""
+    """The checked output of a command."""
 
     def __init__(self, code: int, out: str, err: str, is_checked: bool = True) -> None:
         self.code, self.out, self.err = code, out, err
@@ -76,7 +76,7 @@ def callboard(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
 
 
 def join_group(wire: Wire, group: str, instance: str | None = None) -> str:
-    """A member alone in its group, stable."""
+    """The only member of a stable group."""
     offered = [{"name": "range", "metadata": SUBSCRIPTION}]
     values: dict[str, Any] = {"session_timeout": 60_000, "rebalance_timeout": 60_000, "member_id": ""}
     joined = wire.ask(
@@ -113,7 +113,7 @@ FULL, EMPTY = f"full {EVIL}", f"empty {EVIL}"
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Any]:
-    """A group with a member and one with an offset, named by an enemy."""
+    """A group with a member and a group with an offset, with hostile names."""
     with Coordinator.in_thread(tmp_path / "served", "127.0.0.1:0", topics={"orders": 2}) as server:
         host, port = server.bootstrap.rsplit(":", 1)
         with Wire(host, int(port)) as wire:
@@ -173,7 +173,7 @@ def test_export_and_import_escape_names(server: Any, callboard: Callboard, tmp_p
 
 
 def test_csv_on_terminal_is_escaped(server: Any, callboard: Callboard, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A person sees escapes, and lines that are quoted; a pipe has each byte."""
+    """A terminal gets escapes and quoted lines; a pipe gets the exact bytes."""
     at = ("--bootstrap-server", server.bootstrap)
 
     def export(*arguments: str) -> str:
@@ -187,7 +187,7 @@ def test_csv_on_terminal_is_escaped(server: Any, callboard: Callboard, monkeypat
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Logs that say what no server of ours would have taken, as an import may have brought it."""
+    """Logs with content that a server would not have accepted, as after an import."""
     folder = tmp_path / "data"
     DataFolder(folder).close()
     member = MemberValue(EVIL, EVIL, EVIL, EVIL, 60_000, 10_000, SUBSCRIPTION, b"")
@@ -289,7 +289,7 @@ PRINTING = sorted(
 
 @pytest.mark.parametrize("path", PRINTING, ids=lambda path: str(path.relative_to(ROOT)))
 def test_modules_print_only_through_printing(path: Path) -> None:
-    """What is new prints through printing.py, too."""
+    """Every module must print through printing.py."""
     calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
     lines = [node.lineno for node in calls if isinstance(node.func, ast.Name) and node.func.id == "print"]
     assert lines == []

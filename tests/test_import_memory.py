@@ -1,4 +1,4 @@
-"""``callboard import`` of input that has no end, or is no table: a clear error, and bounded memory."""
+"""Tests of ``callboard import`` with endless or invalid input: a clear error, and bounded memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from callboard.runtime.common.errors import StartError
 
 MEBIBYTE = 1024 * 1024
 MEMORY_MAX = 400 * MEBIBYTE
-"""Of address space, for a process that needs 200 MiB to begin with."""
+"""Address space of a process that needs 200 MiB at its start."""
 
 INPUT_BYTES = 600 * MEBIBYTE
 
@@ -65,7 +65,7 @@ ENDLESS = {
 
 @pytest.mark.parametrize("kind", ENDLESS)
 def test_endless_input_is_refused_in_bounded_memory(tmp_path: Path, kind: str) -> None:
-    """Through a FIFO, whose size nobody can know. Whoever writes to it is not waited for."""
+    """Through a FIFO, whose size is unknown. The import does not wait for its writer."""
     piece, before, expected = ENDLESS[kind]
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
@@ -99,7 +99,7 @@ def test_endless_blank_input_is_refused_at_max_bytes() -> None:
 
 
 def test_file_larger_than_max_bytes_is_refused_unread(tmp_path: Path) -> None:
-    """The file has a hole, which takes no room on the disk."""
+    """The file is sparse, so it takes no disk space."""
     path = tmp_path / "large"
     with path.open("wb") as file:
         file.truncate(BYTES_MAX + 1)
@@ -127,7 +127,7 @@ def rows_of_json(count: int) -> Iterator[bytes]:
 
 @pytest.mark.parametrize("rows", [rows_of_csv, rows_of_json])
 def test_memory_is_bounded_for_large_valid_file(tmp_path: Path, rows: Callable[[int], Iterator[bytes]]) -> None:
-    """200 MB of metadata; as objects in memory it would be more than the process may have."""
+    """200 MB of metadata: as objects they would exceed the memory limit."""
     path = tmp_path / "offsets"
     with path.open("wb") as file:
         file.writelines(rows(70_000))
@@ -148,7 +148,7 @@ def test_memory_is_bounded_for_large_valid_file(tmp_path: Path, rows: Callable[[
 
 @pytest.mark.parametrize("chunk_bytes", [1, 2, 3, 7, 65536])
 def test_chunk_size_does_not_change_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int) -> None:
-    """Characters of several bytes, line ends of two, quoted line ends and values of JSON are cut anywhere."""
+    """Multi-byte characters, two-byte line ends, quoted line ends and JSON values are split at any point."""
     monkeypatch.setattr("callboard.runtime.cli.exchange.text_source.CHUNK_BYTES", chunk_bytes)
     expected = {"grüße 🎉": {("t", 0): Offset(5, -1, 'a\r\nb "q"\r'), ("t", 1): Offset(6, 2, "")}}
     path = tmp_path / "offsets"

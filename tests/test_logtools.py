@@ -1,4 +1,4 @@
-"""``callboard log``: what it prints of a folder, what it finds damaged, and what a repair leaves."""
+"""Tests of ``callboard log``: dump, stats, verify and repair."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def full(data: Path) -> Path:
-    """One of each kind of record."""
+    """A log with one record of each kind."""
     group = GroupValue("consumer", 3, "range", "m-1", TIME_MS, (MEMBER,))
     write(
         data,
@@ -269,7 +269,7 @@ def test_repair_of_missing_segment_fills_gap(data: Path, log: Any) -> None:
 
 
 def test_repair_of_compacted_segment_writes_next_manifest(data: Path, log: Any) -> None:
-    """Readers have their time of grace for the one before; what it has made is collected as all else is."""
+    """The replaced segment is deleted after the grace period, as after a compaction."""
     batches = [plain(number, offset("g", number, topic=f"t{number}")) for number in range(4)]
     write(data, 3, *([batch] for batch in batches))
     folder, now_ms = data / folder_name(3), wall_clock_ms()
@@ -331,7 +331,7 @@ def test_verify_of_intact_log_exits_with_0(full: Path, log: Any) -> None:
 
 
 def test_verify_changes_no_file(full: Path, log: Any) -> None:
-    """But for when its files were last read."""
+    """Only access times may change."""
 
     def seen() -> dict[Path, tuple[int, ...]]:
         stats = {path: path.stat() for path in full.rglob("*")}
@@ -366,7 +366,7 @@ def test_verify_json_has_counts_and_problems(damaged: Path, log: Any) -> None:
 def test_verify_reports_differences_between_readers(
     full: Path, log: Any, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A loader that forgets a group; a compaction that takes all away."""
+    """A loader that omits a group; a compaction that removes everything."""
     if way == "newest first":
         really = load_partition
 

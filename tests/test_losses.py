@@ -1,4 +1,4 @@
-"""What may be lost where commits are answered before they are synced: the end of a group's story, and no old part."""
+"""Tests of the loss checker: only the newest changes of a group may be lost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from callboard.runtime.testing.simulation.losses import LossChecker
 
 
 class Story:
-    """Answers to one group, a second apart, and what is left of them."""
+    """Answers of one group, one per second, and the state that is left after a loss."""
 
     def __init__(self) -> None:
         self.errors: list[str] = []

@@ -1,4 +1,4 @@
-"""The judge of commits: what it must refuse, and what it must not."""
+"""Tests of the register checker: accepted and reported histories."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_PROCESS: Any = None
 
 
 class Story:
-    """Events in their order, a second apart: each of them is written as it would be seen at the coordinator."""
+    """A sequence of events, one per second, as the coordinator would see them."""
 
     def __init__(self) -> None:
         self.checker = RegisterChecker()

@@ -1,4 +1,4 @@
-"""CSV for spreadsheets: no text is a formula, and each can be read back."""
+"""Tests of CSV for spreadsheets: no text is a formula, and every text can be read back."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def out(capsys: pytest.CaptureFixture[str]) -> Command:
 
 @FORMS
 def test_export_with_safe_csv_escapes_formulas(tmp_path: Path, out: Command, text: str) -> None:
-    """Text is quoted, too, where a spreadsheet takes another separator; without the option the file is exact."""
+    """Text is quoted, since spreadsheets may use another separator. Without the option values are exact."""
     data = tmp_path / "data"
     DataFolder(data, 4, 1).close()
     write(data, offsets_partition(text, 4), [plain(0, offset(text, 7, text))])
@@ -99,7 +99,7 @@ def test_import_with_unknown_escape_column_is_refused(tmp_path: Path) -> None:
 
 
 def test_spark_output_with_safe_csv_is_escaped(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """What ``history`` and ``analyse`` print, or write to a file. Numbers are numbers."""
+    """The output of ``history`` and ``analyse``, printed or in a file. Numbers stay numbers."""
     found = pa.table({"group": ["=1"], "change": [-5], "topics": [["@a", "b"]]})
     expected = '"group","change","topics"\n"\'=1",-5,"\'@a b"\n'
     output.show_arrow(found, False, False, None, "", True)

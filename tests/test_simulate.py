@@ -1,4 +1,4 @@
-"""``simulate``: what it tells of a failure, how it shrinks it, and that its page does what it says."""
+"""Tests of ``simulate``: reports, shrinking, and the example of docs/simulation.md."""
 
 from __future__ import annotations
 

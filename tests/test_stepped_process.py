@@ -1,4 +1,4 @@
-"""A process beside a simulated coordinator: one operation of its disk at a time, and it may die between any two."""
+"""Tests of stepped processes: one disk operation at a time, and a kill between any two."""
 
 from __future__ import annotations
 

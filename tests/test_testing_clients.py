@@ -1,4 +1,4 @@
-"""Real clients, real sockets, and time and faults in the test's hand."""
+"""Tests of ``callboard.testing`` with real clients and sockets, and controlled time and faults."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def until(look: Callable[[], object]) -> None:
 
 
 def has(number: int, *consumers: Consumer) -> Callable[[], bool]:
-    """Whether these consumers together have so many partitions, and each has some."""
+    """Whether these consumers have ``count`` partitions together, and each has some."""
 
     def found() -> bool:
         for consumer in consumers:
@@ -96,7 +96,7 @@ def test_connected_members_stay_for_a_month(coordinator: ThreadCoordinator, cloc
 
 
 def test_offsets_of_empty_group_expire_after_seven_days(coordinator: ThreadCoordinator, clock: BlockingTime) -> None:
-    """Kafka's default retention, counted from when the last member left."""
+    """Kafka's default retention, counted from the moment at which the last member left."""
     with confluent(coordinator.bootstrap, "ann") as ann:
         until(has(4, ann))
         ann.commit(offsets=[Place("jobs", 0, 7)], asynchronous=False)
@@ -109,7 +109,7 @@ def test_offsets_of_empty_group_expire_after_seven_days(coordinator: ThreadCoord
 
 
 def test_rebalance_completes_without_silent_member(coordinator: ThreadCoordinator, clock: BlockingTime) -> None:
-    """Ann holds the rebalance up: she is there, but does not poll. Her session is alive, her time to join runs out."""
+    """Ann is connected but does not poll, so the rebalance waits for her until its timeout."""
     with confluent(coordinator.bootstrap, "ann", max_poll_interval_ms=60_000) as ann:
         until(has(4, ann))
         with confluent(coordinator.bootstrap, "bob", max_poll_interval_ms=60_000) as bob:
@@ -142,7 +142,7 @@ def test_kafka_python_handles_error_response(coordinator: ThreadCoordinator) -> 
 
 
 def test_aiokafka_rejoins_after_unknown_member_id(coordinator: ThreadCoordinator, clock: BlockingTime) -> None:
-    """It was told wrongly that it is unknown, so it joins anew, and waits for its own ghost until that is silent."""
+    """After a wrong UNKNOWN_MEMBER_ID it rejoins, and waits until its old member is silenced."""
 
     async def consume() -> None:
         consumer = AIOKafkaConsumer(
@@ -165,7 +165,7 @@ def test_aiokafka_rejoins_after_unknown_member_id(coordinator: ThreadCoordinator
 
 
 def test_librdkafka_reconnects_after_disconnects(coordinator: ThreadCoordinator) -> None:
-    """Before the join was handled, and after the sync was."""
+    """Before the JoinGroup is handled, and after the SyncGroup."""
     faults = [coordinator.faults.disconnect("JoinGroup"), coordinator.faults.disconnect("SyncGroup", after=True)]
     with confluent(coordinator.bootstrap, "ann") as ann:
         until(has(4, ann))
@@ -184,7 +184,7 @@ def test_delayed_answer_follows_coordinator_clock(coordinator: ThreadCoordinator
 
 
 def test_dropped_commit_answer_is_retried(coordinator: ThreadCoordinator) -> None:
-    """The commit was done all the same; that is what makes lost answers hard."""
+    """The commit was stored although its answer was lost."""
 
     async def consume() -> None:
         consumer = AIOKafkaConsumer(
@@ -209,7 +209,7 @@ def test_dropped_commit_answer_is_retried(coordinator: ThreadCoordinator) -> Non
 
 @pytest.mark.parametrize("end", [{}, {"crash": True}, {"power_loss": True}], ids=["clean", "crash", "power loss"])
 def test_consumer_keeps_generation_across_restart(coordinator: ThreadCoordinator, end: dict[str, bool]) -> None:
-    """It keeps its generation and its partitions, and what was acknowledged is there."""
+    """It keeps its generation and its partitions, and acknowledged commits survive."""
     with confluent(coordinator.bootstrap, "ann") as ann:
         until(has(4, ann))
         ann.commit(offsets=[Place("jobs", 0, 7)], asynchronous=False)

@@ -1,4 +1,4 @@
-"""Virtual time, at the wire: what becomes due happens in its order, at its millisecond, and is over when asked for."""
+"""Tests of virtual time at the wire: events are processed in order and at their exact millisecond."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def test_disconnected_member_is_removed_after_session() -> None:
 
 @on_a_loop
 async def test_connected_member_keeps_rest_of_session_after_advance() -> None:
-    """What was skipped does not count for it; but then it must beat as anybody does."""
+    """Skipped time does not count for the member; afterwards it must send heartbeats as usual."""
     async with running() as (coordinator, client):
         await enrol(client, "g")
         await coordinator.clock.advance(100 * SESSION_S)
@@ -100,7 +100,7 @@ async def test_silent_accepts_member_instance_and_client_id(name: str) -> None:
 
 @on_a_loop
 async def test_member_with_pending_id_counts_as_connected() -> None:
-    """The answer says who it is; the request did not."""
+    """The member id is in the answer, not in the request."""
     async with running() as (coordinator, client):
         given = await client.ask("join_group", **joining("g"))
         await coordinator.clock.advance(2 * SESSION_S)

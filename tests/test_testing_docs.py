@@ -1,4 +1,4 @@
-"""docs/testing.md does what it says: its tests are run, as the reader would."""
+"""Runs the tests in docs/testing.md as a reader would."""
 
 from __future__ import annotations
 

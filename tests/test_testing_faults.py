@@ -1,4 +1,4 @@
-"""Faults, at the wire and within the process: which request each strikes, what it does, and what is told of it."""
+"""Tests of faults at the wire and within the process: matching, effect, and the timeline."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def test_disconnect_closes_connection(after: bool) -> None:
 
 @on_a_loop
 async def test_drop_blocks_later_requests_on_connection() -> None:
-    """As in Kafka: answers come in the order of the requests, so a lost one is a lost connection."""
+    """Answers are sent in the order of requests, so a dropped one blocks its connection, as in Kafka."""
     async with running() as (coordinator, client):
         member = await enrol(client, "g")
         coordinator.faults.drop("Heartbeat")

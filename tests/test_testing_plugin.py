@@ -1,4 +1,4 @@
-"""The pytest plugin, in runs of pytest of its own."""
+"""Tests of the pytest plugin, in pytest processes of its own."""
 
 from __future__ import annotations
 

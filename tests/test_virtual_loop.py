@@ -1,4 +1,4 @@
-"""The virtual loop: asyncio as programs know it, but for time, which jumps, and for what a simulation has not."""
+"""Tests of the virtual loop: asyncio's behaviour with virtual time and without sockets and threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stranger to ``callboard.testing`` gets wrong is said to them, and what they expect of it is so."""
+"""Tests of invalid uses of ``callboard.testing``, and of its less obvious behaviour."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_predicate_that_moves_clock_is_refused() -> None:
 
 
 def test_interrupted_advance_releases_clock() -> None:
-    """As by Ctrl-C, or a test's time limit, which raise in the test's thread and not in the coordinator's."""
+    """For example by Ctrl-C or a test's time limit, which raise in the test's thread only."""
     with Coordinator.in_thread(listen=None) as coordinator:
 
         def interrupt() -> None:
@@ -129,7 +129,7 @@ def test_timeline_text_with_lines_limit() -> None:
     [("Heartbeat", True), ("OffsetCommit", True), ("TxnOffsetCommit", False), ("LeaveGroup", False)],
 )
 def test_requests_of_others_do_not_keep_member_alive(api: str, is_there: bool) -> None:
-    """A producer sends a consumer's offsets; an admin removes members. Neither keeps the consumer alive."""
+    """A producer commits a consumer's offsets, an admin removes members. Neither keeps the consumer alive."""
     presence = Presence()
     presence.note_request(RequestFacts(api, 4, "ann", ("g",), ("m",)), Wire())
     assert (presence.client_of("g", "m") is not None) is is_there
@@ -183,7 +183,7 @@ async def test_timeline_omits_reads_of_test_and_formats_long_moves() -> None:
 
 
 def test_crash_leaves_open_requests_unanswered(caplog: pytest.LogCaptureFixture) -> None:
-    """Its groups end with it, but nobody hears of that."""
+    """Its groups end with the process, without an event in the timeline."""
     with Coordinator.in_thread(topics={"jobs": 1}) as coordinator:
         consumer = Consumer({"bootstrap.servers": coordinator.bootstrap, "group.id": "g", "reconnect.backoff.ms": 10})
         consumer.subscribe(["jobs"])
