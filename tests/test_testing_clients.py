@@ -52,7 +52,7 @@ def until(look: Callable[[], object]) -> None:
 
 
 def has(number: int, *consumers: Consumer) -> Callable[[], bool]:
-    """Whether these consumers have ``count`` partitions together, and each has some."""
+    """Whether these consumers have ``number`` partitions together, and each has some."""
 
     def found() -> bool:
         for consumer in consumers:
