@@ -230,10 +230,10 @@ def spark_is_missing() -> str:
 @contextmanager
 def on_spark(small: Path, way: Way) -> Iterator[tuple[Jobs, Start]]:
     """What runs jobs on a Spark whose Python workers run already, and how long all that took."""
-    from callboard.spark.compaction import compactor, start
+    from callboard.spark.compaction import compactor, start_session
 
     began = time.perf_counter()
-    with start(MASTER):  # which those that want one later then take
+    with start_session(MASTER):  # which those that want one later then take
         session_s = time.perf_counter() - began
         runner = compactor(MASTER)
 

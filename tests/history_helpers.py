@@ -35,7 +35,7 @@ from callboard.spark.session import missing_java, session
 
 START_MS = 1_763_700_000_000  # 2025-11-21T04:40:00Z
 DAY_MS = 86_400_000
-NOTHING: tuple[str, ...] = ()
+NO_PROGRESS: tuple[str, ...] = ()
 
 Place = tuple[int, int]
 """A log partition and a log offset."""
@@ -60,7 +60,7 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
             yield spark
 
 
-class Written:
+class WrittenLog:
     """A data folder with a log in it, to which a test writes as a coordinator does."""
 
     def __init__(self, data: Path, partitions: int = 2, segment_bytes: int = 400) -> None:
@@ -109,8 +109,8 @@ def assignment(places: Iterable[tuple[str, int]]) -> bytes:
     return struct.pack(">hi", 0, len(parts)) + b"".join(parts) + struct.pack(">i", -1)
 
 
-def in_log(data: Path, closed_only: bool = True) -> dict[Place, Known]:
-    """Every record of a log by its place, as ``in_table`` gives it."""
+def records_in_log(data: Path, closed_only: bool = True) -> dict[Place, Known]:
+    """Every record of a log by its place, as ``records_in_table`` gives it."""
     found: dict[Place, Known] = {}
     for number, folder in partition_folders(data).items():
         files = log_files(Disk(), folder).files
@@ -133,7 +133,7 @@ def _known(record: Record) -> Known:
     return "offset", record.group_id, record.topic, record.partition, offset, producer, None, None
 
 
-def in_table(rows: DataFrame) -> dict[Place, Known]:
+def records_in_table(rows: DataFrame) -> dict[Place, Known]:
     """The records of a table by their places. Each place once, or it is an error."""
     names = ("log_partition", "log_offset", "unix_millis(timestamp)", "kind", "group", "topic", "partition", "offset")
     frame = rows.selectExpr(*names, "producer_id", "committed", "members.member_id as members")

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from callboard.spark.columns import arrow_schema
 from callboard.spark.files import find_log
-from callboard.spark.options import parse
-from callboard.spark.scan import Scan
+from callboard.spark.options import parse_options
+from callboard.spark.scan import PartitionScan
 
 START_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
@@ -27,9 +27,9 @@ def read(root: Path, number: int = 0, chunk_bytes: int = 8 << 20, **options: str
 
 
 def reading(root: Path, number: int = 0, chunk_bytes: int = 8 << 20, **options: str) -> Iterator[Row]:
-    asked = parse({"path": str(root), **options})
+    asked = parse_options({"path": str(root), **options})
     found = find_log(str(root))
-    for batch in Scan(found.disk, found.folders[number], number, asked, chunk_bytes).batches():
+    for batch in PartitionScan(found.disk, found.folders[number], number, asked, chunk_bytes).batches():
         assert batch.schema.equals(arrow_schema(asked.columns))
         yield from plain(batch)
 

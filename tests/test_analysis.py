@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
-from history_helpers import DAY_MS, START_MS, Written, commit, end, generation, spark_session
+from history_helpers import DAY_MS, START_MS, WrittenLog, commit, end, generation, spark_session
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -24,7 +24,7 @@ from callboard.runtime.cli.groups.show import Column, Table
 from callboard.runtime.common.errors import StartError
 from callboard.spark import analysis, output
 from callboard.spark.analysis import page, plots, questions, report
-from callboard.spark.analysis.growth import Day
+from callboard.spark.analysis.growth import DailyRecords
 from callboard.spark.history import keep
 
 SECOND_MS, HOUR_MS = 1000, 3_600_000
@@ -74,7 +74,7 @@ class Made(NamedTuple):
 def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Made:
     """With a history, so that the records come from both."""
     folder = tmp_path_factory.mktemp("made")
-    written = Written(folder / "data", segment_bytes=2000)
+    written = WrittenLog(folder / "data", segment_bytes=2000)
     written.write(*((START_MS + time_ms, [Entry(0, (record,))]) for time_ms, record in story()))
     keep(spark, written.data, folder / "table")
     return Made(analysis.records(spark, written.data, folder / "table").cache(), written.data, folder / "table")
@@ -189,7 +189,10 @@ def test_growth(made: Made) -> None:
 
 
 def days(*counts: int) -> list[Any]:
-    return [Day(date(2025, 11, 1) + timedelta(days=index), count, 0, 0, False) for index, count in enumerate(counts)]
+    return [
+        DailyRecords(date(2025, 11, 1) + timedelta(days=index), count, 0, 0, False)
+        for index, count in enumerate(counts)
+    ]
 
 
 def test_a_straight_line_goes_on(made: Made) -> None:
@@ -213,7 +216,7 @@ def test_noise_widens_the_range_and_it_never_falls_below_nothing() -> None:
 def test_days_without_records_count_and_too_few_say_nothing() -> None:
     now = datetime(2025, 12, 20, tzinfo=UTC)
     some = days(10, 10, 10)
-    assert analysis.forecast(some, now) == [Day(one.day, 10, 10, 10, False) for one in some]
+    assert analysis.forecast(some, now) == [DailyRecords(one.day, 10, 10, 10, False) for one in some]
     assert analysis.forecast([], now) == []
     sparse = [some[0], some[1]._replace(day=date(2025, 11, 9))]
     assert analysis.forecast(sparse, now, ahead=1)[-1].records < 10
@@ -235,17 +238,17 @@ def callboard(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tup
 def test_a_question_as_a_table_json_csv_and_parquet(
     spark: SparkSession, made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = ("storms", "--data", made.data, "--history", made.table)
-    code, out, _ = callboard(capsys, *asked)
+    parse_query_input = ("storms", "--data", made.data, "--history", made.table)
+    code, out, _ = callboard(capsys, *parse_query_input)
     assert code == 0 and out.splitlines()[0].split()[:2] == ["group", "since"]
-    [row] = json.loads(callboard(capsys, *asked, "--json")[1])
+    [row] = json.loads(callboard(capsys, *parse_query_input, "--json")[1])
     assert (row["since"], row["generations"]) == ("2025-11-21T04:40:00.000Z", 4)
-    assert callboard(capsys, *asked, "-o", tmp_path / "storms.csv")[0] == 0
+    assert callboard(capsys, *parse_query_input, "-o", tmp_path / "storms.csv")[0] == 0
     with (tmp_path / "storms.csv").open() as file:
         assert [line["restless"] for line in csv.DictReader(file)] == ["b"]
-    assert callboard(capsys, *asked, "-o", tmp_path / "storms.parquet")[0] == 0
+    assert callboard(capsys, *parse_query_input, "-o", tmp_path / "storms.parquet")[0] == 0
     assert spark.read.parquet(str(tmp_path / "storms.parquet")).count() == 1
-    assert callboard(capsys, *asked, "--at-least", "9")[1:] == ("", "callboard: there was no storm\n")
+    assert callboard(capsys, *parse_query_input, "--at-least", "9")[1:] == ("", "callboard: there was no storm\n")
 
 
 def test_no_digit_of_a_whole_number_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
@@ -253,9 +256,9 @@ def test_no_digit_of_a_whole_number_is_lost(capsys: pytest.CaptureFixture[str]) 
     numbers = [12345678.0, 12345678.5, 0.123456789, 1234.56789, 0.0, -98765432.0, float("nan"), float("inf")]
     found = pa.table({"n": numbers})
     expected = [12345678.0, 12345678.0, 0.123457, 1234.57, 0.0, -98765432.0, None, None]
-    output.show_arrow(found, True, False, None, "")
+    output.output_table(found, True, False, None, "")
     assert [row["n"] for row in json.loads(capsys.readouterr().out)] == expected
-    output.show_arrow(found, False, False, None, "")
+    output.output_table(found, False, False, None, "")
     shown = ["12345678", "12345678", "0.123457", "1234.57", "0", "-98765432", "-", "-"]
     assert capsys.readouterr().out.split() == ["n", *shown]
 
@@ -275,7 +278,7 @@ def test_the_report_is_one_page_that_needs_nothing_else(
         report.main(["--data", str(made.data), "--history", str(made.table), *given])
     assert not ended.value.code and "x.html: " in capsys.readouterr().out
     text = (tmp_path / "x.html").read_text()
-    assert [text.count(f'<h2 id="{part.question}">') for part in report.PARTS] == [1] * len(report.PARTS)
+    assert [text.count(f'<h2 id="{part.question}">') for part in report.SECTIONS] == [1] * len(report.SECTIONS)
     assert f"{len(story())} records" in text and "<td>restless" not in text
     assert text.count("<svg") == len(list(tmp_path.glob("*.png"))) >= 5
     assert re.findall(r"<(?:script|link|img|iframe)|(?:src|href)=.(?!#)|url\((?!#)|@import", text) == []
@@ -289,7 +292,7 @@ def test_the_report_of_a_damaged_log_says_so(spark: SparkSession, made: Made, tm
     file = next(data.glob("__consumer_offsets-*/*0.log"))
     content = file.read_bytes()
     file.write_bytes(content[:40] + bytes([content[40] ^ 1]) + content[41:])
-    wanted = questions.Asked(data, None, None, None, NOW)
+    wanted = questions.QueryInput(data, None, None, None, NOW)
     found = wanted.records(spark)
     facts = report._facts(found, wanted)
     assert facts[-1] == "Not counted: 1 damaged place of the log."

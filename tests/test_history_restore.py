@@ -26,8 +26,8 @@ from callboard.runtime.log.compaction.history import remove_mark
 from callboard.runtime.log.reading.transactions import live_offsets, partition_folders
 from callboard.runtime.settings.table import parse_address
 from callboard.spark.history import HistoryTable, commands, keep
-from callboard.spark.history.changes import Change, Written, begin, finish, read
-from callboard.spark.history.restore import last_to_undo, plan_restore, plan_undo
+from callboard.spark.history.changes import Change, OffsetChange, read_changes, record_end, record_start
+from callboard.spark.history.restore import find_change_to_undo, plan_restore, plan_undo
 
 importlib.import_module("hypothesis")  # which the command hides
 
@@ -85,7 +85,7 @@ class History:
         return {f"{line['topic']}_{line['partition']}": line["committed"] for line in lines}
 
     def notes(self) -> list[Change]:
-        return list(read(HistoryTable.open(self.table)).values())
+        return list(read_changes(HistoryTable.open(self.table)).values())
 
 
 @pytest.fixture
@@ -104,11 +104,11 @@ def test_restore_and_undo(history: History) -> None:
     history.groups.commit("shop", orders_0=50, refunds_0=3)
 
     code, out, err = history("restore", "--group", "shop", "--at", moment, "--dry-run")
-    assert (code, err) == (0, "") and "dry run: of group 'shop' it would be 1 offset written" in out
+    assert (code, err) == (0, "") and "dry run: group 'shop': 1 offset written" in out
     assert history.committed("shop") == {"orders_0": 50, "orders_1": 7, "refunds_0": 3} and history.notes() == []
 
     code, out, _ = history("restore", "--group", "shop", "--at", moment, "--reason", "a bad release")
-    assert code == 0 and "of group 'shop' 1 offset written, and read back" in out
+    assert code == 0 and "group 'shop': 1 offset written, and verified" in out
     undo = out.rpartition("callboard history ")[2].split()
     assert undo[:3] == ["undo", "--table", str(history.table)]
     lines = {tuple(line.split()[:2]): line.split()[2:] for line in out.splitlines()[1:4]}
@@ -147,7 +147,7 @@ def test_undo_refuses_when_somebody_has_committed_since(history: History) -> Non
     assert history("restore", "--group", "shop", "--at", moment)[0] == 0
     history.groups.commit("shop", orders_0=6)
     code, _, err = history("undo")
-    assert code == 1 and "has changed since: orders:0 is at 6, expected what restore" in err
+    assert code == 1 and "has changed since: orders:0 is at 6, expected the offsets written by restore" in err
     assert history.committed("shop") == {"orders_0": 6}
     assert history("undo", "--force")[0] == 0
     assert history.committed("shop") == {"orders_0": 50}
@@ -217,20 +217,22 @@ def test_what_cannot_be_done_is_said_in_a_line(
 # The plan and the notes, without a server ----------------------------------------------------------------------------
 
 ONE, TWO, THREE = (Offset(number, -1, "") for number in (1, 2, 3))
-NOTE = Change("abc", "restore", "g", "g", "then", "now", "me@here", "why", "h:1", "", (Written(("t", 0), ONE, TWO),))
+NOTE = Change(
+    "abc", "restore", "g", "g", "then", "now", "me@here", "why", "h:1", "", (OffsetChange(("t", 0), ONE, TWO),)
+)
 
 
 def test_the_plan_of_a_restore() -> None:
     steps = plan_restore({("t", 0): ONE, ("t", 1): TWO}, {("t", 1): TWO, ("t", 2): THREE})
-    assert [(step.written.after, step.is_written) for step in steps] == [(ONE, True), (TWO, False), (THREE, False)]
+    assert [(step.change.after, step.is_changed) for step in steps] == [(ONE, True), (TWO, False), (THREE, False)]
 
 
 def test_the_plan_of_an_undo_after_a_crash_in_the_middle() -> None:
     """Some offsets are written, some are not: both are what it knows of."""
-    change = NOTE._replace(offsets=(Written(("t", 0), ONE, TWO), Written(("t", 1), None, TWO)))
+    change = NOTE._replace(offsets=(OffsetChange(("t", 0), ONE, TWO), OffsetChange(("t", 1), None, TWO)))
     steps = plan_undo(change, {("t", 0): TWO}, force=False)
-    assert [(step.written.after, step.is_written) for step in steps] == [(ONE, True), (None, False)]
-    with pytest.raises(ClientError, match="t:0 is at 3, expected what restore abc has written"):
+    assert [(step.change.after, step.is_changed) for step in steps] == [(ONE, True), (None, False)]
+    with pytest.raises(ClientError, match="t:0 is at 3, expected the offsets written by restore abc"):
         plan_undo(change, {("t", 0): THREE}, force=False)
 
 
@@ -239,11 +241,11 @@ def test_the_undo_of_an_undo_makes_a_restore_count_again() -> None:
     again = undo._replace(change_id="u2", of="u1")
     done = NOTE._replace(ended="done")
     with pytest.raises(ClientError, match="no restore that could be undone"):
-        last_to_undo({"abc": done, "u1": undo}, None)
-    assert last_to_undo({"abc": done, "u1": undo, "u2": again}, None) == done
-    with pytest.raises(ClientError, match="'u1' was undone already"):
-        last_to_undo({"abc": done, "u1": undo, "u2": again}, "u1")
-    assert last_to_undo({"abc": done, "u1": undo._replace(ended="failed: x")}, None) == done
+        find_change_to_undo({"abc": done, "u1": undo}, None)
+    assert find_change_to_undo({"abc": done, "u1": undo, "u2": again}, None) == done
+    with pytest.raises(ClientError, match="'u1' was already undone"):
+        find_change_to_undo({"abc": done, "u1": undo, "u2": again}, "u1")
+    assert find_change_to_undo({"abc": done, "u1": undo._replace(ended="failed: x")}, None) == done
 
 
 def test_notes_survive_a_crash_at_any_byte(tmp_path: Path) -> None:
@@ -251,16 +253,16 @@ def test_notes_survive_a_crash_at_any_byte(tmp_path: Path) -> None:
     (tmp_path / "_callboard").mkdir()
     table: Any = HistoryTable.__new__(HistoryTable)
     table.path = tmp_path
-    begin(table, NOTE)
-    finish(table, "abc", "done")
+    record_start(table, NOTE)
+    record_end(table, "abc", "done")
     file = tmp_path / "_callboard" / "changes.jsonl"
     whole = file.read_bytes()
-    assert read(table) == {"abc": NOTE._replace(ended="done")}
+    assert read_changes(table) == {"abc": NOTE._replace(ended="done")}
     for size in range(whole.index(b"\n") + 1, len(whole)):
         file.write_bytes(whole[:size])
-        assert read(table) == {"abc": NOTE}
-        finish(table, "abc", "failed: why")
-        assert read(table) == {"abc": NOTE._replace(ended="failed: why")}
+        assert read_changes(table) == {"abc": NOTE}
+        record_end(table, "abc", "failed: why")
+        assert read_changes(table) == {"abc": NOTE._replace(ended="failed: why")}
     file.write_bytes(b"[1]\n")
-    with pytest.raises(StartError, match="line 1 is no note of a change"):
-        read(table)
+    with pytest.raises(StartError, match="line 1 is not a change"):
+        read_changes(table)

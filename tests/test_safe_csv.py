@@ -102,11 +102,11 @@ def test_answers_of_spark_for_spreadsheets(capsys: pytest.CaptureFixture[str], t
     """What ``history`` and ``analyse`` print, or write to a file. Numbers are numbers."""
     found = pa.table({"group": ["=1"], "change": [-5], "topics": [["@a", "b"]]})
     expected = '"group","change","topics"\n"\'=1",-5,"\'@a b"\n'
-    output.show_arrow(found, False, False, None, "", True)
+    output.output_table(found, False, False, None, "", True)
     assert capsys.readouterr().out == expected
-    output.show_arrow(found, False, False, tmp_path / "answer.csv", "", True)
+    output.output_table(found, False, False, tmp_path / "answer.csv", "", True)
     assert (tmp_path / "answer.csv").read_text() == expected
-    output.show_arrow(found, False, True, None, "")
+    output.output_table(found, False, True, None, "")
     assert "\n=1,-5,@a b\n" in capsys.readouterr().out.replace(expected, "")
     for as_json, path in ((True, None), (False, tmp_path / "answer.parquet")):
         with pytest.raises(StartError, match="--safe-csv is for CSV"):

@@ -29,7 +29,7 @@ from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.manifest import newest_manifest
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.spark import submit_compact
-from callboard.spark.compaction import TASK_BYTES, TASKS_MIN, compact, share_out
+from callboard.spark.compaction import TASK_BYTES, TASKS_MIN, assign_jobs_to_tasks, compact
 
 START_MS = 1_700_000_000_000
 PARTITIONS = 4
@@ -98,7 +98,7 @@ def test_a_task_a_partition_and_no_shuffle(spark: SparkSession, tmp_path: Path) 
 @given(st.lists(st.integers(1, 3 * TASK_BYTES), min_size=1, max_size=200))
 def test_small_partitions_share_a_task(sizes: list[int]) -> None:
     """Each is done once; tasks are as many as there is work for, and about as large as each other."""
-    tasks = share_out(sizes)
+    tasks = assign_jobs_to_tasks(sizes)
     assert sorted(index for task in tasks for index in task) == list(range(len(sizes)))
     assert len(tasks) == len(sizes) or all(len(tasks) >= least for least in (TASKS_MIN, sum(sizes) / TASK_BYTES))
     loads = [sum(sizes[index] for index in task) for task in tasks]
@@ -167,7 +167,7 @@ def test_a_job_that_spark_loses_is_a_report(
     def lose(*_arguments: Any) -> NoReturn:
         raise PySparkException("Job aborted due to stage failure\n  at somewhere\nExecutor lost")
 
-    monkeypatch.setattr("callboard.spark.compaction._on_spark", lose)
+    monkeypatch.setattr("callboard.spark.compaction._run_on_spark", lose)
     reports = list(compact(None, jobs, sizes_of(jobs)))
     assert {report.status for report in reports} == {"failed"}
     assert reports[0].reason.endswith("Spark has ended the work: Job aborted due to stage failure Executor lost")

@@ -22,8 +22,8 @@ from callboard.runtime.log.format.records import decode, encode, encode_key
 from callboard.runtime.log.format.transaction_records import decode_record
 from callboard.runtime.log.manifest import log_files
 from callboard.runtime.log.reading.segment import scan
-from callboard.spark.columns import ALL
-from callboard.spark.rows import row_of
+from callboard.spark.columns import ALL_COLUMNS
+from callboard.spark.rows import record_row
 
 
 def batches_of(folder: Path) -> Iterator[Batch]:
@@ -40,13 +40,13 @@ def one_by_one(folder: Path, number: int = 0) -> Iterator[Row]:
             except DamagedRecord:
                 yield {"log_offset": log_offset, "kind": "damage"}
                 continue
-            yield row_of(number, batch, log_offset, time_ms, (key, value), record)
+            yield record_row(number, batch, log_offset, time_ms, (key, value), record)
 
 
 def same(row: Row, expected: Row) -> bool:
     if expected["kind"] == "damage":
         return bool(row["kind"] == "damage" and row["log_offset"] == expected["log_offset"])
-    filled = {**dict.fromkeys(ALL), **expected}
+    filled = {**dict.fromkeys(ALL_COLUMNS), **expected}
     if filled["members"]:
         filled["members"] = [dict(member) for member in filled["members"]]
     return row == filled

@@ -20,7 +20,7 @@ from callboard.actors.records import GroupRecord, GroupValue, MemberValue, Offse
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.spark import read_groups, read_offsets
-from callboard.spark.columns import MAX_TIME_MS, MEMBER
+from callboard.spark.columns import MAX_TIME_MS, MEMBER_FIELDS
 from callboard.spark.offsets import GROUPS, OFFSETS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -123,7 +123,7 @@ def test_the_groups_come_with_their_members(spark: SparkSession, tmp_path: Path)
 
 
 def test_the_members_columns_are_the_fields_of_a_member_and_what_is_read_from_them() -> None:
-    assert set(MEMBER) == {*MemberValue._fields, "topics", "assigned"}
+    assert set(MEMBER_FIELDS) == {*MemberValue._fields, "topics", "assigned"}
 
 
 def test_a_folder_is_read_while_a_log_writes_to_it(spark: SparkSession, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_a_command_with_spark_says_its_result_and_no_more(java: None, tmp_path: 
 
 
 FAILING_TASK = """
-from callboard.spark.session import in_short, session
+from callboard.spark.session import short_message, session
 
 def fail(batches):
     raise ValueError("what was wrong")
@@ -47,11 +47,11 @@ with session("test", "local[1]") as spark:
     try:
         spark.range(1).mapInArrow(fail, "id bigint").collect()
     except Exception as error:
-        print(in_short(error))
+        print(short_message(error))
     try:
         spark.range(1).write.format("nonsense").save("nowhere")
     except Exception as error:
-        print(in_short(error))
+        print(short_message(error))
 """
 
 
@@ -77,5 +77,5 @@ def test_a_worker_whose_spark_has_gone_ends_without_a_word(error: type[OSError])
         raise error
 
     with socket.socket() as sock:
-        assert quiet_daemon.quiet(worker)(sock, True) == quiet_daemon.GONE
-        assert quiet_daemon.quiet(lambda *_: 0)(sock, True) == 0
+        assert quiet_daemon.ignore_disconnect(worker)(sock, True) == quiet_daemon.DISCONNECTED_EXIT_CODE
+        assert quiet_daemon.ignore_disconnect(lambda *_: 0)(sock, True) == 0

@@ -32,11 +32,11 @@ from callboard.runtime.log.manifest import ManifestError, manifest_folder, manif
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.partition import folder_name
 from callboard.runtime.log.reading.segment import segment_name
-from callboard.spark.columns import ALL, arrow_schema
+from callboard.spark.columns import ALL_COLUMNS, arrow_schema
 from callboard.spark.files import RemoteDisk, find_log
-from callboard.spark.options import parse
-from callboard.spark.scan import Scan
-from callboard.spark.tasks import spread
+from callboard.spark.options import parse_options
+from callboard.spark.scan import PartitionScan
+from callboard.spark.tasks import distribute
 
 # Options ---------------------------------------------------------------------------------------------------------
 
@@ -71,9 +71,9 @@ def test_options_choose(generated: Path) -> None:
 
 
 def test_a_time_may_be_written_in_two_ways() -> None:
-    times = [parse({"path": "p", "since": text}).since_ms for text in ("1767225600000", "2026-01-01T00:00:00Z")]
+    times = [parse_options({"path": "p", "since": text}).since_ms for text in ("1767225600000", "2026-01-01T00:00:00Z")]
     assert times == [1767225600000] * 2
-    assert parse({"path": "p", "since": "2026-01-01"}).since_ms == 1767225600000, "UTC, whatever this machine thinks"
+    assert parse_options({"path": "p", "since": "2026-01-01"}).since_ms == 1767225600000, "UTC by default"
 
 
 @pytest.mark.parametrize(
@@ -87,21 +87,21 @@ def test_a_time_may_be_written_in_two_ways() -> None:
         ({"kind": "offsets"}, "bad kind 'offsets': expected some of offset, group"),
         ({"columns": "grp"}, "bad columns 'grp': expected some of log_partition"),
         ({"damage": "ignore"}, "bad damage 'ignore': expected failfast or permissive"),
-        ({"rowsPerTrigger": "0"}, "bad rowsPerTrigger '0': expected a number from 1 on"),
+        ({"rowsPerTrigger": "0"}, "bad rowsPerTrigger '0': expected a number of at least 1"),
         ({"goups": "a"}, "unknown option 'goups'; expected some of mode, partitions, groups"),
         ({"path": ""}, "no path was given"),
     ],
 )
 def test_a_wrong_option_is_named(option: dict[str, str], expected: str) -> None:
     with pytest.raises(ValueError) as error:
-        parse({"path": "data", **option})
+        parse_options({"path": "data", **option})
     assert expected in str(error.value)
 
 
 def test_work_is_spread_by_size() -> None:
-    assert spread({"a": 5, "b": 3, "c": 2, "d": 0}, 2) == [["a", "d"], ["b", "c"]]
-    assert spread({}, 3) == []
-    assert spread({"a": 0}, 0) == [["a"]]
+    assert distribute({"a": 5, "b": 3, "c": 2, "d": 0}, 2) == [["a", "d"], ["b", "c"]]
+    assert distribute({}, 3) == []
+    assert distribute({"a": 0}, 0) == [["a"]]
 
 
 # Damage, and files that go ---------------------------------------------------------------------------------------
@@ -192,15 +192,15 @@ def test_a_file_that_compaction_takes_meanwhile_is_read_from_what_replaced_it(tm
 
 def test_a_log_is_found_or_what_is_missing_is_said(generated: Path, tmp_path: Path) -> None:
     found = find_log(f"file://{generated}")
-    assert list(found.folders) == [0, 1, 2, 3] and found.total == 4
+    assert list(found.folders) == [0, 1, 2, 3] and found.partition_count == 4
     assert find_log(str(generated / "__consumer_offsets-2")).folders == {2: generated / "__consumer_offsets-2"}
     group = read(generated, 2, kind="group")[0]["group"]
-    assert found.numbers_of(None, frozenset([group])) == [2]
+    assert found.partition_numbers(None, frozenset([group])) == [2]
     with pytest.raises(FileNotFoundError, match="nowhere: found no folder"):
         find_log(str(tmp_path / "nowhere"))
     with pytest.raises(FileNotFoundError, match=r"found neither callboard\.json nor a folder"):
         find_log(str(tmp_path))
-    with pytest.raises(ValueError, match="nonsense://x: pyarrow does not open it"):
+    with pytest.raises(ValueError, match="nonsense://x: neither pyarrow"):
         find_log("nonsense://x")
     (tmp_path / INFO_NAME).write_text('{"format": 99}')
     with pytest.raises(Exception, match="a newer version wrote this folder"):
@@ -216,12 +216,12 @@ def test_a_log_is_read_through_a_file_system_of_fsspec(generated: Path, tmp_path
                 packed.write(path, f"data/{path.relative_to(generated)}")
     url = f"zip://data::{archive}"
     found = find_log(url)
-    assert isinstance(found.disk, RemoteDisk) and found.total == 4
+    assert isinstance(found.disk, RemoteDisk) and found.partition_count == 4
     for mode in ("records", "live"):
-        asked = parse({"path": url, "mode": mode})
-        batches = Scan(found.disk, found.folders[1], 1, asked).batches()
+        asked = parse_options({"path": url, "mode": mode})
+        batches = PartitionScan(found.disk, found.folders[1], 1, asked).batches()
         assert [row for batch in batches for row in plain(batch)] == read(generated, 1, mode=mode)
-    with pytest.raises(OSError, match="it can only be read where it lies"):
+    with pytest.raises(OSError, match="this file system is read-only"):
         found.disk.open(found.folders[1] / "new", os.O_WRONLY | os.O_CREAT)
 
 
@@ -238,7 +238,7 @@ def test_missing_segment_of_a_compacted_log_fails_or_is_a_row(tmp_path: Path) ->
     log.close()
     archive = shutil.make_archive(str(tmp_path / "packed"), "zip", tmp_path, "data")
     found = find_log(f"zip://data::{archive}")
-    whole = Scan(found.disk, found.folders[0], 0, parse({"path": str(root)}))
+    whole = PartitionScan(found.disk, found.folders[0], 0, parse_options({"path": str(root)}))
     assert sum(batch.num_rows for batch in whole.batches()) == 30
     clean_end = newest_manifest(Disk(), root / folder_name(0)).clean_end
     path = root / folder_name(0) / segment_name(clean_end)
@@ -248,8 +248,12 @@ def test_missing_segment_of_a_compacted_log_fails_or_is_a_row(tmp_path: Path) ->
             read(root, mode=mode)
         rows = read(root, mode=mode, damage="permissive")
         assert [row["log_offset"] for row in rows if row["kind"] == "damage"] == [clean_end]
-    asked = parse({"path": str(root), "damage": "permissive"})
-    rows = [row for batch in Scan(Disk(), root / folder_name(0), 0, asked).between(0, 30, None) for row in plain(batch)]
+    asked = parse_options({"path": str(root), "damage": "permissive"})
+    rows = [
+        row
+        for batch in PartitionScan(Disk(), root / folder_name(0), 0, asked).between(0, 30, None)
+        for row in plain(batch)
+    ]
     assert {row["kind"] for row in rows} == {"offset", "damage"}
 
 
@@ -259,7 +263,7 @@ def test_missing_segment_of_a_compacted_log_fails_or_is_a_row(tmp_path: Path) ->
 def test_spark_finds_the_source_by_itself(spark: SparkSession, generated: Path) -> None:
     """And what it counts is what is there, in SQL too, with options that choose."""
     frame = spark.read.format("callboard").load(str(generated))
-    assert dict(frame.dtypes).keys() == ALL.keys()
+    assert dict(frame.dtypes).keys() == ALL_COLUMNS.keys()
     rows = [row for number in range(4) for row in read(generated, number)]
     assert frame.count() == len(rows)
     spark.sql(
@@ -279,7 +283,7 @@ def test_spark_finds_the_source_by_itself(spark: SparkSession, generated: Path) 
 def test_the_types_are_those_that_spark_expects(spark: SparkSession, generated: Path) -> None:
     """To the last letter: it refuses a batch whose Arrow schema is another one."""
     frame = spark.read.format("callboard").load(str(generated))
-    assert to_arrow_schema(frame.schema, timezone="UTC").equals(arrow_schema(tuple(ALL)))
+    assert to_arrow_schema(frame.schema, timezone="UTC").equals(arrow_schema(tuple(ALL_COLUMNS)))
 
 
 def test_every_record_that_came_since_is_seen_by_a_view(spark: SparkSession, tmp_path: Path) -> None:
@@ -315,7 +319,7 @@ def test_errors_in_spark_name_what_is_wrong(spark: SparkSession, tmp_path: Path)
         spark.read.format("callboard").option("partitions", "7").load(str(root)).count()
     with pytest.raises(PythonException, match=f"{path}: damaged batch at byte"):
         reader.load(str(root)).collect()
-    with pytest.raises(AnalysisException, match="the source has columns of its own"):
+    with pytest.raises(AnalysisException, match="the source defines its own columns"):
         spark.read.format("callboard").schema("x int").load(str(root)).count()
 
 

@@ -20,8 +20,8 @@ from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.format.records import encode
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.reading.segment import segment_name
-from callboard.spark.options import parse
-from callboard.spark.stream import Follower, StreamReader, within
+from callboard.spark.options import parse_options
+from callboard.spark.stream import LogEndTracker, StreamReader, limit_end_offsets
 
 PARTITIONS = 3
 START_MS = 1_700_000_000_000
@@ -125,7 +125,7 @@ def test_a_torn_end_comes_when_it_is_whole(tmp_path: Path) -> None:
     folder = tmp_path / "__consumer_offsets-0"
     folder.mkdir()
     path = folder / segment_name(0)
-    reader = StreamReader(parse({"path": str(tmp_path)}))
+    reader = StreamReader(parse_options({"path": str(tmp_path)}))
     whole = b"".join(map(batch, range(3)))
     path.write_bytes(whole[:-5])
     first = reader.latestOffset({}, ReadAllAvailable())
@@ -142,16 +142,16 @@ def test_the_newest_file_is_not_read_again(tmp_path: Path) -> None:
     folder = tmp_path / "__consumer_offsets-0"
     folder.mkdir()
     path = folder / segment_name(0)
-    follower = Follower(Disk(), folder)
+    tracker = LogEndTracker(Disk(), folder)
     path.write_bytes(batch(0) + batch(1))
-    assert follower.end() == 2
+    assert tracker.end() == 2
     path.write_bytes(batch(0) + batch(1) + batch(2))
-    assert follower.end() == 3
-    mark = follower.mark_for(2)
+    assert tracker.end() == 3
+    mark = tracker.nearest_position(2)
     assert mark is not None and (mark.name, mark.position, mark.offset) == (path.name, len(batch(0) * 2), 2)
     (folder / segment_name(3)).write_bytes(batch(3))
-    assert follower.end() == 4
-    assert follower.mark_for(3) is not None and follower.mark_for(2) is None
+    assert tracker.end() == 4
+    assert tracker.nearest_position(3) is not None and tracker.nearest_position(2) is None
 
 
 def test_a_mark_in_a_file_that_has_ended_is_not_used(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_mark_in_a_file_that_has_ended_is_not_used(tmp_path: Path) -> None:
     folder = tmp_path / "__consumer_offsets-0"
     folder.mkdir()
     (folder / segment_name(0)).write_bytes(batch(0) + batch(1))
-    reader = StreamReader(parse({"path": str(tmp_path)}))
+    reader = StreamReader(parse_options({"path": str(tmp_path)}))
     first = reader.latestOffset({}, ReadAllAvailable())
     (folder / segment_name(0)).write_bytes(batch(0) + batch(1) + batch(2))
     second = reader.latestOffset(first, ReadAllAvailable())
@@ -172,7 +172,7 @@ def test_a_mark_in_a_file_that_has_ended_is_not_used(tmp_path: Path) -> None:
 def test_available_now_ends_where_the_log_did(tmp_path: Path) -> None:
     folder = tmp_path / "__consumer_offsets-0"
     write_files(Disk(), [[Bat((Rec(b"\0\x09", b"1"),)) for _ in range(5)]], folder)
-    reader = StreamReader(parse({"path": str(tmp_path), "rowsPerTrigger": "2"}))
+    reader = StreamReader(parse_options({"path": str(tmp_path), "rowsPerTrigger": "2"}))
     reader.prepareForTriggerAvailableNow()
     write_files(Disk(), [[Bat((Rec(b"\0\x09", b"1"),))]], folder, base=5)
     limit = reader.getDefaultReadLimit()
@@ -187,7 +187,7 @@ def test_a_log_that_is_shorter_than_the_checkpoint_waits_and_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_files(Disk(), [[Bat((Rec(b"\0\x09", b"1"),))]], tmp_path / "__consumer_offsets-0")
-    reader = StreamReader(parse({"path": str(tmp_path)}))
+    reader = StreamReader(parse_options({"path": str(tmp_path)}))
     assert reader.latestOffset({"0": 7}, ReadAllAvailable()) == {"0": 7}
     assert "partition 0 ends at offset 1, and the stream has read up to 7" in caplog.text
     (planned,) = reader.partitions({"5": 0}, {"5": 3})
@@ -196,15 +196,15 @@ def test_a_log_that_is_shorter_than_the_checkpoint_waits_and_says_so(
 
 
 def test_a_limit_is_shared_by_what_each_has_to_read() -> None:
-    assert within({"0": 10}, {"0": 110, "1": 300, "2": 0}, 40) == {"0": 20, "1": 30, "2": 0}
-    assert within({}, {"0": 1, "1": 1000}, 10) == {"0": 1, "1": 9}
-    assert within({}, {"0": 5}, 10) == {"0": 5}
+    assert limit_end_offsets({"0": 10}, {"0": 110, "1": 300, "2": 0}, 40) == {"0": 20, "1": 30, "2": 0}
+    assert limit_end_offsets({}, {"0": 1, "1": 1000}, 10) == {"0": 1, "1": 9}
+    assert limit_end_offsets({}, {"0": 5}, 10) == {"0": 5}
 
 
 def test_all_records_of_a_generated_log_come_in_steps(tmp_path: Path) -> None:
     """Every offset is read once, whatever the steps; markers and offsets of transactions count too."""
     write_log(tmp_path, Shape(3000, 2, groups=20, segment_bytes=30_000, transaction_rate=0.1))
-    reader = StreamReader(parse({"path": str(tmp_path)}))
+    reader = StreamReader(parse_options({"path": str(tmp_path)}))
     start: dict[str, int] = {}
     found: list[tuple[int, int]] = []
     while (end := reader.latestOffset(start, ReadMaxRows(700))) != start:
