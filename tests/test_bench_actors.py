@@ -12,8 +12,8 @@ import pytest
 
 from callboard.bench import actors
 from callboard.bench.__main__ import main as bench_main
-from callboard.bench.actor_designs import DESIGNS, Floor, Part, Token, measure
-from callboard.bench.actors import LABELS, PYKKA_MAX, UVLOOP, Aim, Job, Row, _aims, _options
+from callboard.bench.actor_designs import DESIGNS, BareDeque, Participant, Token, measure
+from callboard.bench.actors import LABELS, PYKKA_MAX, UVLOOP, Aim, DesignRun, Row, _aims, _options
 from callboard.bench.harness import BenchError
 
 RATES = {"flood_per_s", "bursts_per_s", "hops_per_s"}
@@ -39,7 +39,7 @@ def test_every_design_delivers_every_message_once(name: str, count: int) -> None
     assert figures["bytes"] is None, "so few cannot be told from the allocator's reserve"
 
 
-class Losing(Floor):
+class Losing(BareDeque):
     """Every hundredth message falls off."""
 
     def run(self) -> Any:
@@ -48,7 +48,7 @@ class Losing(Floor):
         return super().run()
 
 
-class Doubling(Floor):
+class Doubling(BareDeque):
     def run(self) -> Any:
         if self.queue and not isinstance(self.queue[0][1], Token):
             self.queue.append(self.queue[0])
@@ -56,7 +56,7 @@ class Doubling(Floor):
 
 
 @pytest.mark.parametrize("wrong", [Losing, Doubling])
-def test_a_design_that_is_wrong_gets_no_figures(monkeypatch: pytest.MonkeyPatch, wrong: type[Floor]) -> None:
+def test_a_design_that_is_wrong_gets_no_figures(monkeypatch: pytest.MonkeyPatch, wrong: type[BareDeque]) -> None:
     monkeypatch.setitem(DESIGNS, "wrong", wrong)
     with pytest.raises(BenchError, match=r"wrong: 800 messages were sent to 10 actors, and they counted \d+"):
         measure("wrong", 10, 400, 20)
@@ -64,16 +64,16 @@ def test_a_design_that_is_wrong_gets_no_figures(monkeypatch: pytest.MonkeyPatch,
 
 def test_tokens_are_passed_as_often_as_was_asked() -> None:
     """So many times each, by all the actors in turn."""
-    design = Floor()
+    design = BareDeque()
     design.start(10)
     sent: list[int] = []
-    send = design.score.send
+    send = design.shared.send
 
-    def note(part: Part, message: Any) -> None:
+    def note(part: Participant, message: Any) -> None:
         sent.append(part.index)
         send(part, message)
 
-    design.score.send = note
+    design.shared.send = note
     design.pass_tokens(20)
     assert len(sent) == 64 * 21
     assert set(sent) == set(range(10))
@@ -97,12 +97,14 @@ def test_the_bench_shows_every_design_and_the_aims(tmp_path: Path, capsys: pytes
     assert all(aim["measured"] is None for aim in result["aims"]), "none of the aims is about five actors"
 
 
-def planned(monkeypatch: pytest.MonkeyPatch, *argv: str) -> Mapping[Job, Sequence[str]]:
+def planned(monkeypatch: pytest.MonkeyPatch, *argv: str) -> Mapping[DesignRun, Sequence[str]]:
     """The jobs that the bench would run."""
-    plans: list[Mapping[Job, Sequence[str]]] = []
+    plans: list[Mapping[DesignRun, Sequence[str]]] = []
     found = dict.fromkeys((*RATES, "ask_p50_us", "bytes"), 1.0)
 
-    def run_nothing(jobs: Mapping[Job, Sequence[str]], *_rest: Any) -> Iterator[tuple[Job, dict[str, float]]]:
+    def run_nothing(
+        jobs: Mapping[DesignRun, Sequence[str]], *_rest: Any
+    ) -> Iterator[tuple[DesignRun, dict[str, float]]]:
         plans.append(jobs)
         return ((job, found) for job in jobs)
 
@@ -113,9 +115,9 @@ def planned(monkeypatch: pytest.MonkeyPatch, *argv: str) -> Mapping[Job, Sequenc
 
 def test_pykka_gets_no_more_threads_than_it_can_bear(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = planned(monkeypatch, "--actors", f"{PYKKA_MAX},{PYKKA_MAX + 1}")
-    assert Job(PYKKA_MAX, "pykka") in jobs
-    assert Job(PYKKA_MAX + 1, "pykka") not in jobs
-    assert Job(PYKKA_MAX + 1, "loop") in jobs
+    assert DesignRun(PYKKA_MAX, "pykka") in jobs
+    assert DesignRun(PYKKA_MAX + 1, "pykka") not in jobs
+    assert DesignRun(PYKKA_MAX + 1, "loop") in jobs
 
 
 def test_uvloop_is_measured_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +132,7 @@ def test_uvloop_that_is_not_installed_is_named(
     monkeypatch.setattr(actors, "find_spec", lambda _name: None)
     with pytest.raises(SystemExit, match="2"):
         bench_main(["actors", "--uvloop"])
-    assert "--uvloop: it is not installed; expected: pip install uvloop" in capsys.readouterr().err
+    assert "--uvloop: uvloop is not installed; run: pip install uvloop" in capsys.readouterr().err
 
 
 def test_many_actors_get_more_messages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +175,7 @@ def test_aims_are_met_or_missed_by_what_was_measured() -> None:
     tasks, pykka, idle, stop = _aims([row(1000, None), row(10_000, 1400.0), row(100_000, 1600.0)])
     assert tasks.measured == "flood 1.0x, bursts 1.0x, hops 1.0x"
     assert pykka.measured == "flood 10.0x, bursts 10.0x, hops 10.0x"
-    assert idle == Aim("an idle actor of the loop, with three attributes", "<= 1,500 B", "1,600 B")
+    assert idle == Aim("memory of an idle actor, three attributes", "<= 1,500 B", "1,600 B")
     assert stop.measured == "1.00 s"
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from callboard.bench.commit import KINDS, Round, aims, log_alone, main, sync_each
+from callboard.bench.commit import KINDS, CommitRound, aims, main, measure_log, measure_syncs
 
 
-def rounds(**rates: float) -> dict[str, list[Round]]:
+def rounds(**rates: float) -> dict[str, list[CommitRound]]:
     """Two rounds of each kind; the second on a disk that is half as fast, which no ratio may show."""
-    slow = [Round(rate / 2, 2 / rate, 4 / rate) for rate in rates.values()]
-    fast = [Round(rate, 1 / rate, 2 / rate) for rate in rates.values()]
+    slow = [CommitRound(rate / 2, 2 / rate, 4 / rate) for rate in rates.values()]
+    fast = [CommitRound(rate, 1 / rate, 2 / rate) for rate in rates.values()]
     return {kind: [one, two] for kind, one, two in zip(KINDS, fast, slow, strict=True)}
 
 
@@ -25,13 +25,13 @@ def test_ratios_are_those_of_the_same_round() -> None:
 
 
 def test_a_bare_sync_is_measured(tmp_path: Path) -> None:
-    found = sync_each(tmp_path, 0.05)
+    found = measure_syncs(tmp_path, 0.05)
     assert found.rate > 0 and 0 < found.p50_s <= found.p99_s
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_log_alone_is_measured(tmp_path: Path) -> None:
-    found = log_alone(tmp_path, 50, 0.1)
+    found = measure_log(tmp_path, 50, 0.1)
     assert found.rate > 0 and 0 < found.p50_s <= found.p99_s
     assert list(tmp_path.iterdir()) == []
 
@@ -44,7 +44,7 @@ def test_it_measures_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert all(each["rate"] > 0 for own in found["rounds"].values() for each in own)
     assert len(found["aims"]) == 3
     printed = capsys.readouterr().out
-    assert "fdatasync a commit" in printed and "aim at least 40" in printed
+    assert "fdatasync per commit" in printed and "target at least 40" in printed
     assert [path.name for path in tmp_path.iterdir()] == ["told.json"]
 
 
@@ -58,7 +58,7 @@ def test_an_impossible_number_is_refused(argument: str, capsys: pytest.CaptureFi
 def test_too_few_connections_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--connections=7"])
-    assert "--connections 7: 1000 are to be in flight, and one connection takes 128" in capsys.readouterr().err
+    assert "--connections 7: 1000 must be in flight, one connection allows at most 128" in capsys.readouterr().err
 
 
 def test_a_folder_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

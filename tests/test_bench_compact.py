@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from callboard.bench import compact
-from callboard.bench.loggen import Shape, Written, write_log
-from callboard.bench.tree import Watch, descendants
+from callboard.bench.loggen import LogShape, WrittenCounts, write_log
+from callboard.bench.process_usage import ProcessUsage, descendants
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.reading.segment import scan
 
@@ -37,7 +37,7 @@ def test_it_measures_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert not any("Spark" in way for way in found["ways"])
     printed = capsys.readouterr().out
     assert "copy of the files" in printed
-    assert "without Spark: as --no-spark says" in printed
+    assert "without Spark: disabled by --no-spark" in printed
 
 
 def test_where_nothing_can_be_written_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,11 +84,11 @@ def test_a_watch_counts_children_and_their_children() -> None:
     command = [sys.executable, "-c", PROGRAM]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdin is not None and child.stdout is not None
-        with Watch(others) as watch:
+        with ProcessUsage(others) as watch:
             child.stdout.readline()
             while watch.peak_bytes < 80_000_000:  # which neither of the two has alone
-                watch.look()
-        with Watch({child.pid, *descendants(child.pid)}) as nobody:
+                watch.sample()
+        with ProcessUsage({child.pid, *descendants(child.pid)}) as nobody:
             pass
         child.stdin.write("\n")
     assert sum(watch.cpu_s.values()) >= 0.25
@@ -96,14 +96,14 @@ def test_a_watch_counts_children_and_their_children() -> None:
     assert sum(nobody.cpu_s.values()) < 0.25
 
 
-SHAPE = Shape(6000, 2, groups=50, segment_bytes=100_000, transaction_rate=0.2, death_rate=0.02)
+SHAPE = LogShape(6000, 2, groups=50, segment_bytes=100_000, transaction_rate=0.2, death_rate=0.02)
 
 
 def test_a_log_is_what_its_shape_says(tmp_path: Path) -> None:
     written = write_log(tmp_path, SHAPE, seed=3)
     files = sorted(tmp_path.glob("__consumer_offsets-*/*.log"))
     batches = [batch for path in files for batch in scan(Disk(), path)]
-    assert written == Written(
+    assert written == WrittenCounts(
         sum(batch.record_count for batch in batches), sum(path.stat().st_size for path in files), len(files)
     )
     assert 6000 <= written.records < 7000
@@ -117,7 +117,7 @@ def test_a_burst_is_a_group_that_commits_in_many_batches(tmp_path: Path) -> None
     """Where groups are picked evenly, a group is otherwise in few batches that follow each other."""
     runs = {}
     for name, burst_rate in (("calm", 0.0), ("bursts", 0.2)):
-        write_log(tmp_path / name, Shape(20_000, 1, groups=5000, burst_rate=burst_rate))
+        write_log(tmp_path / name, LogShape(20_000, 1, groups=5000, burst_rate=burst_rate))
         [path] = (tmp_path / name).glob("*/*.log")
         groups = [{(key or b"")[4:28] for _, _, key, _ in batch.records()} for batch in scan(Disk(), path)]
         runs[name] = sum(len(one & other) for one, other in pairwise(groups)) / len(groups)

@@ -31,9 +31,9 @@ def test_it_measures_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_a_group_that_is_not_there_is_no_measurement(tmp_path: Path) -> None:
     groups.fill(tmp_path / "data", 10)
     with groups._serve(tmp_path / "data") as server:
-        groups.wake(server.address, 10, 10)
+        groups.activate(server.address, 10, 10)
         with pytest.raises(BenchError, match="workers-of-service-10 has offset -1, and 10 was committed"):
-            groups.wake(server.address, 20, 2)
+            groups.activate(server.address, 20, 2)
 
 
 @pytest.mark.parametrize("awake", ["0", "11"])

@@ -25,17 +25,17 @@ def test_it_measures_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 def test_what_is_made_is_a_log(tmp_path: Path) -> None:
     """Segment after segment, and every record of it is found."""
-    made = loading.fill(tmp_path, 5000, 7, segment_bytes=100_000)
+    counts = loading.fill(tmp_path, 5000, 7, segment_bytes=100_000)
     assert len(list(tmp_path.glob("*.log"))) > 1
     loaded = load_partition(tmp_path)
-    assert (loaded.records, loaded.log_bytes) == (made.records, made.log_bytes)
+    assert (loaded.records, loaded.log_bytes) == (counts.records, counts.log_bytes)
     assert not loaded.damages and not loaded.troubles
 
 
 def test_a_load_that_finds_too_little_is_no_measurement(tmp_path: Path) -> None:
-    made = loading.fill(tmp_path, 100, 1)
-    with pytest.raises(BenchError, match=f"found {made.records} records, expected {made.records + 1}"):
-        loading.measure(tmp_path, made._replace(records=made.records + 1), 1)
+    counts = loading.fill(tmp_path, 100, 1)
+    with pytest.raises(BenchError, match=f"found {counts.records} records, expected {counts.records + 1}"):
+        loading.measure(tmp_path, counts._replace(records=counts.records + 1), 1)
 
 
 @pytest.mark.parametrize("given", [["--records", "0"], ["--rounds", "0"]])

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from callboard.bench import server as bench
 from callboard.bench.__main__ import main as bench_main
 from callboard.bench.bare_server import Answers, BareConnection
-from callboard.bench.enrolment import Member, commit, commit_fields, committed, create_topic, enrol, leave
-from callboard.bench.harness import BenchError, Child, Server, parse_address, summarise
-from callboard.bench.lanes import FRAMES, Outcome, Reel
-from callboard.bench.load import COMMITS, HEARTBEATS, Load, LoadProcess, commit_requests
+from callboard.bench.group_setup import Member, commit, commit_fields, committed, create_topic, join_members, leave
+from callboard.bench.harness import BenchError, ChildProcess, Server, parse_address, summarise
+from callboard.bench.load_connections import FRAMES, FrameSequence, LoadResult
+from callboard.bench.load_generator import COMMITS, HEARTBEATS, Load, LoadProcess, commit_requests
 from callboard.bench.wire import Client, api
 
 SHORT_S = 0.2
@@ -47,7 +47,7 @@ def frames(count: int) -> bytes:
     return b"".join(HEAD + number.to_bytes(2, "big") + number.to_bytes(8, "big") for number in range(count))
 
 
-def assert_measured(outcome: Outcome, in_flight: int) -> None:
+def assert_measured(outcome: LoadResult, in_flight: int) -> None:
     assert outcome.answers > in_flight
     assert outcome.elapsed_s > 0
     assert 0 < outcome.latency_p50_s <= outcome.latency_p99_s
@@ -76,7 +76,7 @@ def test_one_wrong_correlation_id_ends_the_load(requests: str, in_flight: int) -
     with (
         Server(["-m", "callboard.bench.bare_server", "--wrong-at", "500"], "the bare server") as server,
         LoadProcess(server.address, 4, 4, joins=False, server_pid=None) as load,
-        pytest.raises(BenchError, match="a wrong answer after"),
+        pytest.raises(BenchError, match="a wrong response after"),
     ):
         load.run(requests, in_flight, 60.0)  # ends at the wrong answer, long before
 
@@ -97,7 +97,7 @@ def test_a_server_that_is_not_there_is_told_as_such() -> None:
 
 @given(st.lists(st.integers(1, FRAMES), max_size=12))
 def test_a_reel_gives_numbered_frames_in_bursts_of_any_size(counts: list[int]) -> None:
-    reel = Reel(FRAME, FIELDS)
+    reel = FrameSequence(FRAME, FIELDS)
     assert b"".join(reel.take(count) for count in counts) == frames(sum(counts))
 
 
@@ -105,7 +105,7 @@ def test_a_reel_gives_numbered_frames_in_bursts_of_any_size(counts: list[int]) -
 def test_a_reel_accepts_what_comes_cut_anywhere(pieces: list[int]) -> None:
     """TCP keeps no borders: an answer may come in pieces, or many in one read."""
     stream = frames(3 * FRAMES)
-    reel, start, sizes = Reel(FRAME, FIELDS), 0, cycle(pieces)
+    reel, start, sizes = FrameSequence(FRAME, FIELDS), 0, cycle(pieces)
     while start < len(stream):
         end = start + next(sizes)
         assert reel.accept(stream[start:end])
@@ -117,7 +117,7 @@ def test_a_reel_accepts_what_comes_cut_anywhere(pieces: list[int]) -> None:
 def test_a_reel_refuses_a_single_wrong_byte(at: int, wrong: int) -> None:
     stream = bytearray(frames(2 * FRAMES))
     stream[at] ^= wrong
-    assert not Reel(FRAME, FIELDS).accept(bytes(stream))
+    assert not FrameSequence(FRAME, FIELDS).accept(bytes(stream))
 
 
 def test_a_commits_offset_grows_by_one_and_its_request_is_kios() -> None:
@@ -187,7 +187,7 @@ def test_members_of_one_group_are_in_one_generation(callboard: Server) -> None:
     with ExitStack() as stack:
         clients = [stack.enter_context(Client(callboard.address)) for _ in range(5)]
         topic = create_topic(clients[0], 5)
-        members = enrol(clients, ["crowd"] * 5, topic)
+        members = join_members(clients, ["crowd"] * 5, topic)
         assert len({member.generation for member in members}) == 1
         assert len({member.member_id for member in members}) == 5
         for client, member in zip(clients, members, strict=True):
@@ -201,12 +201,12 @@ def test_an_offset_that_is_not_the_last_one_is_found(callboard: Server) -> None:
     with Client(callboard.address) as client:
         load = Load([client], 1, joins=True, server_pid=None)
         order = {"do": "run", "requests": COMMITS, "in_flight": 1, "seconds": SHORT_S}
-        assert load.obey(order)["answers"] > 1
-        assert load.obey({"do": "verify"}) == {"compared": 1}
+        assert load.execute(order)["answers"] > 1
+        assert load.execute({"do": "verify"}) == {"compared": 1}
         commit(client, load.members[0], 0)
-        with pytest.raises(BenchError, match="the server tells 0"):
-            load.obey({"do": "verify"})
-        load.obey({"do": "leave"})
+        with pytest.raises(BenchError, match="the server has 0"):
+            load.execute({"do": "verify"})
+        load.execute({"do": "leave"})
 
 
 def test_the_bench_reports_in_a_table_and_in_json(
@@ -237,7 +237,10 @@ def test_a_child_that_dies_is_quoted() -> None:
 
 
 def test_a_silent_child_is_not_waited_for_forever() -> None:
-    with Child(["-c", "input()"], "the child") as child, pytest.raises(BenchError, match="said nothing in time"):
+    with (
+        ChildProcess(["-c", "input()"], "the child") as child,
+        pytest.raises(BenchError, match="sent no output in time"),
+    ):
         child.read_line(0.01)
 
 
@@ -256,7 +259,7 @@ def test_the_benches_are_listed_and_a_wrong_name_gets_the_nearest() -> None:
     listed = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "server" in listed.stdout
     wrong = subprocess.run([*command, "serve"], capture_output=True, text=True, check=False)
-    assert (wrong.returncode, wrong.stderr) == (2, "no bench is called 'serve'; did you mean 'server'?\n")
+    assert (wrong.returncode, wrong.stderr) == (2, "there is no benchmark 'serve'; did you mean 'server'?\n")
 
 
 @pytest.mark.parametrize(

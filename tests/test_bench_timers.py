@@ -13,7 +13,7 @@ import pytest
 from callboard.bench import timer_designs
 from callboard.bench.__main__ import main as bench_main
 from callboard.bench.harness import BenchError, interleaved, ratios, run_once
-from callboard.bench.timer_designs import DESIGNS, EMPTY, WORKS, Heap, Wheel, Work, measure, measure_empty
+from callboard.bench.timer_designs import DESIGNS, EMPTY, WORKS, Heap, TimerWorkload, Wheel, measure, measure_empty
 from callboard.bench.timers import AIM_TIMERS, BYTES_AIM, DESIGNS_OF, LABELS, WORST_MS_AIM, Row, _aims, _options
 
 NEAR = WORKS["near"]
@@ -72,18 +72,18 @@ class Twice(Wheel):
 
 
 class Undead(Heap):
-    def disown(self, item: Any) -> None:
+    def invalidate(self, item: Any) -> None:
         """Cancels nothing."""
 
 
 @pytest.mark.parametrize(
     ("wrong", "complaint"),
     [
-        (Early, r"item \d+ is due at \d+ and came at \d+"),
-        (Late, r"item \d+ is due at \d+ and came at \d+"),
-        (Forgetful, r"item \d+ is due at \d+ and came at -1"),
-        (Twice, r"item \d+ came twice"),
-        (Undead, "20 came out although all were cancelled"),
+        (Early, r"item \d+ is due at \d+ and expired at \d+"),
+        (Late, r"item \d+ is due at \d+ and expired at \d+"),
+        (Forgetful, r"item \d+ is due at \d+ and expired at -1"),
+        (Twice, r"item \d+ expired twice"),
+        (Undead, "20 expired although all were cancelled"),
     ],
 )
 def test_a_design_that_is_wrong_gets_no_figures(
@@ -91,7 +91,7 @@ def test_a_design_that_is_wrong_gets_no_figures(
 ) -> None:
     monkeypatch.setitem(DESIGNS, "wrong", wrong)
     with pytest.raises(BenchError, match=complaint):
-        measure("wrong", Work(5, 40), 20)
+        measure("wrong", TimerWorkload(5, 40), 20)
 
 
 def test_renewal_moves_every_deadline_later_and_the_far_ones_are_filed_in_order() -> None:
@@ -113,7 +113,7 @@ def test_the_bench_shows_every_design_and_the_aims(tmp_path: Path, capsys: pytes
     assert bench_main(["timers", "--timers", "100", "--rounds", "1", "--json", str(file)]) == 0
     shown = capsys.readouterr().out
     assert all(label in shown for label in LABELS.values())
-    assert "worst tick, at 100 timers (the aim is for 1,000,000)" in shown
+    assert "worst tick, at 100 timers (the target is for 1,000,000)" in shown
     result = json.loads(file.read_text())
     assert (result["timers"], result["week_timers"], result["rounds"]) == (100, 10, 1)
     rows = {(row["work"], row["design"]): row for row in result["rows"]}

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 from compaction_helpers import Bat, Rec, by_manifest, write_files
 
-from callboard.bench.loggen import Shape, write_log
+from callboard.bench.loggen import LogShape, write_log
 from callboard.runtime.cli import compact
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.checksum import with_checksum
@@ -222,7 +222,7 @@ def test_an_open_transaction_is_named(program: Program) -> None:
 def test_several_processes_do_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folders = [tmp_path / name for name in ("one", "two")]
     for folder in folders:
-        shape = Shape(20_000, 4, groups=60, segment_bytes=100_000, transaction_rate=0.05)
+        shape = LogShape(20_000, 4, groups=60, segment_bytes=100_000, transaction_rate=0.05)
         written = write_log(folder, shape, seed=5)
         assert written.records >= 20_000 and written.files > 8
         (folder / INFO_NAME).write_text(json.dumps(INFO))

@@ -33,7 +33,7 @@ from peers.waiting import wait_until
 from pyspark.sql import SparkSession
 
 from callboard.actors.ports import Entry
-from callboard.bench.loggen import Shape, write_log
+from callboard.bench.loggen import LogShape, write_log
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.compaction import history
@@ -310,7 +310,7 @@ def test_kill_9_and_run_again(spark: SparkSession, tmp_path: Path) -> None:
     """The command, killed while Spark writes; however far it was, the next run ends with each record once."""
     data, table = tmp_path / "data", tmp_path / "table"
     DataFolder(data, 4).close()
-    write_log(data, Shape(30_000, 4, groups=40, segment_bytes=100_000, transaction_rate=0.05, tick_ms=60_000))
+    write_log(data, LogShape(30_000, 4, groups=40, segment_bytes=100_000, transaction_rate=0.05, tick_ms=60_000))
     command = [sys.executable, "-m", "callboard", "history", "keep", "--data", str(data), "--to", str(table)]
     process = subprocess.Popen([*command, "--master", "local[2]"], start_new_session=True, stderr=subprocess.DEVNULL)
     try:
@@ -395,7 +395,8 @@ def test_what_was_compacted_before_history_came_is_said(
     assert table.progress().complete_since_ms == LATE_MS
     assert records_in_table(table.rows(spark)) == records_in_log(log.data)
     assert (
-        "history is whole from 2026-12-26" in callboard(capsys, "as-of", "--table", table.path, "--at", "2025-11-22")[2]
+        "the history is complete from 2026-12-26"
+        in callboard(capsys, "as-of", "--table", table.path, "--at", "2025-11-22")[2]
     )
 
 

@@ -15,13 +15,14 @@ import pytest
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import Heartbeat
-from callboard.bench.concurrency import measures, one
+from callboard.bench.concurrency import measured_process as one
+from callboard.bench.concurrency import measures
 from callboard.bench.concurrency.cell import Append, Cell
-from callboard.bench.concurrency.clients import Stage
+from callboard.bench.concurrency.clients import RunState
 from callboard.bench.concurrency.engines import ENGINES, make_engine
-from callboard.bench.concurrency.lock_engines import LockGroup, Waits
-from callboard.bench.concurrency.loop_engines import AsyncioLock
-from callboard.bench.concurrency.oracle import BareCell
+from callboard.bench.concurrency.lock_engines import GroupLockEngine, LockWaitTimer
+from callboard.bench.concurrency.loop_engines import AsyncioLockEngine
+from callboard.bench.concurrency.oracle import ReferenceCell
 from callboard.bench.concurrency.services import LabClock, ThreadTimer, Writer
 from callboard.bench.concurrency.workloads import WORKLOADS, Plan, loaded
 
@@ -102,9 +103,9 @@ def test_an_engines_process_loads_no_more_than_it_needs() -> None:
     [
         (["--engine", "lock-group", "--workload", "heartbeats"], "--groups"),
         (["--engine", "none", "--workload", "heartbeats", "--groups", "1"], "'none'"),
-        (["--engine", "lock-group", "--workload", "heartbeats", "--groups", "0"], "'0' is no number of things"),
-        (["--engine", "pykka-threads", "--workload", "heartbeats", "--groups", "2001"], "can have 2000 at most"),
-        (["--engine", "lock-group", "--workload", "hot", "--groups", "1", "--seconds", "x"], "'x' is no duration"),
+        (["--engine", "lock-group", "--workload", "heartbeats", "--groups", "0"], "'0' is not a number of at least 1"),
+        (["--engine", "pykka-threads", "--workload", "heartbeats", "--groups", "2001"], "supports at most 2000"),
+        (["--engine", "lock-group", "--workload", "hot", "--groups", "1", "--seconds", "x"], "'x' is not a duration"),
     ],
 )
 def test_bad_options_are_named(capsys: pytest.CaptureFixture[str], arguments: list[str], complaint: str) -> None:
@@ -125,16 +126,16 @@ def test_the_tables_say_what_the_parent_shows() -> None:
 
 def requests_of(plan: Plan, name: str, count: int) -> list[list[Any]]:
     """The first requests of every client, with the answers that a fixed workload always gets."""
-    cast = WORKLOADS[name].make(plan)
-    bare = {seed.group_id: BareCell(seed) for seed in cast.seeds()}
+    setup = WORKLOADS[name].make(plan)
+    reference = {seed.group_id: ReferenceCell(seed) for seed in setup.seeds()}
     found = []
-    for client in cast.clients:
+    for client in setup.clients:
         requests, answer = [], None
         for _ in range(count):
             requests.append(client.script.send(answer))
-            answer = bare[requests[-1].group_id].ask(requests[-1])
+            answer = reference[requests[-1].group_id].ask(requests[-1])
         found.append(requests)
-        assert client.ledger.strange == []
+        assert client.ledger.unexpected == []
     return found
 
 
@@ -171,16 +172,16 @@ def test_there_are_no_more_clients_than_members() -> None:
 def test_loaded_groups_are_stable() -> None:
     plan = Plan(groups=2, members=3, clients=1, seconds=1, seed=1)
     for seed in islice(loaded(plan), 2):
-        bare = BareCell(seed)
-        assert bare.ask(Heartbeat(seed.group_id, f"{seed.group_id}-2", None, 1)) is ErrorCode.NONE
-        assert bare.ask(Heartbeat(seed.group_id, "stranger", None, 1)) is ErrorCode.UNKNOWN_MEMBER_ID
+        reference = ReferenceCell(seed)
+        assert reference.ask(Heartbeat(seed.group_id, f"{seed.group_id}-2", None, 1)) is ErrorCode.NONE
+        assert reference.ask(Heartbeat(seed.group_id, "stranger", None, 1)) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_both_kinds_of_engines_have_the_same_number_in_flight() -> None:
     plan = WORKLOADS["heartbeats"].plan(groups=8, seconds=1, seed=1, clients=7)
-    cast = WORKLOADS["heartbeats"].make(plan)
-    for engine in (LockGroup(), AsyncioLock()):
-        assert sum(len(crew.clients) for crew in engine.crews(Stage([]), cast.clients)) == 7
+    setup = WORKLOADS["heartbeats"].make(plan)
+    for engine in (GroupLockEngine(), AsyncioLockEngine()):
+        assert sum(len(runner.clients) for runner in engine.runners(RunState([]), setup.clients)) == 7
         engine.close()
 
 
@@ -188,7 +189,7 @@ def test_both_kinds_of_engines_have_the_same_number_in_flight() -> None:
 
 
 def a_cell() -> Cell:
-    return BareCell(next(loaded(Plan(groups=1, members=1, clients=1, seconds=1, seed=1)))).cell
+    return ReferenceCell(next(loaded(Plan(groups=1, members=1, clients=1, seconds=1, seed=1)))).cell
 
 
 def test_the_writer_gathers_while_it_writes() -> None:
@@ -223,8 +224,8 @@ def test_a_threads_timer_rings_what_is_due_and_never_early() -> None:
             all_rang.set()
 
     timer, cell = ThreadTimer(clock, expired), a_cell()
-    timer.file(cell, {"late": 60, "soon": 20, "never": 30})
-    timer.file(cell, {"never": None})
+    timer.schedule(cell, {"late": 60, "soon": 20, "never": 30})
+    timer.schedule(cell, {"never": None})
     assert timer.settle() and rung == []  # the clock stands still
     clock.begin()
     assert all_rang.wait(10)
@@ -237,14 +238,14 @@ def test_a_loops_timer_rings_what_is_due_and_never_early() -> None:
     rung: list[tuple[Hashable, int]] = []
     rang = threading.Event()
 
-    class Listening(AsyncioLock):
+    class Listening(AsyncioLockEngine):
         def expired(self, cell: Cell, names: Sequence[Hashable]) -> None:
             rung.extend((name, self.clock.monotonic_ms()) for name in names)
             rang.set()
 
     engine, cell = Listening(), a_cell()
-    engine.on_home(lambda: engine.timer.file(cell, {"soon": 15, "never": 15}))
-    engine.on_home(lambda: engine.timer.file(cell, {"never": None}))
+    engine.run_on_engine_thread(lambda: engine.timer.schedule(cell, {"soon": 15, "never": 15}))
+    engine.run_on_engine_thread(lambda: engine.timer.schedule(cell, {"never": None}))
     engine.clock.begin()
     assert rang.wait(10)
     engine.close()
@@ -267,7 +268,7 @@ class StandInLock:
 
 
 def test_a_wait_for_a_lock_is_timed_only_when_there_is_one() -> None:
-    waits, free, taken = Waits(), StandInLock(is_free=True), StandInLock(is_free=False)
+    waits, free, taken = LockWaitTimer(), StandInLock(is_free=True), StandInLock(is_free=False)
     waits.acquire(free)
     assert free.asked == [False] and waits.seconds == 0
     waits.acquire(taken)

@@ -12,12 +12,12 @@ import pytest
 from callboard.actors.engine_ports import ReplyTo
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import Commit, Committed, OffsetCommit
-from callboard.bench.concurrency import one
+from callboard.bench.concurrency import measured_process as one
 from callboard.bench.concurrency.cell import Append, Cell, CommitContext, Request, deliver
-from callboard.bench.concurrency.clients import Told
+from callboard.bench.concurrency.clients import JoinResult
 from callboard.bench.concurrency.engines import Engine, Seed
-from callboard.bench.concurrency.lock_engines import Lock, LockGlobal, LockGroup
-from callboard.bench.concurrency.oracle import FINDINGS_MAX, BareCell, of_generations, picture
+from callboard.bench.concurrency.lock_engines import GlobalLockEngine, GroupLockEngine, Lock
+from callboard.bench.concurrency.oracle import FINDINGS_MAX, ReferenceCell, check_generations, snapshot
 from callboard.bench.concurrency.services import LabClock
 from callboard.bench.concurrency.workloads import WORKLOADS, Plan, loaded
 
@@ -42,7 +42,7 @@ class NoLock:
     def release(self) -> None: ...
 
 
-class Unlocked(LockGroup):
+class Unlocked(GroupLockEngine):
     def lock_for(self, cell: Cell) -> Lock:
         return NoLock()
 
@@ -55,7 +55,7 @@ class Deaf:
     def set_exception(self, exc_info: Any = None) -> None: ...
 
 
-class Dropper(LockGroup):
+class Dropper(GroupLockEngine):
     """Loses the answer to every twentieth request."""
 
     def prepare(self) -> None:
@@ -66,7 +66,7 @@ class Dropper(LockGroup):
         super().submit(request, Deaf() if next(self._numbers) % 20 == 0 else reply_to)
 
 
-class AppliesTwice(LockGroup):
+class AppliesTwice(GroupLockEngine):
     """Applies every round again, and answers again."""
 
     def written(self, appends: Sequence[Append]) -> None:
@@ -74,7 +74,7 @@ class AppliesTwice(LockGroup):
         super().written(appends)
 
 
-class AppliesTwiceInSilence(LockGroup):
+class AppliesTwiceInSilence(GroupLockEngine):
     """Applies every round again, and nobody hears of it."""
 
     def written(self, appends: Sequence[Append]) -> None:
@@ -88,7 +88,7 @@ def _apply_in_silence(append: Append) -> tuple[()]:
     return ()
 
 
-class PromisesFirst(LockGroup):
+class PromisesFirst(GroupLockEngine):
     """Answers a commit when it is written, and applies it a round later."""
 
     def prepare(self) -> None:
@@ -102,7 +102,7 @@ class PromisesFirst(LockGroup):
             self.turn(append.cell, self._writers_waits, _apply_in_silence, append)
 
 
-class OutOfOrder(LockGroup):
+class OutOfOrder(GroupLockEngine):
     """Answers commits as they are written, and applies all of them at the end, the last one first."""
 
     def prepare(self) -> None:
@@ -125,11 +125,11 @@ def _answer(append: Append) -> Any:
     return Committed(append.context.errors)
 
 
-class NeverExpires(LockGroup):
+class NeverExpires(GroupLockEngine):
     def expired(self, cell: Cell, names: Sequence[Hashable]) -> None: ...
 
 
-class ExpiresAll(LockGroup):
+class ExpiresAll(GroupLockEngine):
     """When one session runs out, so do all others of the group."""
 
     def expired(self, cell: Cell, names: Sequence[Hashable]) -> None:
@@ -140,7 +140,7 @@ class ExpiresAll(LockGroup):
         super().expired(cell, names)
 
 
-class TwoForOne(LockGlobal):
+class TwoForOne(GlobalLockEngine):
     """Has two cells for a group, and takes now one and now the other: as two processes that both think it is theirs."""
 
     def prepare(self) -> None:
@@ -206,11 +206,11 @@ def test_two_inside_of_a_group_are_found(workload: str) -> None:
 
 @pytest.mark.parametrize("workload", ["heartbeats", "hot", "commits", "join-one"])
 def test_with_its_locks_the_same_engine_is_right(workload: str) -> None:
-    assert verdict(LockGroup(YieldingClock()), workload, groups=1, members=16) == []
+    assert verdict(GroupLockEngine(YieldingClock()), workload, groups=1, members=16) == []
 
 
 def test_a_bug_in_the_rules_is_found() -> None:
-    class Buggy(LockGroup):
+    class Buggy(GroupLockEngine):
         def build(self, seeds: Iterable[Seed]) -> None:
             super().build(seeds)
             for cell in self.cells:
@@ -224,20 +224,23 @@ def test_a_bug_in_the_rules_is_found() -> None:
 
 
 def test_a_generation_that_fits_together() -> None:
-    assert list(of_generations([Told("g", 1, "a", "a", ("a", "b")), Told("g", 1, "b", "a", ())])) == []
+    assert list(check_generations([JoinResult("g", 1, "a", "a", ("a", "b")), JoinResult("g", 1, "b", "a", ())])) == []
 
 
 @pytest.mark.parametrize(
     ("told", "finding"),
     [
-        ([Told("g", 1, "a", "a", ("a",)), Told("g", 1, "b", "b", ("b",))], "2 leaders: a, b"),
-        ([Told("g", 1, "a", "a", ("a",)), Told("g", 1, "a", "a", ("a",))], "a member was told twice"),
-        ([Told("g", 1, "a", "a", ("a",)), Told("g", 1, "b", "a", ())], "the leader was told of 1 members, 2 were told"),
-        ([Told("g", 1, "b", "a", ())], "1 members, the leader a is none of them"),
+        ([JoinResult("g", 1, "a", "a", ("a",)), JoinResult("g", 1, "b", "b", ("b",))], "2 leaders: a, b"),
+        ([JoinResult("g", 1, "a", "a", ("a",)), JoinResult("g", 1, "a", "a", ("a",))], "a member was told twice"),
+        (
+            [JoinResult("g", 1, "a", "a", ("a",)), JoinResult("g", 1, "b", "a", ())],
+            "the leader was told of 1 members, 2 were told",
+        ),
+        ([JoinResult("g", 1, "b", "a", ())], "1 members, the leader a is none of them"),
     ],
 )
-def test_generations_that_do_not(told: list[Told], finding: str) -> None:
-    assert [found for found in of_generations(told) if finding in found]
+def test_generations_that_do_not(told: list[JoinResult], finding: str) -> None:
+    assert [found for found in check_generations(told) if finding in found]
 
 
 # Playing it again -----------------------------------------------------------------------------------------------------
@@ -245,11 +248,11 @@ def test_generations_that_do_not(told: list[Told], finding: str) -> None:
 
 def test_a_bare_cell_is_the_same_after_the_same_requests_and_another_after_others() -> None:
     seed = next(loaded(Plan(groups=1, members=2, clients=1, seconds=1, seed=1)))
-    one_cell, same, other = BareCell(seed), BareCell(seed), BareCell(seed)
+    one_cell, same, other = ReferenceCell(seed), ReferenceCell(seed), ReferenceCell(seed)
     for offset in (1, 2):
         request = OffsetCommit("group-0", "group-0-1", None, 1, (Commit("orders", 1, offset, -1, ""),))
         assert one_cell.ask(request) == same.ask(request) == Committed((ErrorCode.NONE,))
     assert other.ask(request) == Committed((ErrorCode.NONE,))
-    assert picture(one_cell.cell) == picture(same.cell)
-    assert picture(one_cell.cell) != picture(other.cell)
-    assert picture(one_cell.cell)["offsets"] == {1: 2}
+    assert snapshot(one_cell.cell) == snapshot(same.cell)
+    assert snapshot(one_cell.cell) != snapshot(other.cell)
+    assert snapshot(one_cell.cell)["offsets"] == {1: 2}

@@ -13,15 +13,15 @@ import pytest
 from lab_made_up import HEARTBEATS, line, made_up_run, measured, mixed_run, step
 
 from callboard.bench.concurrency import report
-from callboard.bench.concurrency.findings import findings, in_short
+from callboard.bench.concurrency.findings import findings, key_sentences
 from callboard.bench.concurrency.plan import Case
-from callboard.bench.concurrency.results import BASE, FAILED, RIGHT, WRONG, Run, failure, read_line, summaries
+from callboard.bench.concurrency.results import BASE, FAILED, RIGHT, WRONG, LabRun, failure, read_line, summaries
 from callboard.bench.concurrency.styles import STYLES, kb, ms, significant
-from callboard.bench.harness import BenchError, Measured
+from callboard.bench.harness import BenchError, MedianAndSpread
 
 
 @pytest.fixture(scope="module", name="mixed")
-def mixed_fixture() -> Run:
+def mixed_fixture() -> LabRun:
     return mixed_run()
 
 
@@ -34,7 +34,7 @@ def test_the_ratio_is_the_median_of_the_rounds_ratios() -> None:
     own = table[HEARTBEATS]
     assert own["actor-loop"].ratio == pytest.approx(3.0)
     assert own[BASE].ratio == 1
-    assert own["actor-loop"].throughput == Measured(310, 20 / 310)
+    assert own["actor-loop"].throughput == MedianAndSpread(310, 20 / 310)
 
 
 def test_ratios_need_both_engines_in_the_round() -> None:
@@ -70,13 +70,13 @@ def test_totals_are_taken_for_each_request() -> None:
 # Files ----------------------------------------------------------------------------------------------------------------
 
 
-def test_json_brings_the_run_back(mixed: Run, tmp_path: Path) -> None:
+def test_json_brings_the_run_back(mixed: LabRun, tmp_path: Path) -> None:
     report.write_numbers(tmp_path, mixed)
     assert report.load(tmp_path / report.JSON_NAME) == mixed
     json.loads((tmp_path / report.JSON_NAME).read_text(), parse_constant=pytest.fail)  # NaN, Infinity
 
 
-def test_csv_has_a_row_a_measurement(mixed: Run, tmp_path: Path) -> None:
+def test_csv_has_a_row_a_measurement(mixed: LabRun, tmp_path: Path) -> None:
     report.write_numbers(tmp_path, mixed)
     with (tmp_path / report.CSV_NAME).open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -128,7 +128,7 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def html(mixed: Run) -> str:
+def html(mixed: LabRun) -> str:
     pytest.importorskip("matplotlib")
     return report.html(mixed, summaries(mixed))
 
@@ -212,7 +212,7 @@ def test_the_conclusion_follows_the_numbers() -> None:
     """The same engines with their speeds exchanged: the same sentences the other way round."""
     actor = conclusion({"actor-loop": [300, 330, 360], BASE: [100, 110, 120]})
     lock = conclusion({"actor-loop": [100, 110, 120], BASE: [300, 330, 360]})
-    fastest, beats = "Which engine was fastest", "Where a lock beats an actor"
+    fastest, beats = "Which engine was fastest", "Locks compared with actors"
     assert (
         "heartbeats, 10 groups, actor-loop, 330, 3.00, lock-group, 3.00, each of 3 rounds, lock-group, 110/s"
         in actor[fastest]
@@ -226,15 +226,15 @@ def test_the_conclusion_follows_the_numbers() -> None:
 
 
 def test_the_price_of_an_actor_is_told_where_there_is_one() -> None:
-    buys = "What the actor buys for it"
+    buys = "Advantages of actors"
     actor = conclusion({"actor-loop": [300, 330], BASE: [100, 110]})[buys]
     lock = conclusion({"actor-loop": [100, 110], BASE: [250, 275]})[buys]
     assert "no lock was faster" in actor
-    assert "the actor's price in requests a second (2.50 times)" in lock
+    assert "the cost of actors in requests per second (2.50 times)" in lock
     for text in (actor, lock):
         for bought in (
             "No lock order",
-            "No lock held across the disk",
+            "No lock held during disk access",
             "Timers as messages",
             "Simulation under a seed",
         ):
@@ -244,22 +244,25 @@ def test_the_price_of_an_actor_is_told_where_there_is_one() -> None:
 def test_rounds_that_disagree_decide_nothing() -> None:
     found = conclusion({"actor-loop": [100, 200, 130], BASE: [120, 150, 100]})
     assert "2 of 3: not decided" in found["Which engine was fastest"]
-    assert "not decided in 1." in found["Where a lock beats an actor"]
+    assert "not decided in 1." in found["Locks compared with actors"]
 
 
 def test_engines_of_one_kind_are_compared_among_themselves() -> None:
     """On the loop an actor wins; among threads the lock does. Both are said."""
-    found = conclusion({"actor-loop": [300], "actor-threads": [50], BASE: [100]})["Where a lock beats an actor"]
-    assert "Of all engines, the best with locks against the best actor, 1 case: an actor was faster" in found
+    found = conclusion({"actor-loop": [300], "actor-threads": [50], BASE: [100]})["Locks compared with actors"]
     assert (
-        "On threads, the best with locks against the best actor, 1 case: a lock was faster in 1 (2.00 times)" in found
+        "Of all engines, the best engine with locks compared with the best actor, 1 case: an actor was faster" in found
+    )
+    assert (
+        "On threads, the best engine with locks compared with the best actor, 1 case: a lock was faster in 1 "
+        "(2.00 times)" in found
     )
     assert "On threads, heartbeats, 10 groups, lock-group, actor-threads, 2.00, the one round" in found
 
 
-def test_what_is_wrong_or_missing_comes_first(mixed: Run) -> None:
+def test_what_is_wrong_or_missing_comes_first(mixed: LabRun) -> None:
     table = summaries(mixed)
-    first = in_short(mixed, table)[0]
+    first = key_sentences(mixed, table)[0]
     assert first.startswith("Of 11 measurements, 1 ended in a wrong state (lock-global) and 2 failed (actor-threads, ")
     part = findings(mixed._replace(planned=15), table)[0]
     assert any("4 of 15 planned measurements were not made" in each for each in part.sentences)

@@ -19,8 +19,8 @@ from lab_made_up import ENGINES, KNOWN, line, mixed_run, step
 
 from callboard.bench.concurrency import report
 from callboard.bench.concurrency import run as lab
-from callboard.bench.concurrency.plan import Case, Step, duration, make_plan, total_s
-from callboard.bench.concurrency.progress import Lines
+from callboard.bench.concurrency.plan import Case, MeasurementStep, duration, make_plan, total_duration_s
+from callboard.bench.concurrency.progress import LineProgress
 from callboard.bench.concurrency.results import FAILED, RIGHT, WRONG, Measurement, read_line, summaries
 from callboard.bench.harness import BenchError
 
@@ -81,7 +81,7 @@ def test_an_engine_stays_out_of_what_it_cannot_hold_and_the_plan_says_so() -> No
 
 def test_a_longer_load_makes_a_longer_plan() -> None:
     short, long = (make_plan([Case("a", 1)], {"x": None}, 3, seconds, 1).steps for seconds in (1.0, 5.0))
-    assert total_s(long) - total_s(short) == pytest.approx(12)
+    assert total_duration_s(long) - total_duration_s(short) == pytest.approx(12)
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(51.2, "51 s"), (720, "12 min"), (4800, "1 h 20 min")])
@@ -97,8 +97,11 @@ def test_durations_are_written_for_people(seconds: float, text: str) -> None:
     [
         ("hello", "expected one line of JSON, got 'hello'"),
         ("[1]", "expected an object with 'right'"),
-        (line(step("actor-loop"), 5, engine="lock-group"), "asked for engine 'actor-loop', it measured 'lock-group'"),
-        (line(step("actor-loop"), 5, groups=11), "asked for groups 10, it measured 11"),
+        (
+            line(step("actor-loop"), 5, engine="lock-group"),
+            "expected engine 'actor-loop', the process measured 'lock-group'",
+        ),
+        (line(step("actor-loop"), 5, groups=11), "expected groups 10, the process measured 11"),
         (line(step("actor-loop"), 5, throughput=math.nan), "no number for throughput"),
         (line(step("actor-loop"), 5, requests="many"), "no number for requests"),
     ],
@@ -174,14 +177,16 @@ def test_children_that_die_babble_or_are_wrong_do_not_end_the_run(
 def test_a_child_that_hangs_is_given_up(stand_in: Path) -> None:
     found = lab.measure_once(step("actor-loop"), child(stand_in, actor_loop="hang"), timeout_s=0.3)
     assert found.status == FAILED
-    assert "said nothing in time" in found.reasons[0]
+    assert "sent no output in time" in found.reasons[0]
 
 
 def test_a_spent_budget_ends_the_run(stand_in: Path) -> None:
     """By a clock that jumps a minute at each look: the first measurement is made, the second not begun."""
     plan = make_plan([Case("join-one", 1)], dict.fromkeys(ENGINES), 1, 0.1, 1)
     times = iter(range(0, 6000, 60))
-    made = lab.measurements(plan, child(stand_in), Lines(plan.steps, time.monotonic), 100.0, lambda: float(next(times)))
+    made = lab.measurements(
+        plan, child(stand_in), LineProgress(plan.steps, time.monotonic), 100.0, lambda: float(next(times))
+    )
     assert len(list(made)) == 1
 
 
@@ -189,7 +194,7 @@ def test_the_time_left_follows_the_time_taken(capsys: pytest.CaptureFixture[str]
     """Four measurements that were planned to take alike; the first took ten seconds."""
     steps = [step("actor-loop", number) for number in (1, 2, 3, 4)]
     times = iter((100.0, 110.0))
-    lines = Lines(steps, lambda: next(times))
+    lines = LineProgress(steps, lambda: next(times))
     lines.begin(steps[0])
     lines.end(read_line(steps[0], line(steps[0], 500)))
     assert (
@@ -201,9 +206,9 @@ def test_an_interrupt_keeps_what_was_measured(
     stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     real = lab.measure_once
-    made: list[Step] = []
+    made: list[MeasurementStep] = []
 
-    def third_is_interrupted(of: Step, command: Sequence[str], timeout_s: float) -> Measurement:
+    def third_is_interrupted(of: MeasurementStep, command: Sequence[str], timeout_s: float) -> Measurement:
         made.append(of)
         if len(made) == 3:
             raise KeyboardInterrupt
@@ -237,15 +242,15 @@ def test_without_matplotlib_nothing_is_measured_first(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--engines", "actor-loop,nope"], "no engine is called 'nope'; there are: actor-loop, actor-threads, "),
-        (["--workloads", ""], "no workload is called ''; there are: heartbeats, join-one"),
-        (["--groups", "10,-1"], "'-1' is no number of groups; expected for example 100,1000"),
-        (["--groups", "1e3"], "'1e3' is no number of groups"),
+        (["--engines", "actor-loop,nope"], "there is no engine 'nope'; there are: actor-loop, actor-threads, "),
+        (["--workloads", ""], "there is no workload ''; there are: heartbeats, join-one"),
+        (["--groups", "10,-1"], "'-1' is not a number of groups; expected for example 100,1000"),
+        (["--groups", "1e3"], "'1e3' is not a number of groups"),
         (["--seconds", "0"], "--seconds 0.0: expected more than 0"),
         (["--seconds", "nan"], "--seconds nan: expected more than 0"),
         (["--rounds", "-2"], "--rounds -2: expected more than 0"),
         (["--seed", "-1"], "--seed -1: expected 0 or more"),
-        (["--out", __file__], "that is a file; expected a folder"),
+        (["--out", __file__], "found a file, expected a folder"),
     ],
 )
 def test_options_are_checked(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:

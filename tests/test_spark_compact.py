@@ -18,7 +18,7 @@ from log_helpers import PATIENCE_S, LazyDisk, append, entry
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from callboard.bench.loggen import Shape, write_log
+from callboard.bench.loggen import LogShape, write_log
 from callboard.runtime.cli import compact as command
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
@@ -37,7 +37,7 @@ SETTINGS = Settings(START_MS + 86_400_000, "test", -1.0)
 
 
 def generated(root: Path) -> Path:
-    shape = Shape(12_000, PARTITIONS, groups=50, segment_bytes=60_000, transaction_rate=0.05)
+    shape = LogShape(12_000, PARTITIONS, groups=50, segment_bytes=60_000, transaction_rate=0.05)
     write_log(root, shape, seed=3)
     DataFolder(root, PARTITIONS).close()
     return root

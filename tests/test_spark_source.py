@@ -20,7 +20,7 @@ from spark_helpers import DAY_MS, I16, START_MS, plain, read, reading, text
 
 from callboard.actors.ports import Entry
 from callboard.actors.records import GroupRecord, GroupValue, MemberValue, OffsetRecord, OffsetValue
-from callboard.bench.loggen import Shape, write_log
+from callboard.bench.loggen import LogShape, write_log
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.disk.threads import Inline
 from callboard.runtime.log.compaction.job import Job, run
@@ -45,7 +45,7 @@ from callboard.spark.tasks import distribute
 def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Some thousand records of every kind in four partitions, several segments each."""
     root = tmp_path_factory.mktemp("generated")
-    write_log(root, Shape(8000, 4, groups=40, segment_bytes=60_000, transaction_rate=0.05, group_record_rate=0.05))
+    write_log(root, LogShape(8000, 4, groups=40, segment_bytes=60_000, transaction_rate=0.05, group_record_rate=0.05))
     DataFolder(root, 4).close()
     return root
 
@@ -170,7 +170,7 @@ def test_a_manifest_of_a_newer_version_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", ["records", "live"])
 def test_a_file_that_compaction_takes_meanwhile_is_read_from_what_replaced_it(tmp_path: Path, mode: str) -> None:
     """The first rows are read, then everything is compacted and the old files go; what follows still comes."""
-    write_log(tmp_path, Shape(6000, 1, groups=30, segment_bytes=40_000, transaction_rate=0.05))
+    write_log(tmp_path, LogShape(6000, 1, groups=30, segment_bytes=40_000, transaction_rate=0.05))
     folder = tmp_path / "__consumer_offsets-0"
     expected = {row["log_offset"] for row in read(tmp_path, mode="live")}
     files = {path.name for path in folder.glob("*.log")}

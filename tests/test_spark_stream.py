@@ -12,7 +12,7 @@ from log_helpers import LazyDisk, append, entry, offset
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from callboard.bench.loggen import Shape, write_log
+from callboard.bench.loggen import LogShape, write_log
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.compaction.job import Job, run
 from callboard.runtime.log.compaction.swap import Settings
@@ -203,7 +203,7 @@ def test_a_limit_is_shared_by_what_each_has_to_read() -> None:
 
 def test_all_records_of_a_generated_log_come_in_steps(tmp_path: Path) -> None:
     """Every offset is read once, whatever the steps; markers and offsets of transactions count too."""
-    write_log(tmp_path, Shape(3000, 2, groups=20, segment_bytes=30_000, transaction_rate=0.1))
+    write_log(tmp_path, LogShape(3000, 2, groups=20, segment_bytes=30_000, transaction_rate=0.1))
     reader = StreamReader(parse_options({"path": str(tmp_path)}))
     start: dict[str, int] = {}
     found: list[tuple[int, int]] = []

@@ -13,7 +13,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from callboard.bench.concurrency.plan import Case
-from callboard.bench.concurrency.results import BASE, RIGHT, Summary, Table
+from callboard.bench.concurrency.results import BASE, RIGHT, Summary, SummaryTable
 from callboard.bench.concurrency.styles import STYLES, count, rate, significant, style
 from callboard.bench.harness import BenchError
 
@@ -62,12 +62,12 @@ def require() -> None:
 # The four kinds of plot -----------------------------------------------------------------------------------------------
 
 
-def throughput(cases: Sequence[Case], table: Table) -> bytes:
+def throughput(cases: Sequence[Case], table: SummaryTable) -> bytes:
     """Requests a second of one workload: against the number of groups, or a row an engine when there is but one."""
     return _against_groups(cases, table) if len(cases) > 1 else _rates(table[cases[0]])
 
 
-def ccdf(cases: Sequence[Case], table: Table) -> bytes | None:
+def ccdf(cases: Sequence[Case], table: SummaryTable) -> bytes | None:
     """The share of requests that were slower than a latency, one panel a number of groups; None without curves."""
     cases = [case for case in cases if any(each.ccdf for each in table[case].values())]
     if not cases:
@@ -90,7 +90,7 @@ def ccdf(cases: Sequence[Case], table: Table) -> bytes | None:
     return _png(draw, 4.4)
 
 
-def memory(cases: Sequence[Case], table: Table) -> bytes | None:
+def memory(cases: Sequence[Case], table: SummaryTable) -> bytes | None:
     """Resident memory for each group, a row an engine, a panel a case; None when it is not known."""
     cases = [case for case in cases if _rows(table[case], "bytes_a_group")]
     if not cases:
@@ -116,7 +116,7 @@ def memory(cases: Sequence[Case], table: Table) -> bytes | None:
     return _png(draw, 1.1 + ROW_IN * len(engines))
 
 
-def fairness(cases: Sequence[Case], table: Table) -> bytes | None:
+def fairness(cases: Sequence[Case], table: SummaryTable) -> bytes | None:
     """The 99th percentile of hot and of cold groups, joined by a line, and Jain's index; None when it is not known."""
     cases = [case for case in cases if _rows(table[case], "cold_p99_us")]
     if not cases:
@@ -145,7 +145,7 @@ def fairness(cases: Sequence[Case], table: Table) -> bytes | None:
 # Parts ----------------------------------------------------------------------------------------------------------------
 
 
-def _against_groups(cases: Sequence[Case], table: Table) -> bytes:
+def _against_groups(cases: Sequence[Case], table: SummaryTable) -> bytes:
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
         for engine in dict.fromkeys(engine for case in cases for engine in table[case]):
@@ -239,7 +239,7 @@ def _rows(own: dict[str, Summary], name: str) -> list[Summary]:
     return [each for each in own.values() if each.status == RIGHT and (each.figure(name) or 0) > 0]
 
 
-def _engines(cases: Sequence[Case], table: Table, name: str) -> list[str]:
+def _engines(cases: Sequence[Case], table: SummaryTable, name: str) -> list[str]:
     """Those that have this figure on any case, in the order of the tables."""
     found = dict.fromkeys(each.engine for case in cases for each in _rows(table[case], name))
     known = list(STYLES)

@@ -11,7 +11,7 @@ import pytest
 from peers.waiting import wait_until
 from pyspark.sql import SparkSession
 
-from callboard.bench.loggen import Shape, write_log
+from callboard.bench.loggen import LogShape, write_log
 from callboard.runtime.cli import compact
 from callboard.runtime.cli.exchange import export
 from callboard.runtime.disk.disk import Disk
@@ -51,7 +51,7 @@ pytestmark = pytest.mark.usefixtures("kafka_jars")
 def generated(folder: Path) -> Path:
     """A log of many segments with transactions, some of them aborted, and tombstones. Groups have no members in it."""
     root = folder / "generated"
-    shape = Shape(20_000, PARTITIONS, groups=80, segment_bytes=100_000, transaction_rate=0.05, death_rate=0.02)
+    shape = LogShape(20_000, PARTITIONS, groups=80, segment_bytes=100_000, transaction_rate=0.05, death_rate=0.02)
     write_log(root, shape._replace(group_record_rate=0.0), seed=11)
     DataFolder(root, PARTITIONS, TRANSACTION_PARTITIONS).close()
     return root

@@ -1,9 +1,8 @@
-"""The lean middle of the load: connections that send prepared requests and compare whole answers, in few instructions.
+"""Connections of the load generator: they send prepared requests and compare complete responses at low cost.
 
-A request costs the load one ``send`` and one ``recv``, as it costs the server; nothing else may weigh. So the requests
-and the answers that must come lie ready as bytes, 256 in a row, and a burst is a slice of them. Measured beside a
-uvloop protocol that does the same: no difference at one in flight (the kernel takes 80% either way), so it is epoll,
-which needs no library.
+A request costs the load generator one ``send`` and one ``recv``, as it costs the server; everything else must be cheap.
+So requests and expected responses are prepared as bytes, 256 in a row, and a burst is a slice of them. It uses epoll: a
+uvloop protocol was not faster with one request in flight, where the kernel takes 80 % of the time.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import NamedTuple
 
 from callboard.bench.harness import BenchError
 
-FRAMES = 256  # in a reel: the last byte of a number then never changes
+FRAMES = 256  # in a sequence: the last byte of each number is then constant
 RECEIVE_BYTES = 16_384
 STALL_S = 30.0
 IN_FLIGHT_MAX = 128  # a burst always fits into an empty socket buffer
@@ -25,8 +24,8 @@ IN_FLIGHT_MAX = 128  # a burst always fits into an empty socket buffer
 Field = tuple[int, int]  # position and width in bytes of a number in a frame
 
 
-class Reel:
-    """An endless row of one frame, numbered 0, 1, 2, ... in its ``fields``; 256 of them lie ready at a time."""
+class FrameSequence:
+    """An endless sequence of one frame, numbered 0, 1, 2, ... in its ``fields``; 256 frames are prepared at a time."""
 
     def __init__(self, frame: bytes, fields: Sequence[Field]) -> None:
         self.frame_bytes = len(frame)
@@ -50,7 +49,7 @@ class Reel:
         return head + self._frames[: self.position]
 
     def accept(self, data: bytes) -> bool:
-        """Whether ``data`` is what comes next, byte for byte; if so, it is passed over."""
+        """Whether ``data`` equals the next bytes; if so, advance past it."""
         if self._frames.startswith(data, self.position):
             self.position += len(data)
             return True
@@ -61,7 +60,7 @@ class Reel:
         return self.accept(data[len(head) :])
 
     def expected(self) -> bytes:
-        """The frame that comes next or is under way."""
+        """The next frame, or the one that is partly received."""
         start = self.position // self.frame_bytes * self.frame_bytes
         return bytes(self._frames[start : start + self.frame_bytes])
 
@@ -71,19 +70,19 @@ class Reel:
         self._number()
 
     def _number(self) -> None:
-        """Write the upper bytes of the numbers: the same in all 256 frames, so it is one slice a byte."""
+        """Write the upper bytes of the numbers. They are equal in all 256 frames: one slice assignment per byte."""
         for at, width in self._fields:
             upper = self._turn.to_bytes(width - 1, "big")
             for index, byte in enumerate(upper, at):
                 self._frames[index :: self.frame_bytes] = bytes((byte,)) * FRAMES
 
 
-class Lane:
-    """One connection with one kind of request. Numbers go on from run to run."""
+class LoadConnection:
+    """One connection with one kind of request. Numbers continue from run to run."""
 
-    def __init__(self, connection: socket.socket, name: str, requests: Reel, answers: Reel) -> None:
+    def __init__(self, connection: socket.socket, name: str, requests: FrameSequence, answers: FrameSequence) -> None:
         self.name = name
-        self.asked = 0
+        self.sent = 0
         self.answered = 0
         self.latencies_s: list[float] = []
         self._socket = connection
@@ -91,7 +90,7 @@ class Lane:
         self._answers = answers
         self._send = connection.send
         self._receive = connection.recv
-        self._rest = 0  # bytes of an answer that is not whole yet
+        self._rest = 0  # bytes of an incomplete response
         self._probe = 0
         self._probe_sent_at = 0.0
 
@@ -101,19 +100,19 @@ class Lane:
     def start(self, in_flight: int) -> None:
         self._socket.setblocking(False)
         self.latencies_s = []
-        self._probe, self._probe_sent_at = self.asked, time.perf_counter()
+        self._probe, self._probe_sent_at = self.sent, time.perf_counter()
         self.send(in_flight)
 
     def send(self, count: int) -> None:
         frames = self._requests.take(count)
         if self._send(frames) != len(frames):
-            raise BenchError(f"{self.name}: the server does not read what is sent to it")
-        self.asked += count
+            raise BenchError(f"{self.name}: the server does not read its requests")
+        self.sent += count
 
-    def turn(self) -> None:
-        """Take what came and send as many requests again.
+    def on_readable(self) -> None:
+        """Receive responses and send as many new requests.
 
-        One request at a time is timed on each connection, so with one in flight all of them are.
+        One request at a time is timed on each connection; with one in flight, all are timed.
         """
         count = self.take()
         if not count:
@@ -121,11 +120,11 @@ class Lane:
         if self.answered > self._probe:
             now = time.perf_counter()
             self.latencies_s.append(now - self._probe_sent_at)
-            self._probe, self._probe_sent_at = self.asked, now
+            self._probe, self._probe_sent_at = self.sent, now
         self.send(count)
 
     def take(self) -> int:
-        """Read once and check every byte. Returns how many answers became whole."""
+        """Read once and check every byte. Returns the number of completed responses."""
         data = self._receive(RECEIVE_BYTES)
         if not data or not self._answers.accept(data):
             raise BenchError(self._wrong(data))
@@ -134,25 +133,25 @@ class Lane:
         return count
 
     def drain(self) -> None:
-        """Take all answers that are still out."""
+        """Receive all outstanding responses."""
         self._socket.settimeout(STALL_S)
         try:
-            while self.answered < self.asked:
+            while self.answered < self.sent:
                 self.take()
         except TimeoutError:
-            raise BenchError(f"{self.name}: {self.asked - self.answered} answers did not come") from None
+            raise BenchError(f"{self.name}: {self.sent - self.answered} responses are missing") from None
 
     def _wrong(self, data: bytes) -> str:
         if not data:
-            return f"{self.name}: the server closed the connection after {self.answered} answers"
+            return f"{self.name}: the server closed the connection after {self.answered} responses"
         return (
-            f"{self.name}: a wrong answer after {self.answered} right ones: got {data[:64].hex(' ')}, "
+            f"{self.name}: a wrong response after {self.answered} correct ones: got {data[:64].hex(' ')}, "
             f"expected {self._answers.expected().hex(' ')}"
         )
 
 
-class Outcome(NamedTuple):
-    """What one run measured. CPU times are seconds of that run; None where the system does not tell."""
+class LoadResult(NamedTuple):
+    """The figures of one run. CPU times in seconds; None if the system does not provide them."""
 
     answers: int
     elapsed_s: float
@@ -160,40 +159,42 @@ class Outcome(NamedTuple):
     latency_p99_s: float
     server_cpu_s: float | None
     load_cpu_s: float
-    ready_each_poll: float  # connections that had an answer when the load looked
+    ready_each_poll: float  # connections with a waiting response at each poll
 
 
-def drive(lanes: Sequence[Lane], in_flight: int, seconds: float, server_cpu_s: Callable[[], float | None]) -> Outcome:
-    """Keep ``in_flight`` requests out on each lane for ``seconds``, then wait for the answers that are still out."""
+def run_load(
+    connections: Sequence[LoadConnection], in_flight: int, seconds: float, server_cpu_s: Callable[[], float | None]
+) -> LoadResult:
+    """Keep ``in_flight`` requests in flight on each connection for ``seconds``, then wait for outstanding responses."""
     if not 0 < in_flight <= IN_FLIGHT_MAX:
         raise BenchError(f"{in_flight} requests in flight: expected 1 to {IN_FLIGHT_MAX}")
-    wait = _waiter(lanes)
-    turns = {lane.fileno(): lane.turn for lane in lanes}
-    before = sum(lane.answered for lane in lanes)
+    wait = _waiter(connections)
+    turns = {connection.fileno(): connection.on_readable for connection in connections}
+    before = sum(connection.answered for connection in connections)
     server_started, load_started, started = server_cpu_s(), time.process_time(), time.perf_counter()
-    for lane in lanes:
-        lane.start(in_flight)
+    for connection in connections:
+        connection.start(in_flight)
     polls, found = _turn_until(started + seconds, wait, turns)
     elapsed, load, server = time.perf_counter() - started, time.process_time() - load_started, server_cpu_s()
-    answers = sum(lane.answered for lane in lanes) - before
-    for lane in lanes:
-        lane.drain()
-    latencies = sorted(latency for lane in lanes for latency in lane.latencies_s)
+    answers = sum(connection.answered for connection in connections) - before
+    for connection in connections:
+        connection.drain()
+    latencies = sorted(latency for connection in connections for latency in connection.latencies_s)
     if not latencies:
-        raise BenchError(f"no answer in {seconds} s; give more --seconds")
+        raise BenchError(f"no response in {seconds} s; give more --seconds")
     used = None if server is None or server_started is None else server - server_started
-    return Outcome(answers, elapsed, _at(latencies, 0.50), _at(latencies, 0.99), used, load, found / polls)
+    return LoadResult(answers, elapsed, _at(latencies, 0.50), _at(latencies, 0.99), used, load, found / polls)
 
 
 def _turn_until(
     end: float, wait: Callable[[], list[tuple[int, int]]], turns: dict[int, Callable[[], None]]
 ) -> tuple[int, int]:
-    """(polls, answers' readiness found by them). The clock is read once a poll."""
+    """Returns the number of polls and of ready connections. The clock is read once per poll."""
     polls = found = 0
     while time.perf_counter() < end:
         ready = wait()
         if not ready:
-            raise BenchError(f"no answer on any connection for {STALL_S:.0f} s")
+            raise BenchError(f"no response on any connection for {STALL_S:.0f} s")
         polls += 1
         found += len(ready)
         for fileno, _ in ready:
@@ -201,16 +202,16 @@ def _turn_until(
     return polls, found
 
 
-def _waiter(lanes: Sequence[Lane]) -> Callable[[], list[tuple[int, int]]]:
-    """epoll, or poll where there is none: without the objects that ``selectors`` makes for each event."""
+def _waiter(connections: Sequence[LoadConnection]) -> Callable[[], list[tuple[int, int]]]:
+    """epoll, or poll if there is none; ``selectors`` would create an object for each event."""
     if hasattr(select, "epoll"):
         epoll = select.epoll()
-        for lane in lanes:
-            epoll.register(lane.fileno(), select.EPOLLIN)
+        for connection in connections:
+            epoll.register(connection.fileno(), select.EPOLLIN)
         return partial(epoll.poll, STALL_S)
     poll = select.poll()
-    for lane in lanes:
-        poll.register(lane.fileno(), select.POLLIN)
+    for connection in connections:
+        poll.register(connection.fileno(), select.POLLIN)
     return partial(poll.poll, STALL_S * 1000)
 
 

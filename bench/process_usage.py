@@ -1,6 +1,6 @@
-"""Memory and CPU time of all processes that this one has started, and of those that they have. Needs ``/proc``.
+"""Memory and CPU time of all child processes and their descendants. Needs ``/proc``.
 
-What a child says of itself leaves out its own children: Spark is a machine for Java that starts Python workers.
+A child process's own figures do not include its children: Spark is a Java process that starts Python workers.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Self
 
 from .harness import resident_bytes
 
-LOOK_S = 0.05  # memory that is taken for a shorter time may be missed
+SAMPLE_INTERVAL_S = 0.05  # memory that is used for a shorter time may be missed
 
-_TICKS = slice(11, 15)  # of a process's stat, behind its name: user, system, and both of children that it has reaped
+_TICKS = slice(11, 15)  # fields of a process's stat after its name: user and system time, and those of reaped children
 _PARENT = 1
 
 
 def descendants(pid: int) -> set[int]:
-    """The processes below one; none where there is no ``/proc``."""
+    """The descendants of a process; empty without ``/proc``."""
     parents = {int(path.name): _stat(int(path.name))[1] for path in Path("/proc").glob("[0-9]*")}
     found: set[int] = set()
     while more := {one for one, stat in parents.items() if stat and int(stat[_PARENT]) in found | {pid}} - found:
@@ -31,7 +31,7 @@ def descendants(pid: int) -> set[int]:
 
 
 def cpu_ticks(pids: Iterable[int]) -> Counter[str]:
-    """What these have used, with their children that have ended, by the names of their programs."""
+    """CPU time of these processes and of their ended children, by program name."""
     used: Counter[str] = Counter()
     for pid in pids:
         name, stat = _stat(pid)
@@ -40,7 +40,7 @@ def cpu_ticks(pids: Iterable[int]) -> Counter[str]:
 
 
 def _stat(pid: int) -> tuple[str, list[str]]:
-    """The name, and the fields behind it; none of a process that has ended."""
+    """The name and the fields after it; empty for a process that has ended."""
     try:
         head, _, tail = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
     except OSError:
@@ -48,11 +48,11 @@ def _stat(pid: int) -> tuple[str, list[str]]:
     return head.partition("(")[2], tail.split()
 
 
-class Watch:
-    """What all processes below this one but ``others`` use while the block lasts: CPU time, and memory at its most.
+class ProcessUsage:
+    """CPU time and peak memory of all descendants except ``others`` during the block.
 
-    CPU time is in seconds, by the names of programs. Memory is what is resident, in bytes; pages that several share
-    count for each. Without ``/proc`` there is none of both.
+    CPU time is in seconds, by program name. Memory is resident memory in bytes; shared pages count for each process.
+    Without ``/proc`` both are 0.
     """
 
     def __init__(self, others: Iterable[int] = ()) -> None:
@@ -61,7 +61,7 @@ class Watch:
         self._began: Counter[str] = Counter()
         self._others = set(others)
         self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._look_on, daemon=True)
+        self._thread = threading.Thread(target=self._sample_repeatedly, daemon=True)
 
     def __enter__(self) -> Self:
         self._began = cpu_ticks(self._pids())
@@ -77,11 +77,11 @@ class Watch:
         ticks.subtract(self._began)
         self.cpu_s = {name: count / os.sysconf("SC_CLK_TCK") for name, count in ticks.items()}
 
-    def _look_on(self) -> None:
-        while not self._is_over.wait(LOOK_S):
-            self.look()
+    def _sample_repeatedly(self) -> None:
+        while not self._is_over.wait(SAMPLE_INTERVAL_S):
+            self.sample()
 
-    def look(self) -> None:
+    def sample(self) -> None:
         self.peak_bytes = max(self.peak_bytes, sum(resident_bytes(pid) or 0 for pid in self._pids()))
 
     def _pids(self) -> set[int]:

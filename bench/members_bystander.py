@@ -1,8 +1,8 @@
-"""The bystander of ``callboard bench members``: beats for a member of another group, and describes the crowd.
+"""The bystander of ``callboard bench members``: measures response times for another group, and for DescribeGroups.
 
-A process of its own, with a connection for each of the two and one request in flight on it, so that it waits for
-nothing but the server. It notes when each wait began and how long it was. The clock is the machine's, so whoever
-started it can say what went on meanwhile.
+It is a process of its own with one connection for each of the two and one request in flight on it, so that only the
+server delays it. It records the start and duration of each request. The clock is common to all processes of the
+machine, so its parent process can relate them to other events.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple, Self
 
-from callboard.bench.enrolment import Member, enrol
-from callboard.bench.harness import BenchError, Child
+from callboard.bench.group_setup import Member, join_members
+from callboard.bench.harness import BenchError, ChildProcess
 from callboard.bench.wire import Client, api, skip_hypothesis
 
 BYSTANDERS = "bystanders"
@@ -33,21 +33,21 @@ class Wait(NamedTuple):
 
 
 class Span(NamedTuple):
-    """When something went on, by the same clock."""
+    """A span of time, by the same clock."""
 
     began_s: float
     ended_s: float
 
 
-class Seen(NamedTuple):
-    """What a bystander has met."""
+class BystanderWaits(NamedTuple):
+    """The response times that a bystander measured."""
 
-    beats: tuple[Wait, ...]
+    heartbeats: tuple[Wait, ...]
     describes: tuple[Wait, ...]
 
 
 def longest_s(waits: Sequence[Wait], spans: Sequence[Span]) -> float:
-    """The longest of the waits that lay in one of these spans of time, or reached into one; 0 if there was none."""
+    """The longest wait that overlaps one of these spans; 0 if there is none."""
     return max(
         (
             wait.took_s
@@ -59,11 +59,11 @@ def longest_s(waits: Sequence[Wait], spans: Sequence[Span]) -> float:
     )
 
 
-class Watcher(Child):
-    """The process, from the side of who has started it: it watches until it is told to stop."""
+class Bystander(ChildProcess):
+    """The bystander's process, as seen by its parent. It runs until ``stop_and_collect``."""
 
     def __init__(self, address: str, crowd: str) -> None:
-        super().__init__(["-m", "callboard.bench.members_watch", address, crowd], "the watcher")
+        super().__init__(["-m", "callboard.bench.members_bystander", address, crowd], "the bystander")
         try:
             self.read_line(ANSWER_TIMEOUT_S)
         except BaseException:
@@ -73,17 +73,18 @@ class Watcher(Child):
     def __enter__(self) -> Self:
         return self
 
-    def stop_watching(self) -> Seen:
+    def stop_and_collect(self) -> BystanderWaits:
         self.write_line("stop")
-        seen = json.loads(self.read_line(ANSWER_TIMEOUT_S))
-        return Seen(tuple(Wait(*wait) for wait in seen["beats"]), tuple(Wait(*wait) for wait in seen["describes"]))
+        waits = json.loads(self.read_line(ANSWER_TIMEOUT_S))
+        return BystanderWaits(
+            tuple(Wait(*wait) for wait in waits["beats"]), tuple(Wait(*wait) for wait in waits["describes"])
+        )
 
 
-class Asker:
-    """One request, sent again and again on a connection of its own: ``pause_s`` after its answer, or at once.
+class RepeatedRequest:
+    """One request, sent repeatedly on its own connection, ``pause_s`` after each response.
 
-    Its frame is prepared, and of its answer only the bytes are looked at, or what takes long to read would delay
-    the requests of the other.
+    Its frame is prepared, and its response is not decoded, since decoding would delay the other request.
     """
 
     def __init__(self, client: Client, frame: bytes, pause_s: float) -> None:
@@ -109,7 +110,7 @@ class Asker:
         self.client.socket.sendall(self._frame)
 
     def take(self) -> None:
-        """Some bytes of the answer. Raises BenchError when the server has hung up."""
+        """Receive a part of the response. Raises BenchError if the server disconnected."""
         data = self.client.socket.recv(RECEIVE_BYTES)
         if not data:
             raise BenchError("the server closed the connection of the bystander")
@@ -126,19 +127,19 @@ class Asker:
 
 
 def watch(address: str, crowd: str) -> None:
-    """Beat for a member of another group and describe the crowd until a line comes; tell all waits."""
+    """Send both requests until a line is read from standard input; then print all waits."""
     with Client(address) as beating, Client(address) as describing:
-        [member] = enrol([beating], [BYSTANDERS], "crowd")
-        beats, describes = _beats(beating, member), _describes(describing, crowd)
+        [member] = join_members([beating], [BYSTANDERS], "crowd")
+        heartbeats, describes = _beats(beating, member), _describes(describing, crowd)
         print("watching", flush=True)
-        askers = (beats, describes)
+        askers = (heartbeats, describes)
         while not select.select([sys.stdin], [], [], 0)[0] or not all(asker.waits for asker in askers):
             _turn(askers)
-            _check(beats)
-        print(json.dumps({"beats": beats.waits, "describes": describes.waits}), flush=True)
+            _check(heartbeats)
+        print(json.dumps({"beats": heartbeats.waits, "describes": describes.waits}), flush=True)
 
 
-def _turn(askers: Sequence[Asker]) -> None:
+def _turn(askers: Sequence[RepeatedRequest]) -> None:
     for asker in askers:
         if asker.is_due():
             asker.ask()
@@ -149,22 +150,22 @@ def _turn(askers: Sequence[Asker]) -> None:
             asker.take()
 
 
-def _beats(client: Client, member: Member) -> Asker:
+def _beats(client: Client, member: Member) -> RepeatedRequest:
     fields = {"group_id": member.group_id, "generation_id": member.generation, "member_id": member.member_id}
-    return Asker(client, api("heartbeat", 4).request(1, **fields), BEAT_PAUSE_S)
+    return RepeatedRequest(client, api("heartbeat", 4).request(1, **fields), BEAT_PAUSE_S)
 
 
-def _check(beats: Asker) -> None:
-    if beats.answer:
-        error = int(api("heartbeat", 4).read_answer(beats.answer)[1].error_code)
-        beats.answer = b""
+def _check(heartbeats: RepeatedRequest) -> None:
+    if heartbeats.answer:
+        error = int(api("heartbeat", 4).read_answer(heartbeats.answer)[1].error_code)
+        heartbeats.answer = b""
         if error:
-            raise BenchError(f"the bystander's heartbeat was answered with error code {error}")
+            raise BenchError(f"the bystander's heartbeat returned error code {error}")
 
 
-def _describes(client: Client, crowd: str) -> Asker:
+def _describes(client: Client, crowd: str) -> RepeatedRequest:
     fields = {"groups": (crowd,), "include_authorized_operations": False}
-    return Asker(client, api("describe_groups", 5).request(1, **fields), DESCRIBE_PAUSE_S)
+    return RepeatedRequest(client, api("describe_groups", 5).request(1, **fields), DESCRIBE_PAUSE_S)
 
 
 if __name__ == "__main__":

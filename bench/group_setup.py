@@ -1,7 +1,7 @@
-"""Puts members into groups by the real classic protocol: JoinGroup (twice, KIP-394), SyncGroup, and out by LeaveGroup.
+"""Joins members to groups with the classic protocol: JoinGroup (twice, KIP-394), SyncGroup, and later LeaveGroup.
 
-A group may get several members. With no initial rebalance delay the first of them is alone in generation 1, so members
-join again until the leader has heard of all of them: that is one generation with everybody in it.
+A group may have several members. Without an initial rebalance delay the first member is alone in generation 1, so
+members rejoin until one generation contains all of them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from callboard.bench.harness import BenchError
 from callboard.bench.wire import ANSWER_TIMEOUT_S, Api, Client, api
 
-SESSION_TIMEOUT_MS = 1_800_000  # Kafka's largest: members do not beat while other rounds are measured
-REBALANCE_TIMEOUT_MS = 10_000  # members that an earlier run left behind are thrown out after this
-PATIENCE_S = 60.0  # a Kafka that just started makes its offsets topic first
+SESSION_TIMEOUT_MS = 1_800_000  # Kafka's maximum: members send no heartbeats between their rounds
+REBALANCE_TIMEOUT_MS = 10_000  # after this, members left by an earlier run are removed
+RETRY_TIMEOUT_S = 60.0  # a Kafka that has just started creates its offsets topic first
 RETRY_PAUSE_S = 0.05
 PROTOCOL_TYPE = "consumer"
 PROTOCOL_NAME = "range"
@@ -29,11 +29,11 @@ NOT_COORDINATOR = 16
 REBALANCING = 27
 TOPIC_EXISTS = 36
 MEMBER_ID_REQUIRED = 79
-PASSING = (UNKNOWN_TOPIC_OR_PARTITION, LOADING, NOT_AVAILABLE, NOT_COORDINATOR)
+TRANSIENT_ERRORS = (UNKNOWN_TOPIC_OR_PARTITION, LOADING, NOT_AVAILABLE, NOT_COORDINATOR)
 
 
 class Member(NamedTuple):
-    """What a member needs for its heartbeats and commits; it commits to its own partition of its topic."""
+    """The fields that a member needs for heartbeats and commits. It commits its own partition of a topic."""
 
     group_id: str
     member_id: str
@@ -43,9 +43,9 @@ class Member(NamedTuple):
 
 
 def create_topic(client: Client, partitions: int) -> str:
-    """Create the topic that is committed to, and return its name; one that exists is taken as it is.
+    """Create the topic for the commits if it does not exist, and return its name.
 
-    The name tells how many partitions it has, so that an earlier and smaller run left none that is too small.
+    The name contains the number of partitions, so that a topic of an earlier, smaller run is not reused.
     """
     topic = f"load-{partitions}"
     create = api("create_topics", 7)
@@ -58,37 +58,37 @@ def create_topic(client: Client, partitions: int) -> str:
 
 
 def find_coordinator(client: Client, group_id: str) -> None:
-    """Wait until the server is the group's coordinator and ready. Its address is taken to be the one we are on."""
+    """Wait until the coordinator of the group is ready. It is assumed to be the connected server."""
     find = api("find_coordinator", 4)
 
     def ask() -> int:
         return int(client.ask(find, key_type=0, coordinator_keys=(group_id,)).coordinators[0].error_code)
 
-    _patiently(ask, f"FindCoordinator of {group_id!r}")
+    _retry_transient(ask, f"FindCoordinator of {group_id!r}")
 
 
-def enrol(clients: Sequence[Client], groups: Sequence[str], topic: str) -> list[Member]:
-    """Each client joins the group at its place in ``groups`` and gets its assignment: as many members as groups.
+def join_members(clients: Sequence[Client], groups: Sequence[str], topic: str) -> list[Member]:
+    """Each client joins the group at its index in ``groups`` and receives its assignment.
 
-    Member i is assigned, and is to commit to, partition i of ``topic``.
+    Member i is assigned partition i of ``topic``.
     """
-    casts: dict[str, _Cast] = {}
-    seats = []
+    joining_groups: dict[str, _JoiningGroup] = {}
+    members = []
     for partition, (client, group_id) in enumerate(zip(clients, groups, strict=False)):
-        cast = casts.setdefault(group_id, _Cast())
-        seats.append(_Seat(client, group_id, cast, topic, partition))
-    for seat in seats:
-        seat.introduce()
-    _join(seats, list(casts.values()))
-    for seat in seats:
-        seat.send_sync()
-    for seat in seats:
-        seat.receive_sync()
-    return [seat.member() for seat in seats]
+        joining_group = joining_groups.setdefault(group_id, _JoiningGroup())
+        members.append(_JoiningMember(client, group_id, joining_group, topic, partition))
+    for member in members:
+        member.request_member_id()
+    _join(members, list(joining_groups.values()))
+    for member in members:
+        member.send_sync()
+    for member in members:
+        member.receive_sync()
+    return [member.member() for member in members]
 
 
 def leave(client: Client, member: Member) -> None:
-    """Leave, so that the next run does not wait for this member."""
+    """Leave the group, so that the next run does not wait for this member."""
     api_ = api("leave_group", 5)
     identity = api_.types.MemberIdentity(member_id=member.member_id)
     answer = client.ask(api_, group_id=member.group_id, members=(identity,))
@@ -96,13 +96,13 @@ def leave(client: Client, member: Member) -> None:
 
 
 def commit(client: Client, member: Member, offset: int) -> None:
-    """Commit one offset and wait for it; patient with a topic or coordinator that is still coming up."""
+    """Commit one offset and wait for it. Retries while the topic or the coordinator is not ready."""
     fields = commit_fields(member, offset)
 
     def ask() -> int:
         return int(client.ask(api("offset_commit", 9), **fields).topics[0].partitions[0].error_code)
 
-    _patiently(ask, f"OffsetCommit of {member.group_id!r} to {member.topic}-{member.partition}")
+    _retry_transient(ask, f"OffsetCommit of {member.group_id!r} to {member.topic}-{member.partition}")
 
 
 def commit_fields(member: Member, offset: int) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def commit_fields(member: Member, offset: int) -> dict[str, Any]:
 
 
 def committed(client: Client, member: Member) -> int:
-    """The committed offset of a member's partition, as the server tells it."""
+    """The committed offset of a member's partition, fetched from the server."""
     fetch = api("offset_fetch", 8)
     topic = fetch.types.OffsetFetchRequestTopics(name=member.topic, partition_indexes=(member.partition,))
     group = fetch.types.OffsetFetchRequestGroup(group_id=member.group_id, topics=(topic,))
@@ -131,63 +131,63 @@ def committed(client: Client, member: Member) -> int:
     return int(partition.committed_offset)
 
 
-class _Cast:
-    """The members of one group while they gather. Generations up to ``stale`` are known to lack somebody."""
+class _JoiningGroup:
+    """The members of one group while they join. Generations up to ``stale`` do not contain all members."""
 
     def __init__(self) -> None:
-        self.seats: list[_Seat] = []
+        self.members: list[_JoiningMember] = []
         self.stale = 0
         self.complete: int | None = None
 
     @property
-    def gathered(self) -> bool:
-        return all(not seat.asking and seat.generation == self.complete for seat in self.seats)
+    def is_complete(self) -> bool:
+        return all(not member.is_joining and member.generation == self.complete for member in self.members)
 
-    def hear(self, seat: _Seat, answer: Any) -> None:
-        """A member was told its generation; the leader's answer tells who else is in it."""
-        if answer.leader != seat.member_id:
+    def on_joined(self, member: _JoiningMember, answer: Any) -> None:
+        """Handle a JoinGroup response. Only the leader's response lists the members."""
+        if answer.leader != member.member_id:
             return
-        if len(answer.members) == len(self.seats):
+        if len(answer.members) == len(self.members):
             self.complete = answer.generation_id
         else:
             self.stale = answer.generation_id
 
-    def ask_again(self) -> None:
-        for seat in self.seats:
-            if not seat.asking and seat.generation <= self.stale:
-                seat.send_join()
+    def rejoin_stale_members(self) -> None:
+        for member in self.members:
+            if not member.is_joining and member.generation <= self.stale:
+                member.send_join()
 
 
-class _Seat:
-    """One client on its way into a group."""
+class _JoiningMember:
+    """A client that is joining a group."""
 
-    def __init__(self, client: Client, group_id: str, cast: _Cast, topic: str, partition: int) -> None:
+    def __init__(self, client: Client, group_id: str, joining_group: _JoiningGroup, topic: str, partition: int) -> None:
         self.client = client
         self.group_id = group_id
-        self.cast = cast
+        self.joining_group = joining_group
         self.topic = topic
         self.partition = partition
         self.member_id = ""
         self.generation = -1
-        self.leads = False
-        self.asking = False
-        cast.seats.append(self)
+        self.is_leader = False
+        self.is_joining = False
+        joining_group.members.append(self)
 
-    def introduce(self) -> None:
+    def request_member_id(self) -> None:
         """Get a member id (KIP-394)."""
 
         def ask() -> int:
             self.send_join()
             answer = self.client.receive()
-            self.member_id, self.asking = answer.member_id, False
+            self.member_id, self.is_joining = answer.member_id, False
             return 0 if answer.error_code == MEMBER_ID_REQUIRED else int(answer.error_code)
 
-        _patiently(ask, f"JoinGroup of {self.group_id!r}")
+        _retry_transient(ask, f"JoinGroup of {self.group_id!r}")
 
     def send_join(self) -> None:
         join = api("join_group", 9)
         protocol = join.types.JoinGroupRequestProtocol(name=PROTOCOL_NAME, metadata=_subscription(self.topic))
-        self.asking = True
+        self.is_joining = True
         self.client.send(
             join,
             group_id=self.group_id,
@@ -200,12 +200,12 @@ class _Seat:
 
     def receive_join(self) -> None:
         answer = self.client.receive()
-        self.asking = False
+        self.is_joining = False
         _check(answer.error_code, f"JoinGroup of {self.group_id!r}", allowed=(REBALANCING,))
         self.generation = answer.generation_id
-        self.leads = answer.leader == self.member_id
-        self.cast.hear(self, answer)
-        self.cast.ask_again()
+        self.is_leader = answer.leader == self.member_id
+        self.joining_group.on_joined(self, answer)
+        self.joining_group.rejoin_stale_members()
 
     def send_sync(self) -> None:
         sync = api("sync_group", 5)
@@ -216,14 +216,14 @@ class _Seat:
             member_id=self.member_id,
             protocol_type=PROTOCOL_TYPE,
             protocol_name=PROTOCOL_NAME,
-            assignments=self._assignments(sync) if self.leads else (),
+            assignments=self._assignments(sync) if self.is_leader else (),
         )
 
     def receive_sync(self) -> None:
         answer = self.client.receive()
         _check(answer.error_code, f"SyncGroup of {self.group_id!r}")
         if answer.assignment != _assignment(self.topic, self.partition):
-            raise BenchError(f"member {self.member_id!r} of {self.group_id!r} was given another one's assignment")
+            raise BenchError(f"member {self.member_id!r} of {self.group_id!r} received another member's assignment")
 
     def member(self) -> Member:
         return Member(self.group_id, self.member_id, self.generation, self.topic, self.partition)
@@ -231,37 +231,37 @@ class _Seat:
     def _assignments(self, sync: Api) -> tuple[Any, ...]:
         return tuple(
             sync.types.SyncGroupRequestAssignment(
-                member_id=seat.member_id, assignment=_assignment(seat.topic, seat.partition)
+                member_id=member.member_id, assignment=_assignment(member.topic, member.partition)
             )
-            for seat in self.cast.seats
+            for member in self.joining_group.members
         )
 
 
-def _join(seats: Sequence[_Seat], casts: list[_Cast]) -> None:
+def _join(members: Sequence[_JoiningMember], joining_groups: list[_JoiningGroup]) -> None:
     """Let every seat join, and again, until each group is complete in one generation."""
     with selectors.DefaultSelector() as selector:
-        for seat in seats:
-            selector.register(seat.client.socket, selectors.EVENT_READ, seat)
-            seat.send_join()
-        while not all(cast.gathered for cast in casts):
+        for member in members:
+            selector.register(member.client.socket, selectors.EVENT_READ, member)
+            member.send_join()
+        while not all(joining_group.is_complete for joining_group in joining_groups):
             ready = selector.select(ANSWER_TIMEOUT_S)
             if not ready:
-                raise BenchError(f"no answer to JoinGroup in {ANSWER_TIMEOUT_S:.0f} s; is the group in use elsewhere?")
+                raise BenchError(f"no response to JoinGroup in {ANSWER_TIMEOUT_S:.0f} s; is the group in use?")
             for key, _ in ready:
                 key.data.receive_join()
 
 
-def _patiently(ask: Callable[[], int], what: str) -> None:
-    """Ask until the answer's error code is not one that passes by itself."""
-    deadline = time.monotonic() + PATIENCE_S
-    while (code := ask()) in PASSING and time.monotonic() < deadline:
+def _retry_transient(ask: Callable[[], int], what: str) -> None:
+    """Retry while the error code is transient."""
+    deadline = time.monotonic() + RETRY_TIMEOUT_S
+    while (code := ask()) in TRANSIENT_ERRORS and time.monotonic() < deadline:
         time.sleep(RETRY_PAUSE_S)
     _check(code, what)
 
 
 def _check(code: int, what: str, allowed: tuple[int, ...] = ()) -> None:
     if code != 0 and code not in allowed:
-        raise BenchError(f"{what} was answered with error code {int(code)}, expected 0")
+        raise BenchError(f"{what} returned error code {int(code)}, expected 0")
 
 
 def _subscription(topic: str) -> bytes:
