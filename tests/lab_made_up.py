@@ -1,4 +1,4 @@
-"""Made-up engines, workloads and measurements of the concurrency laboratory, for the tests of its parent process."""
+"""Fictitious engines, workloads and measurements of the concurrency laboratory, for tests of its parent process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def step(engine: str, number: int = 1, case: Case = HEARTBEATS) -> MeasurementSt
 
 
 def line(of: MeasurementStep, rate: float, **more: Any) -> str:
-    """What a measured process prints, with everything that the contract between the two lists."""
+    """A line as printed by a measured process, with all fields."""
     told = {
         "engine": of.engine,
         "workload": of.workload,
@@ -81,7 +81,7 @@ def made_up_run(measurements: list[Measurement], planned: int | None = None) -> 
 
 
 def mixed_run() -> LabRun:
-    """One engine is wrong, one failed in a round, one case has a number missing."""
+    """One engine is wrong, one failed in a round, and a number is missing in one case."""
     right = measured({"actor-loop": [300, 310, 320], "lock-group": [100, 155, 80], "actor-threads": [50]})
     wrong = line(step("lock-global"), 999_999, right=False, wrong=["group g3: generation 4, expected <5>"])
     storm = Case("join-one", 1)

@@ -88,7 +88,7 @@ def at(seconds: float) -> float:
     return START_MS / 1000 + seconds
 
 
-def test_the_records_are_those_of_the_log_with_a_history_and_without(spark: SparkSession, made: Made) -> None:
+def test_records_with_and_without_history_equal_log(spark: SparkSession, made: Made) -> None:
     places = [tuple(row) for row in made.records.select("log_partition", "log_offset").collect()]
     assert sorted(places) == [(0, number) for number in range(len(story()))]
     assert analysis.records(spark, made.data).count() == len(story())
@@ -98,7 +98,7 @@ def test_the_records_are_those_of_the_log_with_a_history_and_without(spark: Spar
         analysis.records(spark)
 
 
-def test_who_commits_too_often(made: Made) -> None:
+def test_frequent_commits(made: Made) -> None:
     found = {row["group"]: row for row in rows(analysis.frequent_commits(made.records))}
     assert list(found) == ["busy", "gappy", "old", "payer", "was"]
     assert found["busy"] == {
@@ -114,7 +114,7 @@ def test_who_commits_too_often(made: Made) -> None:
     assert (found["payer"]["commits"], found["old"]["commits_a_minute"]) == (1, None)
 
 
-def test_zombies(made: Made) -> None:
+def test_zombie_groups_and_topics(made: Made) -> None:
     groups = rows(analysis.zombie_groups(made.records, NOW, 2))
     assert [(row["group"], row["offsets"], row["members"]) for row in groups] == [("old", 1, None), ("was", 1, 0)]
     assert groups[0]["days"] == pytest.approx(10 + 4 / 24)
@@ -122,7 +122,7 @@ def test_zombies(made: Made) -> None:
     assert [(row["topic"], row["groups"], row["partitions"]) for row in topics] == [("ghosts", 1, 1)]
 
 
-def test_who_came_and_who_went(made: Made) -> None:
+def test_generations_list_joins_and_leaves(made: Made) -> None:
     found = rows(analysis.generations(made.records).where("group = 'storm'"))
     assert [(row["generation"], row["came"], row["went"], row["seconds_since"]) for row in found] == [
         (1, ["a"], [], None),
@@ -133,7 +133,7 @@ def test_who_came_and_who_went(made: Made) -> None:
     ]
 
 
-def test_storms(made: Made) -> None:
+def test_storms_counts_generations_per_window(made: Made) -> None:
     [storm] = rows(analysis.storms(made.records))
     assert storm.pop("since").timestamp() == at(0)
     assert storm == {
@@ -168,7 +168,7 @@ def test_skew(made: Made) -> None:
     assert rows(analysis.skew(both)) == []
 
 
-def test_what_expires_and_why(made: Made) -> None:
+def test_expiring_returns_time_and_reason(made: Made) -> None:
     found = rows(analysis.expiring(made.records, NOW, 5.5))
     assert [(row["group"], row["why"]) for row in found] == [("old", "simple"), ("was", "empty")]
     assert [round(row["days_left"], 3) for row in found] == [round(-3 - 4 / 24, 3), round(5 - 4 / 24, 3)]
@@ -195,7 +195,7 @@ def days(*counts: int) -> list[Any]:
     ]
 
 
-def test_a_straight_line_goes_on(made: Made) -> None:
+def test_forecast_continues_straight_line(made: Made) -> None:
     """The first day, and the one that is not over, do not count."""
     now = datetime(2025, 11, 6, 12, tzinfo=UTC)
     found = analysis.forecast(days(1, 20, 30, 40, 50, 3), now, ahead=2)
@@ -207,13 +207,13 @@ def test_a_straight_line_goes_on(made: Made) -> None:
     assert [round(bound) for bound in (found[6].low, found[6].high)] == [70, 70]
 
 
-def test_noise_widens_the_range_and_it_never_falls_below_nothing() -> None:
+def test_forecast_interval_grows_with_noise_and_is_never_negative() -> None:
     now = datetime(2025, 11, 20, tzinfo=UTC)
     [day] = analysis.forecast(days(0, 90, 10, 95, 5, 80, 0), now, ahead=1)[7:]
     assert day.low == 0 and day.high > 95 and day.low < day.records < day.high
 
 
-def test_days_without_records_count_and_too_few_say_nothing() -> None:
+def test_forecast_counts_empty_days_and_needs_three_days() -> None:
     now = datetime(2025, 12, 20, tzinfo=UTC)
     some = days(10, 10, 10)
     assert analysis.forecast(some, now) == [DailyRecords(one.day, 10, 10, 10, False) for one in some]
@@ -235,7 +235,7 @@ def callboard(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tup
     return int(code or 0), *capsys.readouterr()
 
 
-def test_a_question_as_a_table_json_csv_and_parquet(
+def test_analyse_prints_table_json_csv_and_writes_parquet(
     spark: SparkSession, made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     parse_query_input = ("storms", "--data", made.data, "--history", made.table)
@@ -251,7 +251,7 @@ def test_a_question_as_a_table_json_csv_and_parquet(
     assert callboard(capsys, *parse_query_input, "--at-least", "9")[1:] == ("", "callboard: there was no storm\n")
 
 
-def test_no_digit_of_a_whole_number_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_keeps_all_digits_of_integers(capsys: pytest.CaptureFixture[str]) -> None:
     """A median of offsets, a forecast of records: they are fractions by their type, and often whole and large."""
     numbers = [12345678.0, 12345678.5, 0.123456789, 1234.56789, 0.0, -98765432.0, float("nan"), float("inf")]
     found = pa.table({"n": numbers})
@@ -264,14 +264,12 @@ def test_no_digit_of_a_whole_number_is_lost(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize("name", [question.name for question in questions.QUESTIONS])
-def test_every_question_has_a_command(made: Made, capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_every_question_has_analyse_command(made: Made, capsys: pytest.CaptureFixture[str], name: str) -> None:
     code, out, err = callboard(capsys, name, "--data", made.data, "--now", NOW.isoformat(), "--json")
     assert (code, err) == (0, "") and json.loads(out)
 
 
-def test_the_report_is_one_page_that_needs_nothing_else(
-    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_report_is_self_contained_page(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Well-formed, a section for each question, plots inside of it, and nothing that a browser would fetch."""
     given = ("-o", str(tmp_path / "x.html"), "--pictures", str(tmp_path), "--now", NOW.isoformat())
     with pytest.raises(SystemExit) as ended:
@@ -286,7 +284,7 @@ def test_the_report_is_one_page_that_needs_nothing_else(
     assert len([one for one in ids if one]) == len({one for one in ids if one})
 
 
-def test_the_report_of_a_damaged_log_says_so(spark: SparkSession, made: Made, tmp_path: Path) -> None:
+def test_report_of_damaged_log_counts_damage(spark: SparkSession, made: Made, tmp_path: Path) -> None:
     data = tmp_path / "data"
     shutil.copytree(made.data, data)
     file = next(data.glob("__consumer_offsets-*/*0.log"))
@@ -300,7 +298,7 @@ def test_the_report_of_a_damaged_log_says_so(spark: SparkSession, made: Made, tm
     assert "Not counted" not in str(report._facts(made.records, wanted))
 
 
-def test_names_cannot_break_the_page() -> None:
+def test_report_escapes_names() -> None:
     columns = (Column("group", "<b>"), Column("n", "n", is_number=True))
     shown = page.page("<t>", ["a < b"], [("x", "&")], page.table(Table(columns, [("<script>", 1234)]), "<rest>"))
     assert "<script>" not in shown and "&lt;script&gt;" in shown and "1,234" in shown and "<rest>" not in shown
@@ -309,7 +307,7 @@ def test_names_cannot_break_the_page() -> None:
     assert drawn is not None and plots.svg("x", *drawn).startswith("<svg")
 
 
-def test_control_characters_of_a_name_reach_neither_page_nor_plot() -> None:
+def test_report_escapes_control_characters() -> None:
     """An SVG with most of them is no XML; others turn round what stands beside them."""
     name = "a\x00\x1b[31m\x9b\u202e$"
     cells = page.table(Table((Column("group", "group"),), [(name,)]), "")
@@ -321,7 +319,7 @@ def test_control_characters_of_a_name_reach_neither_page_nor_plot() -> None:
     assert r"a\x00\x1b[31m\x9b\u202e$" in cells
 
 
-def test_without_matplotlib_it_is_said_before_spark_starts(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_without_matplotlib_is_refused_before_spark_starts(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plots, "find_spec", lambda name: None)
     with pytest.raises(StartError, match="need matplotlib"):
         report.main(["--data", str(made.data)])
@@ -333,7 +331,7 @@ def test_without_matplotlib_it_is_said_before_spark_starts(made: Made, monkeypat
 
 
 @pytest.mark.parametrize("command", ["history", "analyse", "report"])
-def test_without_the_extra_a_line_says_what_to_install(command: str) -> None:
+def test_analyse_without_extra_names_extra_to_install(command: str) -> None:
     program = f"import sys; sys.modules['pyspark'] = None; sys.argv[1:] = ['{command}', '--help']"
     program += "; from callboard.runtime.cli.main import main; main()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
@@ -341,7 +339,9 @@ def test_without_the_extra_a_line_says_what_to_install(command: str) -> None:
     assert "pyspark is missing" in done.stderr and "pip install 'callboard[spark]'" in done.stderr
 
 
-def test_what_makes_no_sense_is_refused(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_analyse_with_invalid_arguments_is_refused(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     refused = [callboard(capsys, "gaps", *more) for more in ((), ("--data", tmp_path), ("--history", tmp_path))]
     assert [code for code, _, _ in refused] == [2, 2, 2]
     assert "expected --data DIR" in refused[0][2] and "found neither callboard.json" in refused[1][2]

@@ -17,26 +17,26 @@ def rounds(**rates: float) -> dict[str, list[CommitRound]]:
     return {kind: [one, two] for kind, one, two in zip(KINDS, fast, slow, strict=True)}
 
 
-def test_ratios_are_those_of_the_same_round() -> None:
+def test_aims_use_ratios_within_rounds() -> None:
     found = aims(rounds(bare=100, few_in_log=50, many_in_log=5000, none=3000, always=1500, many=1))
     assert [aim.found.median for aim in found] == pytest.approx([50, 2, 2])
     assert [aim.found.spread for aim in found] == pytest.approx([0, 0, 0])
     assert [aim.is_met for aim in found] == [True, False, True]
 
 
-def test_a_bare_sync_is_measured(tmp_path: Path) -> None:
+def test_measure_syncs_returns_rate_and_latency(tmp_path: Path) -> None:
     found = measure_syncs(tmp_path, 0.05)
     assert found.rate > 0 and 0 < found.p50_s <= found.p99_s
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_log_alone_is_measured(tmp_path: Path) -> None:
+def test_measure_log_returns_rate_and_latency(tmp_path: Path) -> None:
     found = measure_log(tmp_path, 50, 0.1)
     assert found.rate > 0 and 0 < found.p50_s <= found.p99_s
     assert list(tmp_path.iterdir()) == []
 
 
-def test_it_measures_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_commit_prints_table_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = tmp_path / "told.json"
     assert main(["--quick", "--connections", "10", "--data", str(tmp_path), "--json", str(told)]) == 0
     found = json.loads(told.read_text())
@@ -49,7 +49,7 @@ def test_it_measures_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("argument", ["--seconds=0", "--rounds=-1", "--connections=0"])
-def test_an_impossible_number_is_refused(argument: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_number_is_refused(argument: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([argument])
     assert "expected more than 0" in capsys.readouterr().err
@@ -61,6 +61,6 @@ def test_too_few_connections_are_refused(capsys: pytest.CaptureFixture[str]) -> 
     assert "--connections 7: 1000 must be in flight, one connection allows at most 128" in capsys.readouterr().err
 
 
-def test_a_folder_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_commit_in_missing_folder_prints_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--quick", "--data", "/nowhere/at/all"]) == 1
     assert capsys.readouterr().err.startswith("commit: ")

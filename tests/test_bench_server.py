@@ -60,7 +60,7 @@ def assert_measured(outcome: LoadResult, in_flight: int) -> None:
 
 @pytest.mark.parametrize("in_flight", [1, 16])
 @pytest.mark.parametrize("requests", [HEARTBEATS, COMMITS])
-def test_the_load_takes_right_answers_from_the_bare_server(bare: Server, requests: str, in_flight: int) -> None:
+def test_load_with_correct_responses_is_measured(bare: Server, requests: str, in_flight: int) -> None:
     """Twice, because numbers go on from one run to the next, and far enough for reels to turn."""
     with LoadProcess(bare.address, 4, 4, joins=False, server_pid=bare.pid) as load:
         for _ in range(2):
@@ -71,7 +71,7 @@ def test_the_load_takes_right_answers_from_the_bare_server(bare: Server, request
 
 @pytest.mark.parametrize("in_flight", [1, 16])
 @pytest.mark.parametrize("requests", [HEARTBEATS, COMMITS])
-def test_one_wrong_correlation_id_ends_the_load(requests: str, in_flight: int) -> None:
+def test_load_with_wrong_correlation_id_raises(requests: str, in_flight: int) -> None:
     """The answer with number 500 is wrong in nothing but its correlation id."""
     with (
         Server(["-m", "callboard.bench.bare_server", "--wrong-at", "500"], "the bare server") as server,
@@ -81,13 +81,13 @@ def test_one_wrong_correlation_id_ends_the_load(requests: str, in_flight: int) -
         load.run(requests, in_flight, 60.0)  # ends at the wrong answer, long before
 
 
-def test_a_server_that_closes_the_connection_is_told_as_such(bare: Server) -> None:
+def test_load_with_closed_connection_raises(bare: Server) -> None:
     """The bare server knows no JoinGroup and no CreateTopics."""
     with pytest.raises(BenchError, match="closed the connection instead of answering CreateTopicsRequest v7"):
         LoadProcess(bare.address, 1, 1, joins=True, server_pid=None)
 
 
-def test_a_server_that_is_not_there_is_told_as_such() -> None:
+def test_load_without_server_raises() -> None:
     with pytest.raises(BenchError, match=r"cannot connect to 127\.0\.0\.1:1"):
         LoadProcess("127.0.0.1:1", 1, 1, joins=True, server_pid=None)
 
@@ -96,13 +96,13 @@ def test_a_server_that_is_not_there_is_told_as_such() -> None:
 
 
 @given(st.lists(st.integers(1, FRAMES), max_size=12))
-def test_a_reel_gives_numbered_frames_in_bursts_of_any_size(counts: list[int]) -> None:
+def test_frame_sequence_take_returns_numbered_frames(counts: list[int]) -> None:
     reel = FrameSequence(FRAME, FIELDS)
     assert b"".join(reel.take(count) for count in counts) == frames(sum(counts))
 
 
 @given(st.lists(st.integers(1, 2 * FRAMES * len(FRAME)), min_size=1, max_size=8))
-def test_a_reel_accepts_what_comes_cut_anywhere(pieces: list[int]) -> None:
+def test_frame_sequence_accepts_stream_split_anywhere(pieces: list[int]) -> None:
     """TCP keeps no borders: an answer may come in pieces, or many in one read."""
     stream = frames(3 * FRAMES)
     reel, start, sizes = FrameSequence(FRAME, FIELDS), 0, cycle(pieces)
@@ -114,13 +114,13 @@ def test_a_reel_accepts_what_comes_cut_anywhere(pieces: list[int]) -> None:
 
 
 @given(st.integers(0, 2 * FRAMES * len(FRAME) - 1), st.integers(1, 255))
-def test_a_reel_refuses_a_single_wrong_byte(at: int, wrong: int) -> None:
+def test_frame_sequence_rejects_single_wrong_byte(at: int, wrong: int) -> None:
     stream = bytearray(frames(2 * FRAMES))
     stream[at] ^= wrong
     assert not FrameSequence(FRAME, FIELDS).accept(bytes(stream))
 
 
-def test_a_commits_offset_grows_by_one_and_its_request_is_kios() -> None:
+def test_commit_requests_equal_kio_encoding_with_increasing_offset() -> None:
     """The 300th request is what kio writes for offset 299, whole."""
     member = Member("load-000", "a-member", 7, "load", 3)
     reel = commit_requests(member)
@@ -149,7 +149,7 @@ class Written(asyncio.Transport):
 
 
 @given(st.integers(1, 400))
-def test_the_bare_server_answers_requests_cut_anywhere(piece: int) -> None:
+def test_bare_server_responds_to_requests_split_anywhere(piece: int) -> None:
     beat = api("heartbeat", 4)
     stream = b"".join(beat.request(number, group_id="g", generation_id=1, member_id="m") for number in range(10))
     transport, connection = Written(), BareConnection(Answers())
@@ -161,7 +161,7 @@ def test_the_bare_server_answers_requests_cut_anywhere(piece: int) -> None:
     ]
 
 
-def test_the_bare_server_closes_on_what_it_does_not_know() -> None:
+def test_bare_server_closes_on_unknown_request() -> None:
     transport, connection = Written(), BareConnection(Answers())
     connection.connection_made(transport)
     connection.data_received(api("leave_group", 5).request(1, group_id="g", members=()))
@@ -173,7 +173,7 @@ def test_the_bare_server_closes_on_what_it_does_not_know() -> None:
 
 
 @pytest.mark.parametrize("groups", [2, 1])
-def test_heartbeats_and_commits_of_callboard_are_right(callboard: Server, groups: int) -> None:
+def test_load_on_callboard_has_correct_heartbeats_and_commits(callboard: Server, groups: int) -> None:
     """Two connections, in a group each or both in one; the last offsets are read back."""
     with LoadProcess(callboard.address, 2, groups, joins=True, server_pid=callboard.pid) as load:
         for requests in (HEARTBEATS, COMMITS):
@@ -196,7 +196,7 @@ def test_members_of_one_group_are_in_one_generation(callboard: Server) -> None:
             leave(client, member)
 
 
-def test_an_offset_that_is_not_the_last_one_is_found(callboard: Server) -> None:
+def test_verify_after_other_commit_raises(callboard: Server) -> None:
     """Somebody commits behind the load's back: its read-back must not agree."""
     with Client(callboard.address) as client:
         load = Load([client], 1, joins=True, server_pid=None)
@@ -209,7 +209,7 @@ def test_an_offset_that_is_not_the_last_one_is_found(callboard: Server) -> None:
         load.execute({"do": "leave"})
 
 
-def test_the_bench_reports_in_a_table_and_in_json(
+def test_bench_server_prints_table_and_writes_json(
     callboard: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A server that runs already is measured with ``--target``; the ratio's other side is the bare server."""
@@ -231,12 +231,12 @@ def test_the_bench_reports_in_a_table_and_in_json(
 # The harness and the list ---------------------------------------------------------------------------------------------
 
 
-def test_a_child_that_dies_is_quoted() -> None:
+def test_server_that_exits_is_reported_with_its_error() -> None:
     with pytest.raises(BenchError, match=r"the child ended with exit code 3(.|\n)*no luck"):
         Server(["-c", "import sys; print('no luck', file=sys.stderr); sys.exit(3)"], "the child")
 
 
-def test_a_silent_child_is_not_waited_for_forever() -> None:
+def test_read_line_of_silent_child_times_out() -> None:
     with (
         ChildProcess(["-c", "input()"], "the child") as child,
         pytest.raises(BenchError, match="sent no output in time"),
@@ -245,7 +245,7 @@ def test_a_silent_child_is_not_waited_for_forever() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "localhost", "localhost:", ":9092", "localhost:kafka"])
-def test_what_is_no_address_is_named(text: str) -> None:
+def test_parse_address_with_invalid_text_raises(text: str) -> None:
     with pytest.raises(BenchError, match=f"'{text}' is not an address; expected HOST:PORT"):
         parse_address(text)
 
@@ -254,7 +254,7 @@ def test_a_summary_is_the_median_and_the_relative_spread() -> None:
     assert summarise([90.0, 100.0, 130.0]) == (100.0, 0.4)
 
 
-def test_the_benches_are_listed_and_a_wrong_name_gets_the_nearest() -> None:
+def test_bench_lists_names_and_suggests_nearest() -> None:
     command = [sys.executable, "-m", "callboard.bench"]
     listed = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "server" in listed.stdout
@@ -266,9 +266,7 @@ def test_the_benches_are_listed_and_a_wrong_name_gets_the_nearest() -> None:
     ("arguments", "complaint"),
     [(["--groups", "3", "--connections", "2"], "--groups 3: expected at most"), (["--seconds", "0"], "--seconds 0.0")],
 )
-def test_options_that_cannot_be_are_named(
-    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_invalid_options_are_refused(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         bench_main(["server", *arguments])
     assert complaint in capsys.readouterr().err

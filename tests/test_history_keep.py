@@ -86,7 +86,7 @@ def rounds(chance: random.Random, count: int, first: int = 0) -> list[tuple[int,
     return made
 
 
-def test_each_record_of_closed_segments_is_taken_once(spark: SparkSession, log: WrittenLog, tmp_path: Path) -> None:
+def test_keep_copies_each_record_of_closed_segments_once(spark: SparkSession, log: WrittenLog, tmp_path: Path) -> None:
     """In two runs, over a log that grew; a third finds nothing to do."""
     table = tmp_path / "table"
     first = keep(spark, log.data, table)
@@ -104,7 +104,7 @@ def test_each_record_of_closed_segments_is_taken_once(spark: SparkSession, log: 
     assert keep(spark, log.data, table)[:3] == (0, 0, second.commit)
 
 
-def test_what_compaction_dropped_later_is_still_in_the_table(
+def test_table_contains_records_removed_by_later_compaction(
     spark: SparkSession, log: WrittenLog, tmp_path: Path
 ) -> None:
     everything = records_in_log(log.data)
@@ -121,7 +121,7 @@ def test_what_compaction_dropped_later_is_still_in_the_table(
 
 
 @pytest.mark.parametrize("format", ["nonsense", "csv"])
-def test_a_format_that_spark_cannot_write_is_refused_before_compaction_waits_for_it(
+def test_keep_with_unwritable_format_is_refused_before_compaction_waits(
     spark: SparkSession, log: WrittenLog, tmp_path: Path, capsys: pytest.CaptureFixture[str], format: str
 ) -> None:
     code, out, err = callboard(capsys, "keep", "--data", log.data, "--to", tmp_path / "table", "--format", format)
@@ -132,7 +132,7 @@ def test_a_format_that_spark_cannot_write_is_refused_before_compaction_waits_for
 
 
 @pytest.mark.parametrize("format", ["orc", "json"])
-def test_other_formats(spark: SparkSession, log: WrittenLog, tmp_path: Path, format: str) -> None:
+def test_keep_with_other_formats(spark: SparkSession, log: WrittenLog, tmp_path: Path, format: str) -> None:
     keep(spark, log.data, tmp_path / "table", format)
     assert records_in_table(HistoryTable.open(tmp_path / "table").rows(spark)) == records_in_log(log.data)
 
@@ -197,7 +197,7 @@ def compact_all(data: Path) -> None:
         compact(LazyDisk(), folder, ALWAYS)
 
 
-def test_killed_between_any_two_steps_and_run_again(
+def test_keep_killed_at_any_step_and_rerun_has_each_record_once(
     tmp_path: Path, log: WrittenLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run with a log that has a history already. After each kill somebody compacts, the log grows, it runs again."""
@@ -226,7 +226,7 @@ def test_killed_between_any_two_steps_and_run_again(
     assert step > 20
 
 
-def test_killed_between_any_two_steps_of_the_first_run(
+def test_first_keep_killed_at_any_step_and_rerun_has_each_record_once(
     tmp_path: Path, log: WrittenLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The table and the mark are made in it; compaction may go on until the mark is there, and loses nothing after."""
@@ -249,7 +249,7 @@ def test_killed_between_any_two_steps_of_the_first_run(
     assert step > 20
 
 
-def test_killed_while_spark_puts_files_in_their_places(
+def test_keep_killed_during_spark_commit_and_rerun_has_each_record_once(
     spark: SparkSession, log: WrittenLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some are there, some are not. They do not count, and the next run, which takes more, writes over them."""
@@ -280,7 +280,7 @@ def test_killed_while_spark_puts_files_in_their_places(
     assert not list(table.glob(".spark*"))
 
 
-def test_what_a_killed_run_left_goes_even_where_the_next_one_finds_less(
+def test_leftovers_of_killed_keep_are_removed_when_next_run_finds_fewer_records(
     spark: SparkSession, log: WrittenLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The history was off meanwhile and compaction went on: days have no record any more that the killed run wrote."""
@@ -306,7 +306,7 @@ def test_what_a_killed_run_left_goes_even_where_the_next_one_finds_less(
     assert raw.count() == raw.select("log_partition", "log_offset").distinct().count()
 
 
-def test_kill_9_and_run_again(spark: SparkSession, tmp_path: Path) -> None:
+def test_keep_after_kill_9_has_each_record_once(spark: SparkSession, tmp_path: Path) -> None:
     """The command, killed while Spark writes; however far it was, the next run ends with each record once."""
     data, table = tmp_path / "data", tmp_path / "table"
     DataFolder(data, 4).close()
@@ -331,7 +331,7 @@ def mark(data: Path, **taken_to: int) -> history.Mark:
     return history.Mark("table", "id", {int(name.removeprefix("p")): offset for name, offset in taken_to.items()})
 
 
-def test_compaction_goes_as_far_as_history_and_no_further(log: WrittenLog) -> None:
+def test_compaction_stops_at_end_of_history(log: WrittenLog) -> None:
     folder, disk = log.folder(0), Disk()
     bases = [file.base for file in log_files(disk, folder).files]
     assert len(bases) > 4
@@ -346,14 +346,14 @@ def test_compaction_goes_as_far_as_history_and_no_further(log: WrittenLog) -> No
     assert draft is not None and draft.manifest.clean_end == bases[-1]
 
 
-def test_a_partition_that_history_has_never_seen_is_not_compacted(log: WrittenLog) -> None:
+def test_compaction_of_partition_without_history_waits(log: WrittenLog) -> None:
     history.write_mark(Disk(), log.data, mark(log.data, p0=100))
     plan = make_plan(Disk(), log.folder(1))
     assert plan.files == () and not plan.is_due(LATE_MS, -1.0)
     assert compact(Disk(), log.folder(1), ALWAYS) is None
 
 
-def test_history_that_begins_after_a_compaction_does_not_undo_it(log: WrittenLog) -> None:
+def test_compaction_before_first_keep_stays_valid(log: WrittenLog) -> None:
     """It has not even taken what was compacted: then there is nothing to plan, tombstones that expire included."""
     folder = log.folder(0)
     assert compact(Disk(), folder, ALWAYS._replace(delete_retention_ms=DAY_MS)) is not None
@@ -363,7 +363,7 @@ def test_history_that_begins_after_a_compaction_does_not_undo_it(log: WrittenLog
     assert compact(Disk(), folder, later) is None
 
 
-def test_a_compaction_that_planned_before_history_came_does_not_count(log: WrittenLog) -> None:
+def test_compaction_planned_before_first_keep_is_discarded(log: WrittenLog) -> None:
     disk, folder = Disk(), log.folder(0)
     draft = write_draft(disk, folder, make_plan(disk, folder), ALWAYS)
     assert draft is not None
@@ -373,7 +373,7 @@ def test_a_compaction_that_planned_before_history_came_does_not_count(log: Writt
     assert log_files(disk, folder).manifest.generation == 0
 
 
-def test_history_waits_for_a_compaction_that_is_about_to_count(log: WrittenLog) -> None:
+def test_keep_waits_for_running_compaction_swap(log: WrittenLog) -> None:
     disk, folder = Disk(), log.folder(0)
     waited: list[float] = []
     assert compact(disk, folder, ALWAYS) is not None
@@ -383,7 +383,7 @@ def test_history_waits_for_a_compaction_that_is_about_to_count(log: WrittenLog) 
     history.wait_for_compactions(disk, [folder], waited.append)
 
 
-def test_what_was_compacted_before_history_came_is_said(
+def test_keep_after_compaction_reports_missing_records(
     spark: SparkSession, log: WrittenLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert compact(Disk(), log.folder(0), ALWAYS, clock=lambda: LATE_MS) is not None
@@ -400,7 +400,7 @@ def test_what_was_compacted_before_history_came_is_said(
     )
 
 
-def test_a_mark_that_cannot_be_read_stops_compaction(log: WrittenLog) -> None:
+def test_unreadable_mark_stops_compaction(log: WrittenLog) -> None:
     path = log.data / history.FILE_NAME
     path.write_text('{"version": 3}')
     with pytest.raises(ManifestError, match="found version 3, expected 2"):
@@ -423,7 +423,7 @@ def callboard(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tup
     return int(code or 0), *capsys.readouterr()
 
 
-def test_damage_stops_its_partition_alone(
+def test_keep_with_damage_stops_only_that_partition(
     spark: SparkSession, log: WrittenLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is named, and taken up to the damaged file; with a copy put back it goes on."""
@@ -440,7 +440,7 @@ def test_damage_stops_its_partition_alone(
     assert records_in_table(table.rows(spark)) == records_in_log(log.data)
 
 
-def test_on_off_and_status(
+def test_keep_off_and_status_commands(
     spark: SparkSession, log: WrittenLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert callboard(capsys, "status", "--data", log.data)[1].splitlines()[0].split() == ["history", "off"]
@@ -455,7 +455,7 @@ def test_on_off_and_status(
     assert history.read_mark(Disk(), log.data) is None
 
 
-def test_what_makes_no_sense_is_refused(
+def test_history_commands_with_invalid_arguments_are_refused(
     spark: SparkSession, log: WrittenLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refused(*arguments: str | Path) -> str:

@@ -97,7 +97,7 @@ def history(
     remove_mark(Disk(), server.data)
 
 
-def test_restore_and_undo(history: History) -> None:
+def test_restore_and_undo_change_offsets(history: History) -> None:
     """What was there at the time is there again; what came later is kept; undo takes back what was written alone."""
     history.groups.commit("shop", orders_0=5, orders_1=7)
     moment = history.now("shop", orders_0=5, orders_1=7)
@@ -140,7 +140,7 @@ def test_restore_to_another_group_and_undo_removes_its_offsets(history: History)
         assert cluster.committed("copy") == {}
 
 
-def test_undo_refuses_when_somebody_has_committed_since(history: History) -> None:
+def test_undo_after_other_commits_is_refused(history: History) -> None:
     history.groups.commit("shop", orders_0=5)
     moment = history.now("shop", orders_0=5)
     history.groups.commit("shop", orders_0=50)
@@ -153,7 +153,7 @@ def test_undo_refuses_when_somebody_has_committed_since(history: History) -> Non
     assert history.committed("shop") == {"orders_0": 50}
 
 
-def test_a_live_group_is_refused_and_fenced_if_asked(history: History) -> None:
+def test_restore_of_group_with_members_is_refused_without_fence(history: History) -> None:
     """The static member is out afterwards, and its commits are refused."""
     history.groups.commit("shop", orders_0=5)
     moment = history.now("shop", orders_0=5)
@@ -167,7 +167,7 @@ def test_a_live_group_is_refused_and_fenced_if_asked(history: History) -> None:
     assert members_of(history.groups.wire, "shop") == []
 
 
-def test_a_running_consumer_that_is_fenced_goes_on_at_the_restored_offset(history: History) -> None:
+def test_fenced_consumer_continues_at_restored_offset(history: History) -> None:
     """It joins again by itself, and reads from there."""
     from confluent_kafka import Consumer
 
@@ -200,7 +200,7 @@ def test_a_running_consumer_that_is_fenced_goes_on_at_the_restored_offset(histor
         consumer.close()
 
 
-def test_what_cannot_be_done_is_said_in_a_line(
+def test_restore_errors_are_one_line(
     history: History, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, _, err = history("restore", "--group", "nobody", "--at", "1h")
@@ -222,12 +222,12 @@ NOTE = Change(
 )
 
 
-def test_the_plan_of_a_restore() -> None:
+def test_plan_restore() -> None:
     steps = plan_restore({("t", 0): ONE, ("t", 1): TWO}, {("t", 1): TWO, ("t", 2): THREE})
     assert [(step.change.after, step.is_changed) for step in steps] == [(ONE, True), (TWO, False), (THREE, False)]
 
 
-def test_the_plan_of_an_undo_after_a_crash_in_the_middle() -> None:
+def test_plan_undo_after_interrupted_restore() -> None:
     """Some offsets are written, some are not: both are what it knows of."""
     change = NOTE._replace(offsets=(OffsetChange(("t", 0), ONE, TWO), OffsetChange(("t", 1), None, TWO)))
     steps = plan_undo(change, {("t", 0): TWO}, force=False)
@@ -236,7 +236,7 @@ def test_the_plan_of_an_undo_after_a_crash_in_the_middle() -> None:
         plan_undo(change, {("t", 0): THREE}, force=False)
 
 
-def test_the_undo_of_an_undo_makes_a_restore_count_again() -> None:
+def test_undo_of_undo_makes_restore_effective_again() -> None:
     undo = NOTE._replace(change_id="u1", what="undo", of="abc", ended="done")
     again = undo._replace(change_id="u2", of="u1")
     done = NOTE._replace(ended="done")
@@ -248,7 +248,7 @@ def test_the_undo_of_an_undo_makes_a_restore_count_again() -> None:
     assert find_change_to_undo({"abc": done, "u1": undo._replace(ended="failed: x")}, None) == done
 
 
-def test_notes_survive_a_crash_at_any_byte(tmp_path: Path) -> None:
+def test_changes_file_torn_at_any_byte_is_readable(tmp_path: Path) -> None:
     """A line that was cut off is as if it had never been; the next one is whole."""
     (tmp_path / "_callboard").mkdir()
     table: Any = HistoryTable.__new__(HistoryTable)

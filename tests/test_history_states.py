@@ -91,14 +91,16 @@ def offsets(frame: DataFrame) -> dict[str, tuple[int, str | None]]:
         (12, {"orders-1": (15, None), "refunds-0": (100, None)}),
     ],
 )
-def test_as_of(spark: SparkSession, story: WrittenLog, hour: float, expected: dict[str, Any]) -> None:
+def test_as_of_returns_offsets_and_owners_at_time(
+    spark: SparkSession, story: WrittenLog, hour: float, expected: dict[str, Any]
+) -> None:
     """With the data folder, since the last hours are in the open segment."""
     frame = as_of(spark, table_of(story), at(hour), groups=["shop"], data=story.data)
     assert offsets(frame) == expected
     assert tuple(frame.columns) == AS_OF_COLUMNS
 
 
-def test_as_of_tells_everything_about_a_commit(spark: SparkSession, story: WrittenLog) -> None:
+def test_as_of_returns_all_columns_of_commit(spark: SparkSession, story: WrittenLog) -> None:
     moment = datetime.fromtimestamp(at(4.5) / 1000, UTC)
     frame = as_of(spark, table_of(story), moment, data=story.data).where("topic = 'orders' and partition = 0")
     times = {name: f"unix_millis({name})" for name in ("commit_timestamp", "timestamp")}
@@ -109,12 +111,12 @@ def test_as_of_tells_everything_about_a_commit(spark: SparkSession, story: Writt
     assert rows.pop("other")[2] == 5 and not rows
 
 
-def test_a_time_without_a_zone_is_refused(spark: SparkSession, story: WrittenLog) -> None:
+def test_as_of_with_time_without_zone_is_refused(spark: SparkSession, story: WrittenLog) -> None:
     with pytest.raises(ValueError, match="without a zone"):
         as_of(spark, table_of(story), datetime(2025, 11, 21, 12))
 
 
-def test_diff(spark: SparkSession, story: WrittenLog) -> None:
+def test_diff_returns_changes_between_times(spark: SparkSession, story: WrittenLog) -> None:
     def changes(before: float, after: float) -> dict[str, tuple[Any, ...]]:
         frame = diff(spark, table_of(story), at(before), at(after), groups=["shop"], data=story.data)
         names = ("change", "moved", "before_offset", "after_offset", "before_owner", "after_owner")
@@ -166,7 +168,7 @@ def owners_of(record: GroupRecord) -> dict[tuple[str, int], str]:
     return {("t", int(part)): one.member_id for one in members for part in one.member_id.split("-")}
 
 
-def test_as_of_is_a_replay(spark: SparkSession, tmp_path: Path) -> None:
+def test_as_of_equals_replay(spark: SparkSession, tmp_path: Path) -> None:
     """Hundreds of records at random, of which compaction drops some after history has them, at random times."""
     chance = random.Random(11)
     written, rounds, open_ones = WrittenLog(tmp_path / "data", segment_bytes=900), [], set()
@@ -206,7 +208,7 @@ def callboard(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tup
     return capsys.readouterr()
 
 
-def test_commands_print_tables_json_csv_and_write_files(
+def test_as_of_command_prints_table_json_csv_and_writes_files(
     spark: SparkSession, story: WrittenLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     moment = datetime.fromtimestamp(at(2.5) / 1000, UTC).isoformat()
@@ -221,7 +223,7 @@ def test_commands_print_tables_json_csv_and_write_files(
     assert [row.offset for row in spark.read.parquet(str(tmp_path / "found.parquet")).collect()] == [10, 20]
 
 
-def test_the_diff_command(spark: SparkSession, story: WrittenLog, capsys: pytest.CaptureFixture[str]) -> None:
+def test_diff_command(spark: SparkSession, story: WrittenLog, capsys: pytest.CaptureFixture[str]) -> None:
     times = [datetime.fromtimestamp(at(hour) / 1000, UTC).isoformat() for hour in (2.5, 5.5)]
     asked = ("diff", "--table", table_of(story), "--data", story.data, "--group", "shop", "--from", times[0])
     rows = json.loads(callboard(capsys, *asked, "--to", times[1], "--json")[0])
@@ -230,7 +232,7 @@ def test_the_diff_command(spark: SparkSession, story: WrittenLog, capsys: pytest
     assert (out, err) == ("", "callboard: nothing is different\n")
 
 
-def test_damage_that_may_change_the_answer_is_named(
+def test_as_of_with_damage_names_file(
     spark: SparkSession, story: WrittenLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of the log partitions of the groups that were asked for; and nothing is restored from such an answer."""
@@ -250,7 +252,7 @@ def test_damage_that_may_change_the_answer_is_named(
         commands.main(["as-of", "--table", str(table.path), "--data", str(tmp_path / "absent"), "--at", "0s"])
 
 
-def test_without_the_data_folder_it_says_what_is_missing(
+def test_as_of_without_data_warns_about_open_segments(
     spark: SparkSession, story: WrittenLog, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = ("as-of", "--table", table_of(story), "--at", "0s")

@@ -192,24 +192,24 @@ def verdict(engine: Engine, workload: str, groups: int = 4, members: int = 4) ->
         (TwoForOne, "join-one", "(error=<ErrorCode.UNKNOWN_MEMBER_ID"),
     ],
 )
-def test_a_wrong_engine_is_found(engine: type[Engine], workload: str, finding: str) -> None:
+def test_oracle_finds_wrong_engine(engine: type[Engine], workload: str, finding: str) -> None:
     wrong = verdict(engine(), workload)
     assert any(finding in each for each in wrong), wrong
     assert len(wrong) <= 5 * (FINDINGS_MAX + 1)
 
 
 @pytest.mark.parametrize("workload", ["heartbeats", "hot", "commits", "join-one"])
-def test_two_inside_of_a_group_are_found(workload: str) -> None:
+def test_oracle_finds_overlapping_turns(workload: str) -> None:
     wrong = verdict(Unlocked(YieldingClock()), workload, groups=1, members=16)
     assert any("turns began inside of another" in each for each in wrong), wrong
 
 
 @pytest.mark.parametrize("workload", ["heartbeats", "hot", "commits", "join-one"])
-def test_with_its_locks_the_same_engine_is_right(workload: str) -> None:
+def test_engine_with_locks_passes_oracle(workload: str) -> None:
     assert verdict(GroupLockEngine(YieldingClock()), workload, groups=1, members=16) == []
 
 
-def test_a_bug_in_the_rules_is_found() -> None:
+def test_oracle_finds_bug_in_group_rules() -> None:
     class Buggy(GroupLockEngine):
         def build(self, seeds: Iterable[Seed]) -> None:
             super().build(seeds)
@@ -223,7 +223,7 @@ def test_a_bug_in_the_rules_is_found() -> None:
 # Generations ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_generation_that_fits_together() -> None:
+def test_check_generations_accepts_consistent_responses() -> None:
     assert list(check_generations([JoinResult("g", 1, "a", "a", ("a", "b")), JoinResult("g", 1, "b", "a", ())])) == []
 
 
@@ -239,14 +239,14 @@ def test_a_generation_that_fits_together() -> None:
         ([JoinResult("g", 1, "b", "a", ())], "1 members, the leader a is none of them"),
     ],
 )
-def test_generations_that_do_not(told: list[JoinResult], finding: str) -> None:
+def test_check_generations_finds_contradictions(told: list[JoinResult], finding: str) -> None:
     assert [found for found in check_generations(told) if finding in found]
 
 
 # Playing it again -----------------------------------------------------------------------------------------------------
 
 
-def test_a_bare_cell_is_the_same_after_the_same_requests_and_another_after_others() -> None:
+def test_reference_cell_state_depends_only_on_requests() -> None:
     seed = next(loaded(Plan(groups=1, members=2, clients=1, seconds=1, seed=1)))
     one_cell, same, other = ReferenceCell(seed), ReferenceCell(seed), ReferenceCell(seed)
     for offset in (1, 2):

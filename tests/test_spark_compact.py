@@ -63,7 +63,7 @@ def damage(folder: Path) -> Path:
     return path
 
 
-def test_it_makes_what_a_local_one_makes(spark: SparkSession, tmp_path: Path) -> None:
+def test_compact_on_spark_gives_same_files_as_local_compaction(spark: SparkSession, tmp_path: Path) -> None:
     """Byte for byte, with the same report; and what lives is what lived."""
     one, other = generated(tmp_path / "one"), generated(tmp_path / "other")
     states = [by_manifest(Disk(), folder) for folder in folders(one)]
@@ -83,7 +83,7 @@ def test_it_makes_what_a_local_one_makes(spark: SparkSession, tmp_path: Path) ->
         assert checksums[0] == checksums[1] != []
 
 
-def test_a_task_a_partition_and_no_shuffle(spark: SparkSession, tmp_path: Path) -> None:
+def test_compact_runs_one_task_per_partition_without_shuffle(spark: SparkSession, tmp_path: Path) -> None:
     jobs = jobs_in(generated(tmp_path))
     tracker = spark.sparkContext.statusTracker()
     before = set(tracker.getJobIdsForGroup(None))
@@ -96,7 +96,7 @@ def test_a_task_a_partition_and_no_shuffle(spark: SparkSession, tmp_path: Path) 
 
 
 @given(st.lists(st.integers(1, 3 * TASK_BYTES), min_size=1, max_size=200))
-def test_small_partitions_share_a_task(sizes: list[int]) -> None:
+def test_assign_jobs_to_tasks_combines_small_partitions(sizes: list[int]) -> None:
     """Each is done once; tasks are as many as there is work for, and about as large as each other."""
     tasks = assign_jobs_to_tasks(sizes)
     assert sorted(index for task in tasks for index in task) == list(range(len(sizes)))
@@ -105,7 +105,7 @@ def test_small_partitions_share_a_task(sizes: list[int]) -> None:
     assert max(loads) <= max(min(loads) + max(sizes), max(sizes))
 
 
-def test_damage_stops_its_partition_alone(spark: SparkSession, tmp_path: Path) -> None:
+def test_compact_with_damage_fails_only_that_partition(spark: SparkSession, tmp_path: Path) -> None:
     jobs = jobs_in(generated(tmp_path))
     path = damage(jobs[1].folder)
     reports = list(compact(None, jobs, sizes_of(jobs)))
@@ -113,7 +113,7 @@ def test_damage_stops_its_partition_alone(spark: SparkSession, tmp_path: Path) -
     assert f"{path}: damaged batch at byte 0" in reports[1].reason
 
 
-def test_what_is_not_worth_it_is_no_task(spark: SparkSession, tmp_path: Path) -> None:
+def test_compact_of_clean_partition_runs_no_task(spark: SparkSession, tmp_path: Path) -> None:
     """But it is tidied up: what was replaced before goes."""
     jobs = jobs_in(generated(tmp_path))
     list(compact(None, jobs, sizes_of(jobs)))
@@ -121,7 +121,7 @@ def test_what_is_not_worth_it_is_no_task(spark: SparkSession, tmp_path: Path) ->
     assert {report.status for report in reports} <= {"nothing", "compacted"}
 
 
-def test_a_log_is_written_to_and_compacted_by_two_meanwhile(spark: SparkSession, tmp_path: Path) -> None:
+def test_compact_by_spark_and_locally_during_writes_keeps_all_keys(spark: SparkSession, tmp_path: Path) -> None:
     """By Spark and by a local compactor, in rounds: nothing that was acknowledged is lost."""
     DataFolder(tmp_path, PARTITIONS).close()
     log = OffsetsLog(tmp_path, PARTITIONS, disk=LazyDisk(), segment_bytes=2000)
@@ -159,7 +159,7 @@ def test_a_log_is_written_to_and_compacted_by_two_meanwhile(spark: SparkSession,
     again.close()
 
 
-def test_a_job_that_spark_loses_is_a_report(
+def test_compact_with_lost_spark_job_reports_failure(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = jobs_in(generated(tmp_path))
@@ -176,7 +176,9 @@ def test_a_job_that_spark_loses_is_a_report(
 # The command -------------------------------------------------------------------------------------------------------
 
 
-def test_the_command_says_what_it_did(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compact_command_prints_summary(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = generated(tmp_path)
     with pytest.raises(SystemExit) as end:
         command.main(["--data", str(root), "--spark", "--json"])
@@ -189,7 +191,7 @@ def test_the_command_says_what_it_did(spark: SparkSession, tmp_path: Path, capsy
     assert capsys.readouterr().out.startswith(f"0 partitions compacted, {PARTITIONS} had nothing to do")
 
 
-def test_spark_submit_runs_it_by_its_path(java: None, tmp_path: Path) -> None:
+def test_spark_submit_runs_submit_compact(java: None, tmp_path: Path) -> None:
     """A program without a package; its exit code is the command's: 3 for the partition that is damaged."""
     root = generated(tmp_path)
     path = damage(folders(root)[0])
@@ -216,14 +218,14 @@ def test_spark_submit_runs_it_by_its_path(java: None, tmp_path: Path) -> None:
         (["--data", "nowhere", "--spark"], "nowhere: found no folder"),
     ],
 )
-def test_a_command_line_that_makes_no_sense_is_refused(tmp_path: Path, arguments: list[str], expected: str) -> None:
+def test_compact_command_with_invalid_options_is_refused(tmp_path: Path, arguments: list[str], expected: str) -> None:
     DataFolder(tmp_path, PARTITIONS).close()
     with pytest.raises(StartError) as error:
         command.main(["--data", str(tmp_path), *arguments])
     assert expected in str(error.value)
 
 
-def test_without_pyspark_it_says_what_to_install(tmp_path: Path) -> None:
+def test_compact_without_pyspark_names_extra_to_install(tmp_path: Path) -> None:
     DataFolder(tmp_path, PARTITIONS).close()
     script = (
         "import sys; sys.modules['pyspark'] = None; from callboard.runtime.cli.main import main;"
@@ -236,7 +238,7 @@ def test_without_pyspark_it_says_what_to_install(tmp_path: Path) -> None:
     )
 
 
-def test_every_so_often_from_beginning_to_beginning() -> None:
+def test_compact_every_interval_counts_from_start_to_start() -> None:
     """A run that takes longer than that is followed by the next one at once."""
     now, slept, runs = [0.0], [], iter([(4.0, 0), (15.0, 3), (1.0, 0)])
 
@@ -264,5 +266,5 @@ def test_every_so_often_from_beginning_to_beginning() -> None:
     ]
 
 
-def test_a_report_travels_as_a_row() -> None:
+def test_report_round_trips_as_row() -> None:
     assert Report(**Report("p", "nothing")._asdict()) == Report("p", "nothing")

@@ -12,7 +12,7 @@ from compaction_helpers import Bat, Rec, write_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_helpers import LazyDisk
-from spark_helpers import I16, I64, START_MS, Row, read, text
+from spark_helpers import I16, I64, START_MS, Row, read_rows, text
 
 from callboard.actors.records import GroupRecord, GroupValue, MarkerRecord, MemberValue
 from callboard.runtime.disk.disk import Disk
@@ -121,13 +121,13 @@ LOGS = st.lists(st.lists(BATCHES, min_size=1, max_size=6), min_size=1, max_size=
 
 @settings(max_examples=150)
 @given(LOGS, st.sampled_from([100, 300, 8 << 20]))
-def test_every_record_is_what_the_logs_own_decoder_says(
+def test_decode_equals_log_decoder_for_every_record(
     tmp_path_factory: pytest.TempPathFactory, files: list[list[Bat]], chunk_bytes: int
 ) -> None:
     """Columns at once, or record by record: in every version, with what nobody can read, whatever a chunk holds."""
     root = tmp_path_factory.mktemp("log")
     write_files(LazyDisk(), files, root / "__consumer_offsets-0")
-    rows = read(root, chunk_bytes=chunk_bytes, damage="permissive")
+    rows = read_rows(root, chunk_bytes=chunk_bytes, damage="permissive")
     expected = list(one_by_one(root / "__consumer_offsets-0"))
     assert len(rows) == len(expected)
     for row, other in zip(rows, expected, strict=True):
@@ -167,7 +167,7 @@ def key_of(key: bytes) -> Any:
 
 @settings(max_examples=150)
 @given(LOGS, st.sampled_from([100, 300, 8 << 20]))
-def test_what_lives_is_what_a_replay_leaves(
+def test_live_records_equal_replay(
     tmp_path_factory: pytest.TempPathFactory, files: list[list[Bat]], chunk_bytes: int
 ) -> None:
     """The newest first with a set of keys, against a dictionary from the beginning. Offset 0 is somebody else's."""
@@ -175,6 +175,6 @@ def test_what_lives_is_what_a_replay_leaves(
     folder = root / "__consumer_offsets-0"
     write_files(LazyDisk(), [[Bat((Rec(b"\0\x09", b"first"),))], *files], folder)
     expected = set(replay(folder).values())
-    found = [row["log_offset"] for row in read(root, chunk_bytes=chunk_bytes, mode="live", damage="permissive")]
+    found = [row["log_offset"] for row in read_rows(root, chunk_bytes=chunk_bytes, mode="live", damage="permissive")]
     assert sorted(found) == sorted(expected | {0} & set(found))
     shutil.rmtree(root)

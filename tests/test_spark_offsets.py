@@ -75,7 +75,7 @@ def replay(live: Replay, record: OffsetRecord, *place: int) -> None:
         live[key] += place
 
 
-def test_the_offsets_are_those_of_a_replay(spark: SparkSession, tmp_path: Path) -> None:
+def test_read_offsets_equals_replay(spark: SparkSession, tmp_path: Path) -> None:
     """Thousands of commits and deletions over many segments, group records between them."""
     chance = random.Random(7)
     log = opened(tmp_path, segment_bytes=20_000)
@@ -94,7 +94,7 @@ def test_the_offsets_are_those_of_a_replay(spark: SparkSession, tmp_path: Path) 
     assert dict(frame.dtypes) == OFFSETS
 
 
-def test_the_groups_come_with_their_members(spark: SparkSession, tmp_path: Path) -> None:
+def test_read_groups_returns_groups_with_members(spark: SparkSession, tmp_path: Path) -> None:
     members = (
         MemberValue("m-1", "static-ü", "client", "/127.0.0.1", 300_000, 45_000, b"\0\1", b"\xff"),
         MemberValue("m-2", None, "", "/::1", -1, 6000, b"", b""),
@@ -122,11 +122,11 @@ def test_the_groups_come_with_their_members(spark: SparkSession, tmp_path: Path)
     assert [name for name, _ in frame.dtypes] == list(GROUPS)
 
 
-def test_the_members_columns_are_the_fields_of_a_member_and_what_is_read_from_them() -> None:
+def test_member_columns_are_member_fields_and_parsed_bytes() -> None:
     assert set(MEMBER_FIELDS) == {*MemberValue._fields, "topics", "assigned"}
 
 
-def test_a_folder_is_read_while_a_log_writes_to_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_read_offsets_during_writes_returns_consistent_offsets(spark: SparkSession, tmp_path: Path) -> None:
     """What was in the files before is there; of what comes meanwhile, some state that has been."""
     log = opened(tmp_path, segment_bytes=5000)
     append(log, [entry(partition, 1) for partition in range(PARTITIONS)])
@@ -157,7 +157,9 @@ def test_a_folder_is_read_while_a_log_writes_to_it(spark: SparkSession, tmp_path
     assert len(list(tmp_path.rglob("*-0/*.log"))) > 1
 
 
-def test_nothing_is_shuffled(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_read_offsets_plan_has_no_shuffle(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     frame = read_offsets(spark, written(tmp_path, *(entry(number, 1) for number in range(10)), partitions=50))
     assert frame.rdd.getNumPartitions() == 1  # of a few bytes
     frame.explain()
@@ -165,14 +167,14 @@ def test_nothing_is_shuffled(spark: SparkSession, tmp_path: Path, capsys: pytest
     assert "BatchScan callboard" in plan and "Exchange" not in plan
 
 
-def test_a_partition_may_have_many_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_read_offsets_of_partition_with_many_rows(spark: SparkSession, tmp_path: Path) -> None:
     count = 10_001
     entries = [Entry(0, (offset("g", number, partition=number),)) for number in range(count)]
     rows = offsets_of(read_offsets(spark, written(tmp_path, *entries)))
     assert rows.keys() == {("g", "t", number) for number in range(count)}
 
 
-def test_a_time_that_no_calendar_holds_is_null(spark: SparkSession, tmp_path: Path) -> None:
+def test_timestamp_out_of_range_is_null(spark: SparkSession, tmp_path: Path) -> None:
     times = [-1, 0, 1, MAX_TIME_MS, MAX_TIME_MS + 1, 2**63 - 1, -(2**63)]
     records = [OffsetRecord("g", "t", number, OffsetValue(1, -1, "", time)) for number, time in enumerate(times)]
     frame = read_offsets(spark, written(tmp_path, Entry(0, tuple(records))))
@@ -180,20 +182,20 @@ def test_a_time_that_no_calendar_holds_is_null(spark: SparkSession, tmp_path: Pa
     assert [row[3] for _, row in sorted(offsets_of(frame).items())] == expected
 
 
-def test_a_new_data_folder_gives_no_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_read_offsets_of_new_data_folder_is_empty(spark: SparkSession, tmp_path: Path) -> None:
     DataFolder(tmp_path).close()
     frame = read_offsets(spark, tmp_path)
     assert (frame.collect(), frame.columns) == ([], list(OFFSETS))
 
 
-def test_what_is_no_data_folder_is_said_at_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_read_offsets_of_invalid_folder_raises_immediately(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="absent: found no folder"):
         read_offsets(spark, tmp_path / "absent")
     with pytest.raises(FileNotFoundError, match=r"found neither callboard\.json"):
         read_groups(spark, str(tmp_path))
 
 
-def test_damage_costs_the_records_in_it_and_no_others(spark: SparkSession, tmp_path: Path) -> None:
+def test_read_offsets_with_damage_loses_only_damaged_records(spark: SparkSession, tmp_path: Path) -> None:
     """As in the server, whose start tells of it, too."""
     log = opened(tmp_path)
     for number in range(3):
@@ -206,9 +208,7 @@ def test_damage_costs_the_records_in_it_and_no_others(spark: SparkSession, tmp_p
     assert offsets_of(read_offsets(spark, tmp_path)).keys() == {("g", "t", 0), ("g", "t", 2)}
 
 
-def test_the_examples_in_the_documentation(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_documentation_examples_run(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In their order, as a reader would type them. Spark's own folder is not the test's, so paths are made whole."""
     written(tmp_path / "data", entry(0, 41), Entry(1, (offset("h", 1), offset("h", 2, partition=1))))
     text = (ROOT / "docs" / "spark.md").read_text().replace('"./', f'"{tmp_path}/').replace("'./", f"'{tmp_path}/")
@@ -233,6 +233,6 @@ def run(script: str) -> Sequence[str]:
 
 
 @pytest.mark.parametrize("library", ["pyspark", "pyarrow"])
-def test_without_the_extra_it_says_what_to_install(library: str) -> None:
+def test_import_without_extra_names_extra_to_install(library: str) -> None:
     said = run(f"import sys; sys.modules[{library!r}] = None; import callboard.spark")[-1]
     assert said.startswith("ModuleNotFoundError") and f"{library} is missing" in said and "'callboard[spark]'" in said

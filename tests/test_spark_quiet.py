@@ -19,7 +19,7 @@ DEADLINE_S = 600.0
 JVM = "WARNING: Using incubator modules"  # said by Java itself, before anything of ours or Spark's is read
 
 
-def test_a_command_with_spark_says_its_result_and_no_more(java: None, tmp_path: Path) -> None:
+def test_spark_command_prints_only_its_result(java: None, tmp_path: Path) -> None:
     data = tmp_path / "data"
     DataFolder(data).close()
     write(data, 3, [plain(0, OffsetRecord("g", "t", 0, OffsetValue(1, -1, "", 5)))])
@@ -55,7 +55,7 @@ with session("test", "local[1]") as spark:
 """
 
 
-def test_what_fails_in_a_task_is_said_in_a_line_and_not_in_pages_of_java(java: None) -> None:
+def test_task_failure_is_printed_as_one_line(java: None) -> None:
     done = subprocess.run(
         [sys.executable, "-c", FAILING_TASK],
         capture_output=True,
@@ -70,7 +70,7 @@ def test_what_fails_in_a_task_is_said_in_a_line_and_not_in_pages_of_java(java: N
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError, ConnectionResetError])
-def test_a_worker_whose_spark_has_gone_ends_without_a_word(error: type[OSError]) -> None:
+def test_worker_after_disconnect_exits_silently(error: type[OSError]) -> None:
     quiet_daemon = pytest.importorskip("callboard.spark.quiet_daemon")
 
     def worker(_sock: socket.socket, _authenticated: bool) -> int:

@@ -16,7 +16,7 @@ from log_helpers import LazyDisk, append, entry, offset
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
-from spark_helpers import DAY_MS, I16, START_MS, plain, read, reading, text
+from spark_helpers import DAY_MS, I16, START_MS, iter_rows, read_rows, rows_of, text
 
 from callboard.actors.ports import Entry
 from callboard.actors.records import GroupRecord, GroupValue, MemberValue, OffsetRecord, OffsetValue
@@ -50,27 +50,27 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_options_choose(generated: Path) -> None:
-    everything = [row for number in range(4) for row in read(generated, number)]
+def test_options_select_records(generated: Path) -> None:
+    everything = [row for number in range(4) for row in read_rows(generated, number)]
     kinds = {row["kind"] for row in everything}
     assert kinds == {"offset", "group", "marker"}
-    assert {row["kind"] for row in read(generated, kind="group,marker")} == {"group", "marker"}
-    group = next(row["group"] for row in read(generated, 2) if row["kind"] == "group")
-    ours = read(generated, 2, groups=group, kind="offset,group")
+    assert {row["kind"] for row in read_rows(generated, kind="group,marker")} == {"group", "marker"}
+    group = next(row["group"] for row in read_rows(generated, 2) if row["kind"] == "group")
+    ours = read_rows(generated, 2, groups=group, kind="offset,group")
     assert ours == [row for row in everything if row["group"] == group] and len(ours) > 10
-    assert {row["kind"] for row in read(generated, 2, groups=f'["{group}"]')} == {
+    assert {row["kind"] for row in read_rows(generated, 2, groups=f'["{group}"]')} == {
         *("group", "offset"),
-        *({row["kind"] for row in read(generated, 2)} & {"marker"}),
+        *({row["kind"] for row in read_rows(generated, 2)} & {"marker"}),
     }
-    half_ms = sorted(row["timestamp"] for row in read(generated))[50] // 1000
-    since = read(generated, since=str(half_ms))
-    assert since == [row for row in read(generated) if row["timestamp"] >= half_ms * 1000] and since
-    assert read(generated, columns="offset,group") == [
-        {"offset": row["offset"], "group": row["group"]} for row in read(generated)
+    half_ms = sorted(row["timestamp"] for row in read_rows(generated))[50] // 1000
+    since = read_rows(generated, since=str(half_ms))
+    assert since == [row for row in read_rows(generated) if row["timestamp"] >= half_ms * 1000] and since
+    assert read_rows(generated, columns="offset,group") == [
+        {"offset": row["offset"], "group": row["group"]} for row in read_rows(generated)
     ]
 
 
-def test_a_time_may_be_written_in_two_ways() -> None:
+def test_option_since_accepts_iso_and_milliseconds() -> None:
     times = [parse_options({"path": "p", "since": text}).since_ms for text in ("1767225600000", "2026-01-01T00:00:00Z")]
     assert times == [1767225600000] * 2
     assert parse_options({"path": "p", "since": "2026-01-01"}).since_ms == 1767225600000, "UTC by default"
@@ -92,13 +92,13 @@ def test_a_time_may_be_written_in_two_ways() -> None:
         ({"path": ""}, "no path was given"),
     ],
 )
-def test_a_wrong_option_is_named(option: dict[str, str], expected: str) -> None:
+def test_invalid_option_raises_value_error_with_its_name(option: dict[str, str], expected: str) -> None:
     with pytest.raises(ValueError) as error:
         parse_options({"path": "data", **option})
     assert expected in str(error.value)
 
 
-def test_work_is_spread_by_size() -> None:
+def test_distribute_balances_sizes() -> None:
     assert distribute({"a": 5, "b": 3, "c": 2, "d": 0}, 2) == [["a", "d"], ["b", "c"]]
     assert distribute({}, 3) == []
     assert distribute({"a": 0}, 0) == [["a"]]
@@ -119,13 +119,13 @@ def damaged(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path, path
 
 
-def test_damage_fails_with_file_and_byte_or_is_a_row(tmp_path: Path) -> None:
+def test_damage_raises_with_file_and_byte_or_gives_damage_row(tmp_path: Path) -> None:
     root, path = damaged(tmp_path)
     at = path.stat().st_size // 3
     for mode in ("records", "live"):
         with pytest.raises(DamagedBatch, match=f"{path}: damaged batch at byte {at}: checksum"):
-            read(root, mode=mode)
-    rows = read(root, damage="permissive")
+            read_rows(root, mode=mode)
+    rows = read_rows(root, damage="permissive")
     assert [(row["kind"], row["log_offset"], row["offset"]) for row in rows if row["kind"] == "offset"] == [
         ("offset", 0, 0),
         ("offset", 2, 2),
@@ -133,48 +133,48 @@ def test_damage_fails_with_file_and_byte_or_is_a_row(tmp_path: Path) -> None:
     ]
     (notice,) = [row for row in rows if row["kind"] == "damage"]
     assert notice["log_offset"] == 1 and f"{path}: {at} damaged bytes at byte {at}" in notice["notice"]
-    live = read(root, damage="permissive", mode="live")
+    live = read_rows(root, damage="permissive", mode="live")
     assert sorted((row["kind"], row["log_offset"]) for row in live) == [("damage", 1), ("offset", 3)]
-    assert [row["kind"] for row in read(root, damage="permissive", kind="offset", mode="live")] == ["offset"]
+    assert [row["kind"] for row in read_rows(root, damage="permissive", kind="offset", mode="live")] == ["offset"]
 
 
-def test_a_torn_end_is_no_damage(tmp_path: Path) -> None:
+def test_torn_end_is_not_damage(tmp_path: Path) -> None:
     root, folder = tmp_path, tmp_path / "__consumer_offsets-0"
     write_files(Disk(), [[Bat((Rec(*encode(offset("g", number))),)) for number in range(2)]], folder)
     path = folder / segment_name(0)
     path.write_bytes(path.read_bytes()[:-1])
     for mode in ("records", "live"):
-        assert [row["offset"] for row in read(root, mode=mode)] == [0]
+        assert [row["offset"] for row in read_rows(root, mode=mode)] == [0]
 
 
-def test_a_record_that_makes_no_sense_is_named(tmp_path: Path) -> None:
+def test_undecodable_record_is_reported_with_offset(tmp_path: Path) -> None:
     key, value = encode(offset("g", 5))
     write_files(
         Disk(), [[Bat((Rec(key, value), Rec(key[:5], value), Rec(key, value)))]], tmp_path / "__consumer_offsets-0"
     )
     with pytest.raises(DamagedBatch, match="record at offset 1: damaged record key"):
-        read(tmp_path)
-    kinds = [(row["kind"], row["log_offset"]) for row in read(tmp_path, damage="permissive")]
+        read_rows(tmp_path)
+    kinds = [(row["kind"], row["log_offset"]) for row in read_rows(tmp_path, damage="permissive")]
     assert kinds == [("offset", 0), ("damage", 1), ("offset", 2)]
 
 
-def test_a_manifest_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+def test_manifest_of_newer_version_is_refused(tmp_path: Path) -> None:
     root, path = damaged(tmp_path)
     where = manifest_folder(path.parent)
     where.mkdir(parents=True)
     (where / manifest_name(1)).write_text('{"version": 9}')
     with pytest.raises(ManifestError, match="found manifest version 9"):
-        read(root, damage="permissive")
+        read_rows(root, damage="permissive")
 
 
 @pytest.mark.parametrize("mode", ["records", "live"])
-def test_a_file_that_compaction_takes_meanwhile_is_read_from_what_replaced_it(tmp_path: Path, mode: str) -> None:
+def test_file_replaced_by_compaction_during_read_is_read_from_replacement(tmp_path: Path, mode: str) -> None:
     """The first rows are read, then everything is compacted and the old files go; what follows still comes."""
     write_log(tmp_path, LogShape(6000, 1, groups=30, segment_bytes=40_000, transaction_rate=0.05))
     folder = tmp_path / "__consumer_offsets-0"
-    expected = {row["log_offset"] for row in read(tmp_path, mode="live")}
+    expected = {row["log_offset"] for row in read_rows(tmp_path, mode="live")}
     files = {path.name for path in folder.glob("*.log")}
-    going = reading(tmp_path, chunk_bytes=5000, mode=mode)
+    going = iter_rows(tmp_path, chunk_bytes=5000, mode=mode)
     first = next(going)
     for _ in range(2):  # the first run replaces, the next one removes
         assert run(Job(folder, Settings(START_MS + DAY_MS, "test", -1.0), grace_ms=0)).reason == ""
@@ -190,11 +190,11 @@ def test_a_file_that_compaction_takes_meanwhile_is_read_from_what_replaced_it(tm
 # Where a log may lie ---------------------------------------------------------------------------------------------
 
 
-def test_a_log_is_found_or_what_is_missing_is_said(generated: Path, tmp_path: Path) -> None:
+def test_find_log_returns_folders_or_names_missing_files(generated: Path, tmp_path: Path) -> None:
     found = find_log(f"file://{generated}")
     assert list(found.folders) == [0, 1, 2, 3] and found.partition_count == 4
     assert find_log(str(generated / "__consumer_offsets-2")).folders == {2: generated / "__consumer_offsets-2"}
-    group = read(generated, 2, kind="group")[0]["group"]
+    group = read_rows(generated, 2, kind="group")[0]["group"]
     assert found.partition_numbers(None, frozenset([group])) == [2]
     with pytest.raises(FileNotFoundError, match="nowhere: found no folder"):
         find_log(str(tmp_path / "nowhere"))
@@ -207,7 +207,7 @@ def test_a_log_is_found_or_what_is_missing_is_said(generated: Path, tmp_path: Pa
         find_log(str(tmp_path))
 
 
-def test_a_log_is_read_through_a_file_system_of_fsspec(generated: Path, tmp_path: Path) -> None:
+def test_log_in_fsspec_file_system_is_read(generated: Path, tmp_path: Path) -> None:
     """An archive stands for an object store: it only lists and reads. The same rows come as from the folder."""
     archive = tmp_path / "data.zip"
     with zipfile.ZipFile(archive, "w") as packed:
@@ -220,12 +220,12 @@ def test_a_log_is_read_through_a_file_system_of_fsspec(generated: Path, tmp_path
     for mode in ("records", "live"):
         asked = parse_options({"path": url, "mode": mode})
         batches = PartitionScan(found.disk, found.folders[1], 1, asked).batches()
-        assert [row for batch in batches for row in plain(batch)] == read(generated, 1, mode=mode)
+        assert [row for batch in batches for row in rows_of(batch)] == read_rows(generated, 1, mode=mode)
     with pytest.raises(OSError, match="this file system is read-only"):
         found.disk.open(found.folders[1] / "new", os.O_WRONLY | os.O_CREAT)
 
 
-def test_missing_segment_of_a_compacted_log_fails_or_is_a_row(tmp_path: Path) -> None:
+def test_missing_segment_of_compacted_log_raises_or_gives_damage_row(tmp_path: Path) -> None:
     """In all ways of reading, and through a file system of fsspec, where the whole log is read before."""
     root = tmp_path / "data"
     DataFolder(root, 1).close()
@@ -245,14 +245,14 @@ def test_missing_segment_of_a_compacted_log_fails_or_is_a_row(tmp_path: Path) ->
     path.unlink()
     for mode in ("records", "live"):
         with pytest.raises(DamagedBatch, match=f"the compacted segments end at offset {clean_end}"):
-            read(root, mode=mode)
-        rows = read(root, mode=mode, damage="permissive")
+            read_rows(root, mode=mode)
+        rows = read_rows(root, mode=mode, damage="permissive")
         assert [row["log_offset"] for row in rows if row["kind"] == "damage"] == [clean_end]
     asked = parse_options({"path": str(root), "damage": "permissive"})
     rows = [
         row
         for batch in PartitionScan(Disk(), root / folder_name(0), 0, asked).between(0, 30, None)
-        for row in plain(batch)
+        for row in rows_of(batch)
     ]
     assert {row["kind"] for row in rows} == {"offset", "damage"}
 
@@ -260,18 +260,18 @@ def test_missing_segment_of_a_compacted_log_fails_or_is_a_row(tmp_path: Path) ->
 # In Spark --------------------------------------------------------------------------------------------------------
 
 
-def test_spark_finds_the_source_by_itself(spark: SparkSession, generated: Path) -> None:
+def test_spark_finds_source_without_registration(spark: SparkSession, generated: Path) -> None:
     """And what it counts is what is there, in SQL too, with options that choose."""
     frame = spark.read.format("callboard").load(str(generated))
     assert dict(frame.dtypes).keys() == ALL_COLUMNS.keys()
-    rows = [row for number in range(4) for row in read(generated, number)]
+    rows = [row for number in range(4) for row in read_rows(generated, number)]
     assert frame.count() == len(rows)
     spark.sql(
         f"create or replace temporary view live using callboard options (path '{generated}', mode 'live',"
         " partitions '0,2')"
     )
     counted = spark.sql("select log_partition, kind, count(*) from live group by all").collect()
-    expected = [row for number in (0, 2) for row in read(generated, number, mode="live")]
+    expected = [row for number in (0, 2) for row in read_rows(generated, number, mode="live")]
     assert {tuple(row) for row in counted} == {
         (number, kind, sum((row["log_partition"], row["kind"]) == (number, kind) for row in expected))
         for number, kind in {(row["log_partition"], row["kind"]) for row in expected}
@@ -280,13 +280,13 @@ def test_spark_finds_the_source_by_itself(spark: SparkSession, generated: Path) 
     assert members.selectExpr("explode(members) m").select("m.client_host").distinct().collect()
 
 
-def test_the_types_are_those_that_spark_expects(spark: SparkSession, generated: Path) -> None:
+def test_arrow_schema_equals_spark_schema(spark: SparkSession, generated: Path) -> None:
     """To the last letter: it refuses a batch whose Arrow schema is another one."""
     frame = spark.read.format("callboard").load(str(generated))
     assert to_arrow_schema(frame.schema, timezone="UTC").equals(arrow_schema(tuple(ALL_COLUMNS)))
 
 
-def test_every_record_that_came_since_is_seen_by_a_view(spark: SparkSession, tmp_path: Path) -> None:
+def test_dataframe_used_again_includes_new_records(spark: SparkSession, tmp_path: Path) -> None:
     """Also in a partition that had none when the view was made."""
     DataFolder(tmp_path, 6).close()
     log = OffsetsLog(tmp_path, 6, disk=LazyDisk())
@@ -300,7 +300,7 @@ def test_every_record_that_came_since_is_seen_by_a_view(spark: SparkSession, tmp
     assert sorted(row["offset"] for row in frame.collect()) == [1, 2, 3]
 
 
-def test_filters_of_one_query_do_not_reach_the_next(spark: SparkSession, generated: Path) -> None:
+def test_filters_do_not_affect_later_queries(spark: SparkSession, generated: Path) -> None:
     """Which they would if the source took filters from Spark."""
     frame = spark.read.format("callboard").option("columns", "log_partition").load(str(generated))
     total = frame.count()
@@ -310,7 +310,7 @@ def test_filters_of_one_query_do_not_reach_the_next(spark: SparkSession, generat
     assert union.count() == parts[1] + parts[2]
 
 
-def test_errors_in_spark_name_what_is_wrong(spark: SparkSession, tmp_path: Path) -> None:
+def test_errors_in_spark_contain_cause(spark: SparkSession, tmp_path: Path) -> None:
     reader = spark.read.format("callboard")
     with pytest.raises(AnalysisException, match="found no folder, expected the data folder of a server"):
         reader.load(str(tmp_path / "nowhere"))
@@ -323,7 +323,7 @@ def test_errors_in_spark_name_what_is_wrong(spark: SparkSession, tmp_path: Path)
         spark.read.format("callboard").schema("x int").load(str(root)).count()
 
 
-def test_other_partitions_come_although_one_is_damaged(spark: SparkSession, tmp_path: Path) -> None:
+def test_damaged_partition_does_not_affect_others(spark: SparkSession, tmp_path: Path) -> None:
     root, path = damaged(tmp_path)
     write_files(Disk(), [[Bat((Rec(*encode(offset("h", 9))),))]], root / "__consumer_offsets-3")
     frame = spark.read.format("callboard").option("damage", "permissive").load(str(root))
@@ -335,7 +335,7 @@ def test_other_partitions_come_although_one_is_damaged(spark: SparkSession, tmp_
     assert [str(path) in row["notice"] for row in rows if row["kind"] == "damage"] == [True]
 
 
-def test_what_a_record_has_is_in_its_columns(spark: SparkSession, tmp_path: Path) -> None:
+def test_columns_contain_fields_of_group_and_offset_records(spark: SparkSession, tmp_path: Path) -> None:
     """A group with its members, what they subscribe to and were given; a commit with an expiry."""
     subscription = I16.pack(0) + (1).to_bytes(4, "big") + text("orders") + (-1).to_bytes(4, "big", signed=True)
     assignment = I16.pack(0) + (1).to_bytes(4, "big") + text("orders") + b"\0\0\0\2" + bytes(4) + b"\0\0\0\3"

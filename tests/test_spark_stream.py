@@ -68,7 +68,9 @@ def rows(numbers: range) -> list[Any]:
     return sorted((partition, number, "offset", number) for partition in range(PARTITIONS) for number in numbers)
 
 
-def test_every_record_comes_once_over_restarts(spark: SparkSession, tmp_path: Path, log: OffsetsLog) -> None:
+def test_stream_delivers_every_record_once_across_restarts(
+    spark: SparkSession, tmp_path: Path, log: OffsetsLog
+) -> None:
     """Three runs from one checkpoint while the log goes on, each in several batches, over many segments."""
     root = tmp_path / "data"
     for end in (30, 31, 80):
@@ -78,7 +80,9 @@ def test_every_record_comes_once_over_restarts(spark: SparkSession, tmp_path: Pa
     assert len(list(root.rglob("__consumer_offsets-0/*.log"))) > 2
 
 
-def test_a_stream_may_begin_with_what_comes(spark: SparkSession, tmp_path: Path, log: OffsetsLog) -> None:
+def test_stream_with_starting_offsets_latest_delivers_only_new_records(
+    spark: SparkSession, tmp_path: Path, log: OffsetsLog
+) -> None:
     root = tmp_path / "data"
     write(log, range(5))
     assert drain(spark, root, "late", startingOffsets="latest") == []
@@ -86,7 +90,7 @@ def test_a_stream_may_begin_with_what_comes(spark: SparkSession, tmp_path: Path,
     assert drain(spark, root, "late", startingOffsets="latest") == rows(range(5, 8))
 
 
-def test_where_compaction_was_faster_what_is_left_comes_and_it_says_so(
+def test_stream_slower_than_compaction_delivers_rest_and_gap_row(
     spark: SparkSession, tmp_path: Path, log: OffsetsLog
 ) -> None:
     root = tmp_path / "data"
@@ -121,7 +125,7 @@ def offsets(reader: StreamReader, start: dict[str, int], end: dict[str, int]) ->
     return [at for table in tables for at in table.column("log_offset").to_pylist()]
 
 
-def test_a_torn_end_comes_when_it_is_whole(tmp_path: Path) -> None:
+def test_stream_delivers_torn_batch_once_complete(tmp_path: Path) -> None:
     folder = tmp_path / "__consumer_offsets-0"
     folder.mkdir()
     path = folder / segment_name(0)
@@ -137,7 +141,7 @@ def test_a_torn_end_comes_when_it_is_whole(tmp_path: Path) -> None:
     assert offsets(reader, second, second) == []
 
 
-def test_the_newest_file_is_not_read_again(tmp_path: Path) -> None:
+def test_end_offset_does_not_reread_newest_file(tmp_path: Path) -> None:
     """The mark that a task gets lies where the new records begin."""
     folder = tmp_path / "__consumer_offsets-0"
     folder.mkdir()
@@ -154,7 +158,7 @@ def test_the_newest_file_is_not_read_again(tmp_path: Path) -> None:
     assert tracker.nearest_position(3) is not None and tracker.nearest_position(2) is None
 
 
-def test_a_mark_in_a_file_that_has_ended_is_not_used(tmp_path: Path) -> None:
+def test_position_in_closed_file_is_not_used(tmp_path: Path) -> None:
     """Kafka replaces closed files under their names, so only what is still written to stays where it was."""
     folder = tmp_path / "__consumer_offsets-0"
     folder.mkdir()
@@ -169,7 +173,7 @@ def test_a_mark_in_a_file_that_has_ended_is_not_used(tmp_path: Path) -> None:
     assert [table.column("log_offset").to_pylist() for table in reader.read(planned)] == [[2]]
 
 
-def test_available_now_ends_where_the_log_did(tmp_path: Path) -> None:
+def test_available_now_stops_at_initial_log_end(tmp_path: Path) -> None:
     folder = tmp_path / "__consumer_offsets-0"
     write_files(Disk(), [[Bat((Rec(b"\0\x09", b"1"),)) for _ in range(5)]], folder)
     reader = StreamReader(parse_options({"path": str(tmp_path), "rowsPerTrigger": "2"}))
@@ -183,9 +187,7 @@ def test_available_now_ends_where_the_log_did(tmp_path: Path) -> None:
     assert reader.reportLatestOffset() == {"0": 6}
 
 
-def test_a_log_that_is_shorter_than_the_checkpoint_waits_and_says_so(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_log_shorter_than_checkpoint_waits_with_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_files(Disk(), [[Bat((Rec(b"\0\x09", b"1"),))]], tmp_path / "__consumer_offsets-0")
     reader = StreamReader(parse_options({"path": str(tmp_path)}))
     assert reader.latestOffset({"0": 7}, ReadAllAvailable()) == {"0": 7}
@@ -195,13 +197,13 @@ def test_a_log_that_is_shorter_than_the_checkpoint_waits_and_says_so(
         list(reader.read(planned))
 
 
-def test_a_limit_is_shared_by_what_each_has_to_read() -> None:
+def test_limit_end_offsets_divides_rows_by_backlog() -> None:
     assert limit_end_offsets({"0": 10}, {"0": 110, "1": 300, "2": 0}, 40) == {"0": 20, "1": 30, "2": 0}
     assert limit_end_offsets({}, {"0": 1, "1": 1000}, 10) == {"0": 1, "1": 9}
     assert limit_end_offsets({}, {"0": 5}, 10) == {"0": 5}
 
 
-def test_all_records_of_a_generated_log_come_in_steps(tmp_path: Path) -> None:
+def test_stream_with_row_limit_delivers_all_records_in_batches(tmp_path: Path) -> None:
     """Every offset is read once, whatever the steps; markers and offsets of transactions count too."""
     write_log(tmp_path, LogShape(3000, 2, groups=20, segment_bytes=30_000, transaction_rate=0.1))
     reader = StreamReader(parse_options({"path": str(tmp_path)}))

@@ -1,7 +1,7 @@
 """The plots of a run, as PNG. matplotlib is loaded when one is drawn.
 
-An engine has one colour, marker and dash in all of them (``styles.py``). What is WRONG or FAILED is not drawn: it has
-no numbers.
+An engine has the same colour, marker and dash in all plots (``styles.py``). Engines that are WRONG or FAILED have no
+figures and are not drawn.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 WIDTH_IN = 10.0
 DPI = 130
-FEW_TENS = 100  # an axis that spans no more has ticks between its powers of ten
-PANELS_A_LINE = 2  # of those with a scale of their own
+FEW_TENS = 100  # an axis with a smaller span has ticks between powers of ten
+PANELS_A_LINE = 2  # of panels with separate scales
 ROW_IN = 0.34  # an engine's line in a plot of rows
 TEXT = "#222222"
 
-SETTINGS: Any = {  # matplotlib's own type of it changes from version to version
+SETTINGS: Any = {  # matplotlib's type for it differs between versions
     "font.size": 10,
     "axes.titlesize": 10.5,
     "axes.titleweight": "bold",
@@ -51,7 +51,7 @@ SETTINGS: Any = {  # matplotlib's own type of it changes from version to version
 
 
 def require() -> None:
-    """Raises BenchError when matplotlib is missing: better before the measurements than after them."""
+    """Raise BenchError if matplotlib is missing. Called before the measurements."""
     if find_spec("matplotlib") is None:
         raise BenchError(
             "the report's plots need matplotlib, which is not installed; run: pip install 'callboard[bench]' "
@@ -84,14 +84,14 @@ def ccdf(cases: Sequence[Case], table: SummaryTable) -> bytes | None:
             low, high = panel.get_xlim()
             _tens(panel.xaxis, "{:,.6g}".format, (1,) if high / low > FEW_TENS else (1, 2, 5))
             _tens(panel.yaxis, lambda share: f"{100 * share:.6g} %")
-        panels[0].set_ylabel("share of requests slower than it")
+        panels[0].set_ylabel("share of slower requests")
         _legend(figure, panels)
 
     return _png(draw, 4.4)
 
 
 def memory(cases: Sequence[Case], table: SummaryTable) -> bytes | None:
-    """Resident memory for each group, a row an engine, a panel a case; None when it is not known."""
+    """Resident memory per group, a row per engine, a panel per case; None without figures."""
     cases = [case for case in cases if _rows(table[case], "bytes_a_group")]
     if not cases:
         return None
@@ -108,7 +108,7 @@ def memory(cases: Sequence[Case], table: SummaryTable) -> bytes | None:
                     (each.figure("bytes_a_group") or 0) / 1e3,
                     significant,
                 )
-            panel.set_xlabel("kB a group")
+            panel.set_xlabel("kB per group")
             panel.set_xlim(left=0)
             panel.set_title(count(case.groups, "group"))
             _name_rows(panel, engines)
@@ -153,7 +153,7 @@ def _against_groups(cases: Sequence[Case], table: SummaryTable) -> bytes:
             if own:
                 _ranges(axes, engine, own)
         sizes = [case.groups for case in cases]
-        axes.set(xscale="log", yscale="log", xlabel="groups", ylabel="requests a second")
+        axes.set(xscale="log", yscale="log", xlabel="groups", ylabel="requests per second")
         axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
         axes.minorticks_off()
         _few(axes.yaxis, rate)
@@ -198,7 +198,7 @@ def _rates(own: dict[str, Summary]) -> bytes:
             assert each.throughput is not None
             _bar(axes, row, each.engine, each.throughput.median, rate)
             axes.plot(_span(each), [row + 0.34] * 2, color="#555555", linewidth=1.2)
-        axes.set_xlabel("requests a second (thin line: from the slowest round to the fastest)")
+        axes.set_xlabel("requests per second (thin line: from the slowest round to the fastest)")
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.set_xlim(left=0)
         _name_rows(axes, [each.engine for each in right])

@@ -1,8 +1,7 @@
-"""The workloads: which groups there are, and what the clients do with them. All are closed loops (see ``clients.py``).
+"""The workloads: the groups, and the scripts of the clients. All are closed loops (see ``clients.py``).
 
-A member belongs to one client, which so knows what its requests must be answered; a group belongs to several clients
-where it has several members, so that they meet in it. Everything is drawn from the seed, before the measured time where
-that is possible.
+A member belongs to one client, which therefore knows the expected responses. The members of one group belong to several
+clients, so that their requests compete. Everything is drawn from the seed, before the measured time where possible.
 """
 
 from __future__ import annotations
@@ -35,20 +34,20 @@ from callboard.bench.concurrency.engines import Seed
 
 PROTOCOL = "range"
 TOPIC = "orders"
-GENERATION = 1  # of a group that is loaded
-SESSION_MS = 1_800_000  # Kafka's largest: whoever has it does not expire in a run
+GENERATION = 1  # of a loaded group
+SESSION_MS = 1_800_000  # Kafka's maximum; such a session does not expire during a run
 REBALANCE_TIMEOUT_MS = 300_000
 SUBSCRIPTION = bytes(32)
-ZIPF_EXPONENT = 1.1  # at 1,000 groups the hottest gets one request in six
-PRECOMPUTED_STEPS = 4096  # groups or steps that a client draws before the measured time; then it begins with them again
-READ_EVERY = 16  # commits of a client from one that is read again to the next
+ZIPF_EXPONENT = 1.1  # with 1,000 groups the hottest gets one request in six
+PRECOMPUTED_STEPS = 4096  # groups or steps that a client draws in advance and then repeats
+READ_EVERY = 16  # commits of a client between two that are read back
 HEARTBEAT_STEPS, COMMITS, VISIT_STEPS = 70, 25, 5  # of 100 steps in the mixed workload
-WAVES = 4  # mass expiries in the mixed workload
-RECORDED_GROUPS = 4  # groups that are replayed afterwards, request by request
+WAVES = 4  # of expiries in the mixed workload
+RECORDED_GROUPS = 4  # groups whose requests are replayed afterwards
 
 
 class Plan(NamedTuple):
-    """What is asked for; ``clients`` is the number of requests in flight."""
+    """The size of a run. ``clients``: the number of requests in flight."""
 
     groups: int
     members: int
@@ -58,7 +57,7 @@ class Plan(NamedTuple):
 
 
 class WorkloadSetup(NamedTuple):
-    """Who plays. ``expiring_members``: members, by group, whose sessions must have run out at the end."""
+    """Groups and clients of a run. ``expiring_members``: by group, the members whose sessions must have expired."""
 
     run_state: RunState
     seeds: Callable[[], Iterator[Seed]]
@@ -67,10 +66,10 @@ class WorkloadSetup(NamedTuple):
 
 
 class WorkloadSpec(NamedTuple):
-    """``groups`` are the numbers of groups it is run with by default, ``members`` that of members in each.
+    """``groups``: the default numbers of groups. ``members``: the number of members in each.
 
-    ``clients`` 0: as many as there are members. ``is_fixed``: what a request is answered, and what it leaves behind,
-    does not depend on what others ask meanwhile, so that it can be replayed.
+    ``clients`` 0: one for each member. ``is_fixed``: responses and states do not depend on concurrent requests, so that
+    the requests can be replayed.
     """
 
     label: str
@@ -82,9 +81,9 @@ class WorkloadSpec(NamedTuple):
     make: Callable[[Plan], WorkloadSetup]
 
     def plan(self, groups: int, seconds: float, seed: int, members: int = 0, clients: int = 0) -> Plan:
-        """The plan with this workload's own numbers where 0 is given; never more clients than members.
+        """A plan with this workload's defaults for arguments of 0, and at most one client per member.
 
-        A workload of lone members keeps them alone.
+        In a workload with one member per group ``members`` is ignored.
         """
         members = members if members and self.members > 1 else self.members
         everybody = groups * members
@@ -92,11 +91,11 @@ class WorkloadSpec(NamedTuple):
 
 
 class LoadedMember(NamedTuple):
-    """A member that is loaded with its group."""
+    """A member of a loaded group."""
 
     group_id: str
     member_id: str
-    partition: int  # of the topic, that it commits
+    partition: int  # the partition that it commits
 
 
 # Groups and members -------------------------------------------------------------------------------------------------
@@ -127,12 +126,12 @@ def loaded_members(plan: Plan) -> list[LoadedMember]:
 
 
 def stable_groups(plan: Plan, script: Callable[[RunState, int, list[LoadedMember], Ledger], Script]) -> WorkloadSetup:
-    """Stable groups with ``plan.members`` members each, dealt out to the clients one after the other."""
+    """Stable groups with ``plan.members`` members each, distributed evenly over the clients."""
     chance = Random(plan.seed)
     run_state = RunState(group_ids(plan), chance.sample(range(plan.groups), min(plan.groups, RECORDED_GROUPS)))
-    members_list = loaded_members(plan)
+    members = loaded_members(plan)
     clients = [
-        Client(_bind_script(script, run_state, number, members_list[number :: plan.clients]))
+        Client(_bind_script(script, run_state, number, members[number :: plan.clients]))
         for number in range(plan.clients)
     ]
     return WorkloadSetup(run_state, lambda: loaded(plan), clients, {})
@@ -147,31 +146,31 @@ def _bind_script(
     script: Callable[[RunState, int, list[LoadedMember], Ledger], Script],
     run_state: RunState,
     number: int,
-    members_list: list[LoadedMember],
+    members: list[LoadedMember],
 ) -> Callable[[Ledger], Script]:
-    return lambda ledger: script(run_state, number, members_list, ledger)
+    return lambda ledger: script(run_state, number, members, ledger)
 
 
 # Heartbeats ---------------------------------------------------------------------------------------------------------
 
 
 def heartbeats(plan: Plan) -> WorkloadSetup:
-    def script(run_state: RunState, _number: int, members_list: list[LoadedMember], ledger: Ledger) -> Script:
-        requests = [Heartbeat(member.group_id, member.member_id, None, GENERATION) for member in members_list]
+    def script(run_state: RunState, _number: int, members: list[LoadedMember], ledger: Ledger) -> Script:
+        requests = [Heartbeat(member.group_id, member.member_id, None, GENERATION) for member in members]
         return _beat(run_state, requests, ledger)
 
     return stable_groups(plan, script)
 
 
 def hot(plan: Plan) -> WorkloadSetup:
-    """Who is asked for is drawn by Zipf's law: group 0 most, then group 1. Clients share the members."""
+    """Requests are distributed by Zipf's law: most to group 0, then group 1. Clients share the members."""
     weights = list(accumulate(1 / rank**ZIPF_EXPONENT for rank in range(1, plan.groups + 1)))
-    members_list = loaded_members(plan)
+    members = loaded_members(plan)
 
     def script(run_state: RunState, number: int, _seats: list[LoadedMember], ledger: Ledger) -> Script:
         chance = Random(f"{plan.seed} {number}")
         groups = chance.choices(range(plan.groups), cum_weights=weights, k=PRECOMPUTED_STEPS)
-        drawn = [members_list[group * plan.members + chance.randrange(plan.members)] for group in groups]
+        drawn = [members[group * plan.members + chance.randrange(plan.members)] for group in groups]
         requests = [Heartbeat(member.group_id, member.member_id, None, GENERATION) for member in drawn]
         return _beat(run_state, requests, ledger)
 
@@ -191,15 +190,15 @@ def _beat(run_state: RunState, requests: Sequence[Heartbeat], ledger: Ledger) ->
 
 
 def commits(plan: Plan) -> WorkloadSetup:
-    def script(run_state: RunState, _number: int, members_list: list[LoadedMember], ledger: Ledger) -> Script:
-        return _commit_all(run_state, members_list, ledger)
+    def script(run_state: RunState, _number: int, members: list[LoadedMember], ledger: Ledger) -> Script:
+        return _commit_all(run_state, members, ledger)
 
     return stable_groups(plan, script)
 
 
-def _commit_all(run_state: RunState, members_list: list[LoadedMember], ledger: Ledger) -> Script:
-    """Rising offsets. Now and then what was acknowledged is read again, at once: it must be there."""
-    for offset, member in enumerate(cycle(members_list), start=1):
+def _commit_all(run_state: RunState, members: list[LoadedMember], ledger: Ledger) -> Script:
+    """Commit increasing offsets. Some acknowledged offsets are immediately read back and compared."""
+    for offset, member in enumerate(cycle(members), start=1):
         if run_state.over:
             return
         yield from _commit(member, GENERATION, offset, ledger)
@@ -229,7 +228,7 @@ def _read_again(member: LoadedMember, ledger: Ledger) -> Generator[Request, Any,
 
 
 class DynamicMember:
-    """A member that joins and leaves by requests, and notes what it is told."""
+    """A member that joins and leaves by requests, and records the responses."""
 
     def __init__(self, group_id: str, ledger: Ledger, member_id: str = "", generation: int = -1) -> None:
         self.group_id = group_id
@@ -238,7 +237,7 @@ class DynamicMember:
         self._ledger = ledger
 
     def join(self, subscription: bytes = SUBSCRIPTION) -> Generator[Request, Any, bool]:
-        """Into a generation, with an assignment. False if another rebalance came between."""
+        """Join a generation and get an assignment. False if another rebalance started meanwhile."""
         request = join_request(self.group_id, self.member_id, subscription)
         joined = yield request
         if joined.error is not ErrorCode.NONE:
@@ -256,13 +255,13 @@ class DynamicMember:
         synced = yield request
         if synced.error is ErrorCode.REBALANCE_IN_PROGRESS:
             return False
-        mine = assignment(self.member_id, self.generation)
-        if synced != Synced(ErrorCode.NONE, "consumer", PROTOCOL, mine):
+        own_groups = assignment(self.member_id, self.generation)
+        if synced != Synced(ErrorCode.NONE, "consumer", PROTOCOL, own_groups):
             self._ledger.fail_on_response(synced, request)
         return True
 
     def beat(self) -> Generator[Request, Any, bool]:
-        """True if the group goes on as it was, False if it asks its members to join again."""
+        """Send a heartbeat. False if the response was REBALANCE_IN_PROGRESS."""
         request = Heartbeat(self.group_id, self.member_id, None, self.generation)
         answer = yield request
         if answer not in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
@@ -295,15 +294,15 @@ def join_request(group_id: str, member_id: str, subscription: bytes) -> JoinGrou
 
 
 def assignment(member_id: str, generation: int) -> bytes:
-    """What a leader gives a member: something that nobody else gets, and nobody in another generation."""
+    """An assignment that is unique for the member and generation."""
     return f"{generation} {member_id}".encode()
 
 
 def join_one(plan: Plan) -> WorkloadSetup:
-    """All members join at once, and as soon as one has its assignment it joins again with another subscription.
+    """All members join at once, and rejoin with another subscription as soon as they have their assignment.
 
-    So the group is always in a rebalance, and everybody waits for the slowest. At the end all leave, because whoever
-    stayed would wait for the others for ever.
+    So the group is always rebalancing, and all members wait for the slowest. At the end all leave, since a remaining
+    member would wait for the others forever.
     """
     run_state = RunState(group_ids(plan))
 
@@ -314,44 +313,44 @@ def join_one(plan: Plan) -> WorkloadSetup:
     return WorkloadSetup(run_state, lambda: (Seed(group_id, None) for group_id in group_ids(plan)), clients, {})
 
 
-def _rejoin_repeatedly(run_state: RunState, visitor: DynamicMember) -> Script:
+def _rejoin_repeatedly(run_state: RunState, dynamic_member: DynamicMember) -> Script:
     times = 0
     while not run_state.over:
-        times += yield from visitor.join(times.to_bytes(8))
-    if visitor.member_id:
-        yield from visitor.leave()
+        times += yield from dynamic_member.join(times.to_bytes(8))
+    if dynamic_member.member_id:
+        yield from dynamic_member.leave()
 
 
 def join_many(plan: Plan) -> WorkloadSetup:
-    """Each client comes to groups of its own, one after the other: it joins, alone, gets its assignment and leaves."""
+    """Each client has its own groups. In each it joins as the only member, gets its assignment and leaves."""
     everywhere = group_ids(plan)
     run_state = RunState(everywhere)
 
     def script(number: int) -> Callable[[Ledger], Script]:
-        mine = everywhere[number :: plan.clients]
-        return lambda ledger: _join_and_leave_each(run_state, mine, ledger)
+        own_groups = everywhere[number :: plan.clients]
+        return lambda ledger: _join_and_leave_each(run_state, own_groups, ledger)
 
     clients = [Client(script(number)) for number in range(plan.clients)]
     return WorkloadSetup(run_state, lambda: (Seed(group_id, None) for group_id in group_ids(plan)), clients, {})
 
 
-def _join_and_leave_each(run_state: RunState, mine: Sequence[str], ledger: Ledger) -> Script:
-    """The last visit may end without leaving: then the oracle finds its member there."""
-    for group_id in cycle(mine):
-        visitor = DynamicMember(group_id, ledger)
-        yield from visitor.join()
+def _join_and_leave_each(run_state: RunState, own_groups: Sequence[str], ledger: Ledger) -> Script:
+    """At the end of the run the last member may remain in its group, which the oracle takes into account."""
+    for group_id in cycle(own_groups):
+        dynamic_member = DynamicMember(group_id, ledger)
+        yield from dynamic_member.join()
         if run_state.over:
             return
-        yield from visitor.leave()
+        yield from dynamic_member.leave()
 
 
 # Mixed --------------------------------------------------------------------------------------------------------------
 
 
 def mixed(plan: Plan) -> WorkloadSetup:
-    """Groups with one member that lives and others that say nothing: these expire in waves, thousands in one tick.
+    """Groups with one active and several silent_members members, which expire in waves, thousands in one tick.
 
-    The living member is then asked to join again. Besides, each client has a group that it visits.
+    The active member then has to rejoin. Each client also joins and leaves an auxiliary group.
     """
     plan = plan._replace(clients=min(plan.clients, plan.groups))
     everywhere = group_ids(plan)
@@ -359,17 +358,17 @@ def mixed(plan: Plan) -> WorkloadSetup:
     run_state = RunState([*everywhere, *lobbies])
 
     def script(number: int) -> Callable[[Ledger], Script]:
-        mine = everywhere[number :: plan.clients]
+        own_groups = everywhere[number :: plan.clients]
         steps = Random(f"{plan.seed} {number}").choices(
             ("beat", "commit", "visit"), (HEARTBEAT_STEPS, COMMITS, VISIT_STEPS), k=PRECOMPUTED_STEPS
         )
-        return lambda ledger: _run_mixed_steps(run_state, steps, mine, lobbies[number], ledger)
+        return lambda ledger: _run_mixed_steps(run_state, steps, own_groups, lobbies[number], ledger)
 
     def seeds() -> Iterator[Seed]:
         for number, group_id in enumerate(everywhere):
             wave_ms = int(plan.seconds * 1000 * (number % WAVES + 1) / (WAVES + 1))
-            silent = [member_value(member_id, wave_ms) for member_id in _silent(plan, group_id)]
-            yield seed_of(group_id, [member_value(f"{group_id}-0"), *silent])
+            silent_members = [member_value(member_id, wave_ms) for member_id in _silent(plan, group_id)]
+            yield seed_of(group_id, [member_value(f"{group_id}-0"), *silent_members])
         yield from (Seed(lobby, None) for lobby in lobbies)
 
     expiring_members = {group_id: frozenset(_silent(plan, group_id)) for group_id in everywhere}
@@ -381,9 +380,9 @@ def _silent(plan: Plan, group_id: str) -> list[str]:
 
 
 def _run_mixed_steps(
-    run_state: RunState, steps: Sequence[str], mine: Sequence[str], lobby: str, ledger: Ledger
+    run_state: RunState, steps: Sequence[str], own_groups: Sequence[str], lobby: str, ledger: Ledger
 ) -> Script:
-    members = [DynamicMember(group_id, ledger, f"{group_id}-0", GENERATION) for group_id in mine]
+    members = [DynamicMember(group_id, ledger, f"{group_id}-0", GENERATION) for group_id in own_groups]
     for member in members:
         ledger.joined[member.group_id] = {member.member_id}
     for offset, (step, member) in enumerate(zip(cycle(steps), cycle(members), strict=False), start=1):
@@ -399,18 +398,18 @@ def _run_mixed_steps(
 
 def _rejoin(member: DynamicMember) -> Generator[Request, Any, None]:
     while not (yield from member.join()):
-        """Another rebalance came between."""
+        """Another rebalance started meanwhile."""
 
 
-def _join_and_leave(visitor: DynamicMember) -> Generator[Request, Any, None]:
-    yield from visitor.join()
-    yield from visitor.leave()
+def _join_and_leave(dynamic_member: DynamicMember) -> Generator[Request, Any, None]:
+    yield from dynamic_member.join()
+    yield from dynamic_member.leave()
 
 
 WORKLOADS: dict[str, WorkloadSpec] = {
     "heartbeats": WorkloadSpec(
-        "heartbeats, all groups alike",
-        "the price of a turn when hardly anybody meets in a group",
+        "heartbeats, evenly distributed",
+        "the cost of a turn with little contention",
         groups=(100, 1000, 10_000),
         members=2,
         clients=64,
@@ -419,7 +418,7 @@ WORKLOADS: dict[str, WorkloadSpec] = {
     ),
     "hot": WorkloadSpec(
         "heartbeats, one hot group (Zipf)",
-        "what a group that everybody wants costs those who want another",
+        "the effect of a hot group on other groups",
         groups=(1000,),
         members=4,
         clients=64,
@@ -427,8 +426,8 @@ WORKLOADS: dict[str, WorkloadSpec] = {
         make=hot,
     ),
     "join-one": WorkloadSpec(
-        "1,000 members join one group, again and again",
-        "one group's turns cannot run side by side; a turn that answers a thousand members",
+        "1,000 members join one group repeatedly",
+        "turns of one group cannot run in parallel; one turn sends a thousand responses",
         groups=(1,),
         members=1000,
         clients=0,
@@ -436,8 +435,8 @@ WORKLOADS: dict[str, WorkloadSpec] = {
         make=join_one,
     ),
     "join-many": WorkloadSpec(
-        "1 member joins each of many groups, all at once",
-        "many groups in flight, each through timer and writer",
+        "one member joins each of many groups at once",
+        "many groups in flight, each using timer and writer",
         groups=(10_000,),
         members=1,
         clients=0,
@@ -445,8 +444,8 @@ WORKLOADS: dict[str, WorkloadSpec] = {
         make=join_many,
     ),
     "commits": WorkloadSpec(
-        "commits through a writer that takes 1 ms a round",
-        "nobody holds a group while the disk works: records gather, one round answers all",
+        "commits with a writer that takes 1 ms per round",
+        "groups are not blocked during writes; group commit",
         groups=(1000,),
         members=2,
         clients=256,
@@ -454,8 +453,8 @@ WORKLOADS: dict[str, WorkloadSpec] = {
         make=commits,
     ),
     "mixed": WorkloadSpec(
-        "heartbeats, commits and joins while sessions expire in masses",
-        "a timer that comes with thousands of deadlines at once, beside everything else",
+        "heartbeats, commits and joins during mass expiry",
+        "thousands of expiries at once, with other load",
         groups=(1000,),
         members=4,
         clients=256,

@@ -110,7 +110,7 @@ def cleaned_to(kafka: Path) -> dict[int, int]:
     return {int(line[1]): int(line[2]) for line in lines if len(line) == 3 and line[0] == TOPIC}
 
 
-def test_kafka_starts_on_what_spark_compacted(
+def test_kafka_starts_on_log_compacted_by_spark(
     spark: SparkSession, kafka_jars: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Beside a running server. Kafka's tool prints every file without a complaint, Kafka tells what we told before."""
@@ -129,7 +129,7 @@ def test_kafka_starts_on_what_spark_compacted(
         kafka.stop()
 
 
-def test_kafkas_cleaner_and_ours_keep_the_same(spark: SparkSession, tmp_path: Path) -> None:
+def test_kafka_cleaner_and_spark_compaction_keep_same_records(spark: SparkSession, tmp_path: Path) -> None:
     """The same keys with the same values, from the same records; and both drop most of the log."""
     data = generated(tmp_path)
     ends = closed_ends(data)
