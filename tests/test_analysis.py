@@ -1,4 +1,4 @@
-"""Questions about a log whose answers are known: a small one, written by hand, in which each trouble happens once."""
+"""Questions with known answers: a small log in which each problem occurs once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 def story() -> list[tuple[int, Any]]:
-    """Times in ms from ``START_MS`` on, which is the beginning of a minute, and records."""
+    """Records and their times in ms from ``START_MS``, which is the start of a minute."""
     made: list[tuple[int, Any]] = []
 
     def add(time_ms: int, group: str, topic: str, partition: int, offset: int, **more: Any) -> None:
@@ -196,7 +196,7 @@ def days(*counts: int) -> list[Any]:
 
 
 def test_forecast_continues_straight_line(made: Made) -> None:
-    """The first day, and the one that is not over, do not count."""
+    """The first day and the incomplete last one are not used."""
     now = datetime(2025, 11, 6, 12, tzinfo=UTC)
     found = analysis.forecast(days(1, 20, 30, 40, 50, 3), now, ahead=2)
     assert [(one.day.day, round(one.records), one.is_forecast) for one in found[5:]] == [
@@ -252,7 +252,7 @@ def test_analyse_prints_table_json_csv_and_writes_parquet(
 
 
 def test_output_keeps_all_digits_of_integers(capsys: pytest.CaptureFixture[str]) -> None:
-    """A median of offsets, a forecast of records: they are fractions by their type, and often whole and large."""
+    """Medians and forecasts are floating-point numbers, but often integral and large."""
     numbers = [12345678.0, 12345678.5, 0.123456789, 1234.56789, 0.0, -98765432.0, float("nan"), float("inf")]
     found = pa.table({"n": numbers})
     expected = [12345678.0, 12345678.0, 0.123457, 1234.57, 0.0, -98765432.0, None, None]
@@ -270,7 +270,7 @@ def test_every_question_has_analyse_command(made: Made, capsys: pytest.CaptureFi
 
 
 def test_report_is_self_contained_page(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Well-formed, a section for each question, plots inside of it, and nothing that a browser would fetch."""
+    """It is well-formed, has a section for each question with plots, and loads nothing."""
     given = ("-o", str(tmp_path / "x.html"), "--pictures", str(tmp_path), "--now", NOW.isoformat())
     with pytest.raises(SystemExit) as ended:
         report.main(["--data", str(made.data), "--history", str(made.table), *given])
@@ -308,7 +308,7 @@ def test_report_escapes_names() -> None:
 
 
 def test_report_escapes_control_characters() -> None:
-    """An SVG with most of them is no XML; others turn round what stands beside them."""
+    """Most of them are not allowed in XML; others change the text direction."""
     name = "a\x00\x1b[31m\x9b\u202e$"
     cells = page.table(Table((Column("group", "group"),), [(name,)]), "")
     rows: Any = [{"group": name, "commits": 3, "idle_share": None}]

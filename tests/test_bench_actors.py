@@ -1,4 +1,4 @@
-"""The bench of actors checks what it measures: a message lost or counted twice ends it. Times are not judged."""
+"""``callboard bench actors`` verifies its measurements: a lost or doubled message is an error. No time is asserted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RATES = {"flood_per_s", "bursts_per_s", "hops_per_s"}
 
 @pytest.fixture(autouse=True)
 def thawed() -> Iterator[None]:
-    """Measuring freezes the heap for the collector; this process goes on to other tests."""
+    """Measuring freezes the heap (gc.freeze), which is undone for other tests."""
     yield
     gc.unfreeze()
 
@@ -32,7 +32,7 @@ def thawed() -> Iterator[None]:
 @pytest.mark.parametrize("count", [1, 30])
 @pytest.mark.parametrize("name", [name for name in DESIGNS if name not in (*UVLOOP, "pykka")])
 def test_measure_of_every_design_counts_every_message_once(name: str, count: int) -> None:
-    """Measuring adds up what the actors counted, and raises if it is not what was sent."""
+    """Measuring raises if the actors' counts differ from the number of messages sent."""
     figures = measure(name, count, 450, 20)
     assert set(figures) == {*RATES, "ask_p50_us", "ask_p99_us", "start_us", "stop_s", "bytes"}
     assert all((figures[rate] or 0) > 0 for rate in RATES)
@@ -40,7 +40,7 @@ def test_measure_of_every_design_counts_every_message_once(name: str, count: int
 
 
 class Losing(BareDeque):
-    """Every hundredth message falls off."""
+    """Every hundredth message is lost."""
 
     def run(self) -> Any:
         if len(self.queue) >= 100:
@@ -63,7 +63,7 @@ def test_measure_of_wrong_design_raises(monkeypatch: pytest.MonkeyPatch, wrong: 
 
 
 def test_pass_tokens_visits_all_actors() -> None:
-    """So many times each, by all the actors in turn."""
+    """Each token is passed on as often as requested, by all actors in turn."""
     design = BareDeque()
     design.start(10)
     sent: list[int] = []
@@ -98,7 +98,7 @@ def test_bench_actors_prints_all_designs_and_targets(tmp_path: Path, capsys: pyt
 
 
 def planned(monkeypatch: pytest.MonkeyPatch, *argv: str) -> Mapping[DesignRun, Sequence[str]]:
-    """The jobs that the bench would run."""
+    """The jobs that the benchmark would run."""
     plans: list[Mapping[DesignRun, Sequence[str]]] = []
     found = dict.fromkeys((*RATES, "ask_p50_us", "bytes"), 1.0)
 
@@ -134,7 +134,7 @@ def test_uvloop_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch, capsys
 
 
 def test_message_count_grows_with_actors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With fewer messages than actors most would do nothing."""
+    """With fewer messages than actors most actors would do nothing."""
     jobs = planned(monkeypatch, "--actors", "5,100000", "--messages", "1000")
     assert {(job.actors, arguments[4]) for job, arguments in jobs.items()} == {(5, "1000"), (100_000, "200000")}
 
@@ -162,7 +162,7 @@ def test_invalid_options_are_refused(arguments: list[str], complaint: str, capsy
 
 
 def test_aims_show_measured_values() -> None:
-    """The idle actor is weighed where there are most; the ratios are taken at the sizes that the aims name."""
+    """Memory is that of the largest run; ratios are those of the sizes that the targets name."""
 
     def row(count: int, weight: float | None) -> Row:
         figures = {"bytes": weight, "stop_s": count / 1e5}

@@ -1,4 +1,4 @@
-"""``callboard bench commit`` measures both sides, takes its ratios within rounds, and says what is missed."""
+"""``callboard bench commit`` measures all kinds, computes ratios within rounds, and reports missed targets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from callboard.bench.commit import KINDS, CommitRound, aims, main, measure_log, 
 
 
 def rounds(**rates: float) -> dict[str, list[CommitRound]]:
-    """Two rounds of each kind; the second on a disk that is half as fast, which no ratio may show."""
+    """Two rounds of each kind; the second one on a disk with half the speed, which ratios must not show."""
     slow = [CommitRound(rate / 2, 2 / rate, 4 / rate) for rate in rates.values()]
     fast = [CommitRound(rate, 1 / rate, 2 / rate) for rate in rates.values()]
     return {kind: [one, two] for kind, one, two in zip(KINDS, fast, slow, strict=True)}

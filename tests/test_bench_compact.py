@@ -1,4 +1,4 @@
-"""``callboard bench compact`` measures what it says, on logs that are the same for the same seed."""
+"""``callboard bench compact``, and the generated logs, which are reproducible by seed."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_write_log_matches_shape(tmp_path: Path) -> None:
 
 
 def test_write_log_bursts_are_consecutive_batches(tmp_path: Path) -> None:
-    """Where groups are picked evenly, a group is otherwise in few batches that follow each other."""
+    """Where groups are picked evenly, a group without bursts seldom is in consecutive batches."""
     runs = {}
     for name, burst_rate in (("calm", 0.0), ("bursts", 0.2)):
         write_log(tmp_path / name, LogShape(20_000, 1, groups=5000, burst_rate=burst_rate))

@@ -1,4 +1,4 @@
-"""``callboard bench embed`` measures both ways and the crowd, and says so."""
+"""``callboard bench embed`` measures commits both ways, and many members on one loop."""
 
 from __future__ import annotations
 

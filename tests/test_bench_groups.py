@@ -1,4 +1,4 @@
-"""``callboard bench groups`` writes what it says, and notices an offset that is not there."""
+"""``callboard bench groups`` writes its figures, and detects a missing offset."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from callboard.bench.harness import BenchError
 
 @pytest.fixture(autouse=True)
 def hypothesis_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bench hides it from its own process, and here that is pytest's."""
+    """The benchmark hides hypothesis from its process, which here is pytest's."""
     monkeypatch.setattr(groups, "skip_hypothesis", lambda: None)
 
 

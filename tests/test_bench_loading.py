@@ -1,4 +1,4 @@
-"""``callboard bench load`` writes what it says, and notices a load that does not find what was written."""
+"""``callboard bench load`` writes its figures, and detects missing records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_bench_load_prints_table_and_writes_json(tmp_path: Path, capsys: pytest.
 
 
 def test_fill_writes_readable_segments(tmp_path: Path) -> None:
-    """Segment after segment, and every record of it is found."""
+    """All records are found in several segments."""
     counts = loading.fill(tmp_path, 5000, 7, segment_bytes=100_000)
     assert len(list(tmp_path.glob("*.log"))) > 1
     loaded = load_partition(tmp_path)

@@ -1,4 +1,4 @@
-"""``callboard bench members`` writes what it says, and notices members that were given something wrong."""
+"""``callboard bench members`` writes its figures, and detects wrong responses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from callboard.bench.wire import Client
 
 @pytest.fixture(autouse=True)
 def hypothesis_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bench hides it from its own process, and here that is pytest's."""
+    """The benchmark hides hypothesis from its process, which here is pytest's."""
     monkeypatch.setattr(members, "skip_hypothesis", lambda: None)
 
 
@@ -57,7 +57,7 @@ def test_rebalance_moves_all_members_to_next_generation(crowd: MemberGroup) -> N
 
 
 def test_generation_without_all_members_raises(crowd: MemberGroup) -> None:
-    """The bench believes in a fourth member."""
+    """The benchmark expects a fourth member."""
     crowd.leader.send_join()
     for member in crowd.members:
         if member is not crowd.leader:
@@ -101,7 +101,7 @@ def test_invalid_number_is_refused(option: str, capsys: pytest.CaptureFixture[st
 
 
 def test_sync_with_record_too_large_raises(crowd: MemberGroup, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As that of 10,000 members is; here a few have assignments of half a mebibyte."""
+    """As for 10,000 members; here three have assignments of half a mebibyte."""
     monkeypatch.setattr(members, "ASSIGNMENT", bytes(512 * 1024))
     with pytest.raises(BenchError, match=r"the assignments of 3 members were refused .* message_max_bytes"):
         crowd.rebalance()

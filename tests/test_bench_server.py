@@ -1,4 +1,4 @@
-"""The bench of the server checks what it measures: a wrong answer ends it, and a right one costs it little."""
+"""``callboard bench server`` verifies every response, and measures correct ones."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def callboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def frames(count: int) -> bytes:
-    """What a reel of FRAME holds, made the slow way."""
+    """The frames of a sequence of FRAME, generated one by one."""
     return b"".join(HEAD + number.to_bytes(2, "big") + number.to_bytes(8, "big") for number in range(count))
 
 
@@ -61,7 +61,7 @@ def assert_measured(outcome: LoadResult, in_flight: int) -> None:
 @pytest.mark.parametrize("in_flight", [1, 16])
 @pytest.mark.parametrize("requests", [HEARTBEATS, COMMITS])
 def test_load_with_correct_responses_is_measured(bare: Server, requests: str, in_flight: int) -> None:
-    """Twice, because numbers go on from one run to the next, and far enough for reels to turn."""
+    """Twice, because numbers continue from run to run, and long enough for sequences to wrap."""
     with LoadProcess(bare.address, 4, 4, joins=False, server_pid=bare.pid) as load:
         for _ in range(2):
             outcome = load.run(requests, in_flight, SHORT_S)
@@ -72,7 +72,7 @@ def test_load_with_correct_responses_is_measured(bare: Server, requests: str, in
 @pytest.mark.parametrize("in_flight", [1, 16])
 @pytest.mark.parametrize("requests", [HEARTBEATS, COMMITS])
 def test_load_with_wrong_correlation_id_raises(requests: str, in_flight: int) -> None:
-    """The answer with number 500 is wrong in nothing but its correlation id."""
+    """Response number 500 is wrong only in its correlation id."""
     with (
         Server(["-m", "callboard.bench.bare_server", "--wrong-at", "500"], "the bare server") as server,
         LoadProcess(server.address, 4, 4, joins=False, server_pid=None) as load,
@@ -82,7 +82,7 @@ def test_load_with_wrong_correlation_id_raises(requests: str, in_flight: int) ->
 
 
 def test_load_with_closed_connection_raises(bare: Server) -> None:
-    """The bare server knows no JoinGroup and no CreateTopics."""
+    """The bare server supports neither JoinGroup nor CreateTopics."""
     with pytest.raises(BenchError, match="closed the connection instead of answering CreateTopicsRequest v7"):
         LoadProcess(bare.address, 1, 1, joins=True, server_pid=None)
 
@@ -103,7 +103,7 @@ def test_frame_sequence_take_returns_numbered_frames(counts: list[int]) -> None:
 
 @given(st.lists(st.integers(1, 2 * FRAMES * len(FRAME)), min_size=1, max_size=8))
 def test_frame_sequence_accepts_stream_split_anywhere(pieces: list[int]) -> None:
-    """TCP keeps no borders: an answer may come in pieces, or many in one read."""
+    """TCP has no message boundaries: responses may be split or combined."""
     stream = frames(3 * FRAMES)
     reel, start, sizes = FrameSequence(FRAME, FIELDS), 0, cycle(pieces)
     while start < len(stream):
@@ -121,7 +121,7 @@ def test_frame_sequence_rejects_single_wrong_byte(at: int, wrong: int) -> None:
 
 
 def test_commit_requests_equal_kio_encoding_with_increasing_offset() -> None:
-    """The 300th request is what kio writes for offset 299, whole."""
+    """The 300th request equals kio's encoding for offset 299."""
     member = Member("load-000", "a-member", 7, "load", 3)
     reel = commit_requests(member)
     requests = reel.take(150) + reel.take(150)
@@ -134,7 +134,7 @@ def test_commit_requests_equal_kio_encoding_with_increasing_offset() -> None:
 
 
 class Written(asyncio.Transport):
-    """Keeps what was written."""
+    """Keeps the written data."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -174,7 +174,7 @@ def test_bare_server_closes_on_unknown_request() -> None:
 
 @pytest.mark.parametrize("groups", [2, 1])
 def test_load_on_callboard_has_correct_heartbeats_and_commits(callboard: Server, groups: int) -> None:
-    """Two connections, in a group each or both in one; the last offsets are read back."""
+    """Two connections, with one group each or one for both; the last offsets are read back."""
     with LoadProcess(callboard.address, 2, groups, joins=True, server_pid=callboard.pid) as load:
         for requests in (HEARTBEATS, COMMITS):
             for in_flight in (1, 16):
@@ -197,7 +197,7 @@ def test_members_of_one_group_are_in_one_generation(callboard: Server) -> None:
 
 
 def test_verify_after_other_commit_raises(callboard: Server) -> None:
-    """Somebody commits behind the load's back: its read-back must not agree."""
+    """Another client commits, so that the load generator's verification must fail."""
     with Client(callboard.address) as client:
         load = Load([client], 1, joins=True, server_pid=None)
         order = {"do": "run", "requests": COMMITS, "in_flight": 1, "seconds": SHORT_S}
@@ -212,7 +212,7 @@ def test_verify_after_other_commit_raises(callboard: Server) -> None:
 def test_bench_server_prints_table_and_writes_json(
     callboard: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A server that runs already is measured with ``--target``; the ratio's other side is the bare server."""
+    """A running server is measured with ``--target`` and compared with the bare server."""
     file = tmp_path / "bench.json"
     arguments = ["server", "--target", callboard.address, "--seconds", "0.1", "--rounds", "2", "--connections", "2"]
     assert bench_main([*arguments, "--json", str(file)]) == 0

@@ -1,4 +1,4 @@
-"""``callboard bench start`` starts each kind of coordinator, and leaves nothing behind."""
+"""``callboard bench start`` starts each kind of coordinator, and removes its files."""
 
 from __future__ import annotations
 

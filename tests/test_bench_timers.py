@@ -1,4 +1,4 @@
-"""The bench of deadlines checks what it measures: early, late, lost and doubled ones end it. Times are not judged."""
+"""``callboard bench timers`` verifies every expiry: early, late, lost and doubled ones fail. No time is asserted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TIMED = {"insert_ns", "renew_ns", "cancel_ns"}
 
 @pytest.fixture(autouse=True)
 def thawed() -> Iterator[None]:
-    """Measuring freezes the heap for the collector; this process goes on to other tests."""
+    """Measuring freezes the heap (gc.freeze), which is undone for other tests."""
     yield
     gc.unfreeze()
 
@@ -34,7 +34,7 @@ def thawed() -> Iterator[None]:
     ("work", "name"), [(work, name) for work in WORKS for name in DESIGNS_OF[work] if name != "objects"]
 )
 def test_measure_of_every_design_expires_timers_at_their_tick(work: str, name: str) -> None:
-    """Measuring checks it, and raises if not."""
+    """Measuring raises if they do not."""
     figures = measure(name, WORKS[work], 150)
     assert set(figures) >= {*TIMED, "expire_ns", "worst_ms", "wake_ups", "bytes"}
     assert all(figures[each] > 0 for each in TIMED)
@@ -167,5 +167,5 @@ def test_run_once_with_failed_child_quotes_its_error() -> None:
 
 
 def test_ratios_are_computed_within_rounds() -> None:
-    """The machine was three times as slow in the last round; the ratio does not see it."""
+    """The last round was three times as slow, which the ratio does not show."""
     assert ratios([20.0, 22.0, 60.0], [10.0, 10.0, 30.0]).median == 2.0

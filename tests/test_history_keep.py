@@ -1,4 +1,4 @@
-"""History takes each record of closed segments exactly once, whatever kills it, and compaction waits for it."""
+"""History copies each record of closed segments exactly once, also after kills, and compaction waits for it."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def rounds(chance: random.Random, count: int, first: int = 0) -> list[tuple[int,
 
 
 def test_keep_copies_each_record_of_closed_segments_once(spark: SparkSession, log: WrittenLog, tmp_path: Path) -> None:
-    """In two runs, over a log that grew; a third finds nothing to do."""
+    """In two runs over a growing log; a third run finds nothing new."""
     table = tmp_path / "table"
     first = keep(spark, log.data, table)
     expected = records_in_log(log.data)
@@ -141,7 +141,7 @@ def test_keep_with_other_formats(spark: SparkSession, log: WrittenLog, tmp_path:
 
 
 class Local:
-    """What Spark does for ``keep``, done here: so that a kill at every step takes seconds. It dies as well."""
+    """Does the work of Spark for ``keep`` in this process, so that a kill at every step takes seconds."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.disk = KillingDisk()
@@ -180,7 +180,7 @@ class Local:
 
 
 def places_in(table: HistoryTable, number: int | None = None, first: int | None = None) -> list[tuple[int, int]]:
-    """What lies in the files that ``Local`` writes, of what the table says counts."""
+    """The committed records in the files that ``Local`` writes."""
     names = [f"log_partition={'*' if number is None else number}", f"from_offset={'*' if first is None else first}"]
     files = table.path.glob("/".join(["day=*", *names, "*.json"]))
     return [tuple(place) for file in files for place in json.loads(file.read_text())]
@@ -200,7 +200,7 @@ def compact_all(data: Path) -> None:
 def test_keep_killed_at_any_step_and_rerun_has_each_record_once(
     tmp_path: Path, log: WrittenLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run with a log that has a history already. After each kill somebody compacts, the log grows, it runs again."""
+    """With an existing history. After each kill the log is compacted and grows, and keep runs again."""
     local = Local(monkeypatch)
     local.keep(log.data, tmp_path / "table")
     log.write(*rounds(random.Random(5), 30, first=40))
@@ -229,7 +229,7 @@ def test_keep_killed_at_any_step_and_rerun_has_each_record_once(
 def test_first_keep_killed_at_any_step_and_rerun_has_each_record_once(
     tmp_path: Path, log: WrittenLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The table and the mark are made in it; compaction may go on until the mark is there, and loses nothing after."""
+    """The run creates the table and the mark; compaction after the mark loses nothing."""
     local, step, is_killed = Local(monkeypatch), 0, True
     everything = records_in_log(log.data)
     while is_killed:
@@ -252,7 +252,7 @@ def test_first_keep_killed_at_any_step_and_rerun_has_each_record_once(
 def test_keep_killed_during_spark_commit_and_rerun_has_each_record_once(
     spark: SparkSession, log: WrittenLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some are there, some are not. They do not count, and the next run, which takes more, writes over them."""
+    """Some files exist, others do not. They are not committed, and the next run overwrites them."""
     table, module = tmp_path / "table", sys.modules["callboard.spark.history.keep"]
     write: Callable[..., None] = module.write_rows
 
@@ -283,7 +283,7 @@ def test_keep_killed_during_spark_commit_and_rerun_has_each_record_once(
 def test_leftovers_of_killed_keep_are_removed_when_next_run_finds_fewer_records(
     spark: SparkSession, log: WrittenLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The history was off meanwhile and compaction went on: days have no record any more that the killed run wrote."""
+    """History was off and compaction continued, so days that the killed run wrote have no records any more."""
     table, module = tmp_path / "table", sys.modules["callboard.spark.history.keep"]
     keep(spark, log.data, table)
     before = records_in_log(log.data)
@@ -307,7 +307,7 @@ def test_leftovers_of_killed_keep_are_removed_when_next_run_finds_fewer_records(
 
 
 def test_keep_after_kill_9_has_each_record_once(spark: SparkSession, tmp_path: Path) -> None:
-    """The command, killed while Spark writes; however far it was, the next run ends with each record once."""
+    """The command is killed while Spark writes; afterwards the next run has each record once."""
     data, table = tmp_path / "data", tmp_path / "table"
     DataFolder(data, 4).close()
     write_log(data, LogShape(30_000, 4, groups=40, segment_bytes=100_000, transaction_rate=0.05, tick_ms=60_000))
@@ -354,7 +354,7 @@ def test_compaction_of_partition_without_history_waits(log: WrittenLog) -> None:
 
 
 def test_compaction_before_first_keep_stays_valid(log: WrittenLog) -> None:
-    """It has not even taken what was compacted: then there is nothing to plan, tombstones that expire included."""
+    """Nothing compacted is in the history yet: there is nothing to plan, not even expiring tombstones."""
     folder = log.folder(0)
     assert compact(Disk(), folder, ALWAYS._replace(delete_retention_ms=DAY_MS)) is not None
     history.write_mark(Disk(), log.data, mark(log.data, p0=1))
@@ -426,7 +426,7 @@ def callboard(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tup
 def test_keep_with_damage_stops_only_that_partition(
     spark: SparkSession, log: WrittenLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is named, and taken up to the damaged file; with a copy put back it goes on."""
+    """It is named, and copied up to the damaged file; with a restored file the next run continues."""
     files = log_files(Disk(), log.folder(1)).files
     good = files[2].path.read_bytes()
     files[2].path.write_bytes(good[:40] + b"\xff" + good[41:])

@@ -1,4 +1,4 @@
-"""Offsets of an earlier time, written back through a running server: to whom, how it is noted, and how it is undone."""
+"""Restoring earlier offsets through a running server: target group, journal of changes, and undo."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 class History:
-    """The command beside a server, with a table of its log."""
+    """The command with a server and a table of its log."""
 
     def __init__(self, spark: SparkSession, server: ServerProcess, groups: Program, table: Path, capsys: Any) -> None:
         self.groups = groups
@@ -98,7 +98,7 @@ def history(
 
 
 def test_restore_and_undo_change_offsets(history: History) -> None:
-    """What was there at the time is there again; what came later is kept; undo takes back what was written alone."""
+    """Earlier offsets are restored, later ones kept; undo reverts only the offsets that were written."""
     history.groups.commit("shop", orders_0=5, orders_1=7)
     moment = history.now("shop", orders_0=5, orders_1=7)
     history.groups.commit("shop", orders_0=50, refunds_0=3)
@@ -154,7 +154,7 @@ def test_undo_after_other_commits_is_refused(history: History) -> None:
 
 
 def test_restore_of_group_with_members_is_refused_without_fence(history: History) -> None:
-    """The static member is out afterwards, and its commits are refused."""
+    """The static member is removed, and its commits are refused."""
     history.groups.commit("shop", orders_0=5)
     moment = history.now("shop", orders_0=5)
     history.groups.commit("shop", orders_0=50)
@@ -168,7 +168,7 @@ def test_restore_of_group_with_members_is_refused_without_fence(history: History
 
 
 def test_fenced_consumer_continues_at_restored_offset(history: History) -> None:
-    """It joins again by itself, and reads from there."""
+    """It rejoins by itself, and reads from there."""
     from confluent_kafka import Consumer
 
     history.groups.commit("live", orders_0=5, orders_1=5)
@@ -228,7 +228,7 @@ def test_plan_restore() -> None:
 
 
 def test_plan_undo_after_interrupted_restore() -> None:
-    """Some offsets are written, some are not: both are what it knows of."""
+    """Some offsets are written, others are not; both are accepted."""
     change = NOTE._replace(offsets=(OffsetChange(("t", 0), ONE, TWO), OffsetChange(("t", 1), None, TWO)))
     steps = plan_undo(change, {("t", 0): TWO}, force=False)
     assert [(step.change.after, step.is_changed) for step in steps] == [(ONE, True), (None, False)]
@@ -249,7 +249,7 @@ def test_undo_of_undo_makes_restore_effective_again() -> None:
 
 
 def test_changes_file_torn_at_any_byte_is_readable(tmp_path: Path) -> None:
-    """A line that was cut off is as if it had never been; the next one is whole."""
+    """A torn line is ignored, and the next line is complete."""
     (tmp_path / "_callboard").mkdir()
     table: Any = HistoryTable.__new__(HistoryTable)
     table.path = tmp_path

@@ -1,4 +1,4 @@
-"""How offsets were at a time, whose they were, and what changed: against a replay, and in a story to follow."""
+"""Offsets and owners at a time and their changes: compared with a replay, and for one example."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def at(hour: float) -> int:
 
 @pytest.fixture(scope="module")
 def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> WrittenLog:
-    """A day of a group: one member, then two; a transaction that is committed and one that is not; a deletion."""
+    """A day of a group: one member, then two; a committed and an aborted transaction; a deletion."""
     written = WrittenLog(tmp_path_factory.mktemp("story") / "data", segment_bytes=300)
     rounds: list[tuple[float, Any]] = [
         (0, commit("shop", "orders", 0, 1)),
@@ -71,7 +71,7 @@ def table_of(story: WrittenLog) -> Path:
 
 
 def offsets(frame: DataFrame) -> dict[str, tuple[int, str | None]]:
-    """``topic-partition`` to the offset and the owner; no key twice."""
+    """By ``topic-partition``: the offset and the owner; fails if a key occurs twice."""
     rows = frame.select("topic", "partition", "offset", "owner").collect()
     found = {f"{row.topic}-{row.partition}": (row.offset, row.owner) for row in rows}
     assert len(found) == len(rows)
@@ -135,7 +135,7 @@ def test_diff_returns_changes_between_times(spark: SparkSession, story: WrittenL
 
 
 def replay(data: Path, limit_ms: int) -> dict[Key, tuple[int, str | None]]:
-    """The same by the simplest means: every record in the log's order."""
+    """The same state by a simple replay in log order."""
     found: dict[Key, tuple[int, str | None]] = {}
     for folder in partition_folders(data).values():
         newest: dict[Key, tuple[int, int | None, str | None]] = {}
@@ -163,13 +163,13 @@ def replay(data: Path, limit_ms: int) -> dict[Key, tuple[int, str | None]]:
 
 
 def owners_of(record: GroupRecord) -> dict[tuple[str, int], str]:
-    """In these tests a member of partitions a and b is called ``a-b``."""
+    """In these tests a member with partitions a and b is called ``a-b``."""
     members = record.value.members if record.value else ()
     return {("t", int(part)): one.member_id for one in members for part in one.member_id.split("-")}
 
 
 def test_as_of_equals_replay(spark: SparkSession, tmp_path: Path) -> None:
-    """Hundreds of records at random, of which compaction drops some after history has them, at random times."""
+    """Hundreds of random records, some of which are compacted after they were kept, at random times."""
     chance = random.Random(11)
     written, rounds, open_ones = WrittenLog(tmp_path / "data", segment_bytes=900), [], set()
     for number in range(400):
@@ -235,7 +235,7 @@ def test_diff_command(spark: SparkSession, story: WrittenLog, capsys: pytest.Cap
 def test_as_of_with_damage_names_file(
     spark: SparkSession, story: WrittenLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of the log partitions of the groups that were asked for; and nothing is restored from such an answer."""
+    """Only for log partitions of the requested groups; restore then writes nothing."""
     data = tmp_path / "data"
     shutil.copytree(story.data, data)
     table = HistoryTable.open(table_of(story))

@@ -1,4 +1,4 @@
-"""The laboratory's engines: each plays every workload, and the oracle has nothing to say. No time is asserted."""
+"""The laboratory's engines: each runs every workload without a violation. No time is asserted."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_memory_is_measured_with_enough_groups() -> None:
 
 
 def test_measured_process_imports_no_heavy_modules() -> None:
-    """Nothing but the standard library, pykka and sortedcontainers: so it runs where the server's libraries do not."""
+    """Only the standard library, pykka and sortedcontainers, so that it runs on builds without other libraries."""
     code = (
         "import sys; from callboard.bench.concurrency import one; "
         "from callboard.bench.concurrency.engines import ENGINES, make_engine; "
@@ -125,7 +125,7 @@ def test_engines_and_workloads_have_descriptions() -> None:
 
 
 def requests_of(plan: Plan, name: str, count: int) -> list[list[Any]]:
-    """The first requests of every client, with the answers that a fixed workload always gets."""
+    """The first requests of every client, with the responses that a fixed workload always gets."""
     setup = WORKLOADS[name].make(plan)
     reference = {seed.group_id: ReferenceCell(seed) for seed in setup.seeds()}
     found = []
@@ -193,7 +193,7 @@ def a_cell() -> Cell:
 
 
 def test_writer_gathers_appends_during_round() -> None:
-    """The first append is a round alone; what comes while that is written is one more round, in order."""
+    """The first append is a round of its own; appends during that round form the next one, in order."""
     rounds: list[list[Any]] = []
     first_is_written, all_have_come = threading.Event(), threading.Event()
 
@@ -254,7 +254,7 @@ def test_loop_timer_expires_due_names_never_early() -> None:
 
 
 class StandInLock:
-    """A lock that somebody else holds, or not; it notes how it was asked for."""
+    """A lock that is free or held; it records the arguments of ``acquire``."""
 
     def __init__(self, is_free: bool) -> None:
         self.is_free = is_free

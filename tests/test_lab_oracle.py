@@ -1,4 +1,4 @@
-"""The oracle must be able to fail: of engines that are wrong on purpose, as real ones are by accident, it says so."""
+"""The oracle detects engines that are wrong on purpose."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ANSWER_LIMIT_S = 0.3
 
 
 class YieldingClock(LabClock):
-    """Lets other threads run in the middle of a decision, which is where the time is read."""
+    """Lets other threads run during a turn, when the time is read."""
 
     def monotonic_ms(self) -> int:
         time.sleep(0.0001)
@@ -34,7 +34,7 @@ class YieldingClock(LabClock):
 
 
 class NoLock:
-    """Lets everybody in."""
+    """A lock that never blocks."""
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         return True
@@ -48,7 +48,7 @@ class Unlocked(GroupLockEngine):
 
 
 class Deaf:
-    """A place where an answer is lost."""
+    """A receiver that loses the response."""
 
     def set(self, value: Any = None) -> None: ...
 
@@ -56,7 +56,7 @@ class Deaf:
 
 
 class Dropper(GroupLockEngine):
-    """Loses the answer to every twentieth request."""
+    """Loses the response to every twentieth request."""
 
     def prepare(self) -> None:
         super().prepare()
@@ -67,7 +67,7 @@ class Dropper(GroupLockEngine):
 
 
 class AppliesTwice(GroupLockEngine):
-    """Applies every round again, and answers again."""
+    """Applies every round twice, and sends the responses twice."""
 
     def written(self, appends: Sequence[Append]) -> None:
         super().written(appends)
@@ -75,7 +75,7 @@ class AppliesTwice(GroupLockEngine):
 
 
 class AppliesTwiceInSilence(GroupLockEngine):
-    """Applies every round again, and nobody hears of it."""
+    """Applies every round twice, and sends the responses once."""
 
     def written(self, appends: Sequence[Append]) -> None:
         super().written(appends)
@@ -89,7 +89,7 @@ def _apply_in_silence(append: Append) -> tuple[()]:
 
 
 class PromisesFirst(GroupLockEngine):
-    """Answers a commit when it is written, and applies it a round later."""
+    """Responds to a commit when it is written, and applies it a round later."""
 
     def prepare(self) -> None:
         super().prepare()
@@ -103,7 +103,7 @@ class PromisesFirst(GroupLockEngine):
 
 
 class OutOfOrder(GroupLockEngine):
-    """Answers commits as they are written, and applies all of them at the end, the last one first."""
+    """Responds to commits when they are written, and applies all of them at the end, the last one first."""
 
     def prepare(self) -> None:
         super().prepare()
@@ -130,7 +130,7 @@ class NeverExpires(GroupLockEngine):
 
 
 class ExpiresAll(GroupLockEngine):
-    """When one session runs out, so do all others of the group."""
+    """If one session expires, all sessions of the group expire."""
 
     def expired(self, cell: Cell, names: Sequence[Hashable]) -> None:
         if any(name[0] == "session" for name in names if isinstance(name, tuple)):
@@ -141,7 +141,7 @@ class ExpiresAll(GroupLockEngine):
 
 
 class TwoForOne(GlobalLockEngine):
-    """Has two cells for a group, and takes now one and now the other: as two processes that both think it is theirs."""
+    """Has two cells for a group and uses them alternately, like two processes that both own the group."""
 
     def prepare(self) -> None:
         super().prepare()

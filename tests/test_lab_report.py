@@ -1,4 +1,4 @@
-"""What the laboratory makes of its measurements: statistics, files, a page that is true, and a conclusion."""
+"""The laboratory's report: statistics, files, the page, and the conclusion."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_load_of_invalid_json_is_refused(content: str, tmp_path: Path) -> None:
 
 
 class Page(HTMLParser):
-    """The rows of all tables as text, what the page refers to, and whether every tag is closed."""
+    """The rows of all tables as text, and all links; fails if a tag is not closed."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -209,7 +209,7 @@ def conclusion(rates: Mapping[str, Iterable[float]]) -> dict[str, str]:
 
 
 def test_findings_follow_figures() -> None:
-    """The same engines with their speeds exchanged: the same sentences the other way round."""
+    """With the engines' speeds exchanged, the sentences are exchanged too."""
     actor = conclusion({"actor-loop": [300, 330, 360], BASE: [100, 110, 120]})
     lock = conclusion({"actor-loop": [100, 110, 120], BASE: [300, 330, 360]})
     fastest, beats = "Which engine was fastest", "Locks compared with actors"
@@ -248,7 +248,7 @@ def test_findings_with_contradicting_rounds_are_not_decided() -> None:
 
 
 def test_findings_compare_threaded_engines_with_each_other() -> None:
-    """On the loop an actor wins; among threads the lock does. Both are said."""
+    """The actor is faster on the loop and the lock on threads; both are reported."""
     found = conclusion({"actor-loop": [300], "actor-threads": [50], BASE: [100]})["Locks compared with actors"]
     assert (
         "Of all engines, the best engine with locks compared with the best actor, 1 case: an actor was faster" in found

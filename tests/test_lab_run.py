@@ -1,4 +1,4 @@
-"""The laboratory's parent process: the order of a run, what becomes of children that fail, its options and files."""
+"""The laboratory's parent process: order of a run, failing child processes, options and files."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_measure_once_with_hanging_child_times_out(stand_in: Path) -> None:
 
 
 def test_spent_budget_ends_run(stand_in: Path) -> None:
-    """By a clock that jumps a minute at each look: the first measurement is made, the second not begun."""
+    """The clock advances a minute at each call: only the first measurement starts."""
     plan = make_plan([Case("join-one", 1)], dict.fromkeys(ENGINES), 1, 0.1, 1)
     times = iter(range(0, 6000, 60))
     made = lab.measurements(
@@ -191,7 +191,7 @@ def test_spent_budget_ends_run(stand_in: Path) -> None:
 
 
 def test_remaining_time_scales_with_elapsed_time(capsys: pytest.CaptureFixture[str]) -> None:
-    """Four measurements that were planned to take alike; the first took ten seconds."""
+    """Four measurements with equal planned durations; the first took ten seconds."""
     steps = [step("actor-loop", number) for number in (1, 2, 3, 4)]
     times = iter((100.0, 110.0))
     lines = LineProgress(steps, lambda: next(times))
@@ -279,7 +279,7 @@ def test_run_without_measurements_fails(
 
 
 def test_package_imports_no_heavy_modules() -> None:
-    """The child imports it too, and on builds that have neither rich nor matplotlib."""
+    """The child process imports it too, also on builds without rich and matplotlib."""
     code = (
         "import sys, callboard.bench.concurrency; print([m for m in ('rich', 'matplotlib', 'kio') if m in sys.modules])"
     )

@@ -1,4 +1,4 @@
-"""Compaction by Spark: what a local one makes, beside a log that is written to, and as a command."""
+"""Compaction with Spark: results equal to local compaction, concurrent writes, and the command."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def damage(folder: Path) -> Path:
 
 
 def test_compact_on_spark_gives_same_files_as_local_compaction(spark: SparkSession, tmp_path: Path) -> None:
-    """Byte for byte, with the same report; and what lives is what lived."""
+    """Byte for byte, with the same report; live records are unchanged."""
     one, other = generated(tmp_path / "one"), generated(tmp_path / "other")
     states = [by_manifest(Disk(), folder) for folder in folders(one)]
     advanced: list[int] = []
@@ -97,7 +97,7 @@ def test_compact_runs_one_task_per_partition_without_shuffle(spark: SparkSession
 
 @given(st.lists(st.integers(1, 3 * TASK_BYTES), min_size=1, max_size=200))
 def test_assign_jobs_to_tasks_combines_small_partitions(sizes: list[int]) -> None:
-    """Each is done once; tasks are as many as there is work for, and about as large as each other."""
+    """Each job is assigned once, to tasks of similar size."""
     tasks = assign_jobs_to_tasks(sizes)
     assert sorted(index for task in tasks for index in task) == list(range(len(sizes)))
     assert len(tasks) == len(sizes) or all(len(tasks) >= least for least in (TASKS_MIN, sum(sizes) / TASK_BYTES))
@@ -114,7 +114,7 @@ def test_compact_with_damage_fails_only_that_partition(spark: SparkSession, tmp_
 
 
 def test_compact_of_clean_partition_runs_no_task(spark: SparkSession, tmp_path: Path) -> None:
-    """But it is tidied up: what was replaced before goes."""
+    """But files replaced earlier are removed."""
     jobs = jobs_in(generated(tmp_path))
     list(compact(None, jobs, sizes_of(jobs)))
     reports = list(compact(None, jobs, dict.fromkeys((job.folder for job in jobs), 0)))
@@ -122,7 +122,7 @@ def test_compact_of_clean_partition_runs_no_task(spark: SparkSession, tmp_path: 
 
 
 def test_compact_by_spark_and_locally_during_writes_keeps_all_keys(spark: SparkSession, tmp_path: Path) -> None:
-    """By Spark and by a local compactor, in rounds: nothing that was acknowledged is lost."""
+    """By Spark and by a local compactor, in rounds: no acknowledged commit is lost."""
     DataFolder(tmp_path, PARTITIONS).close()
     log = OffsetsLog(tmp_path, PARTITIONS, disk=LazyDisk(), segment_bytes=2000)
     log.open()
@@ -192,7 +192,7 @@ def test_compact_command_prints_summary(
 
 
 def test_spark_submit_runs_submit_compact(java: None, tmp_path: Path) -> None:
-    """A program without a package; its exit code is the command's: 3 for the partition that is damaged."""
+    """Run by its path; the exit code is the command's: 3 for the damaged partition."""
     root = generated(tmp_path)
     path = damage(folders(root)[0])
     submit = Path(sys.executable).parent / "spark-submit"
@@ -239,7 +239,7 @@ def test_compact_without_pyspark_names_extra_to_install(tmp_path: Path) -> None:
 
 
 def test_compact_every_interval_counts_from_start_to_start() -> None:
-    """A run that takes longer than that is followed by the next one at once."""
+    """A run that takes longer than the interval is followed by the next one at once."""
     now, slept, runs = [0.0], [], iter([(4.0, 0), (15.0, 3), (1.0, 0)])
 
     class Enough(Exception):

@@ -1,4 +1,4 @@
-"""Records as rows: columns at once against the log's own decoder, the newest first against a replay."""
+"""Decoding of records: by columns compared with the log's decoder, newest first compared with a replay."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def batches_of(folder: Path) -> Iterator[Batch]:
 
 
 def one_by_one(folder: Path, number: int = 0) -> Iterator[Row]:
-    """The same rows by the log's own decoder; None for what it cannot decode."""
+    """The same rows by the log's own decoder; None for records that it cannot decode."""
     for batch in batches_of(folder):
         for log_offset, time_ms, key, value in batch.records():
             try:
@@ -124,7 +124,7 @@ LOGS = st.lists(st.lists(BATCHES, min_size=1, max_size=6), min_size=1, max_size=
 def test_decode_equals_log_decoder_for_every_record(
     tmp_path_factory: pytest.TempPathFactory, files: list[list[Bat]], chunk_bytes: int
 ) -> None:
-    """Columns at once, or record by record: in every version, with what nobody can read, whatever a chunk holds."""
+    """By columns or one by one, for every version and for undecodable records."""
     root = tmp_path_factory.mktemp("log")
     write_files(LazyDisk(), files, root / "__consumer_offsets-0")
     rows = read_rows(root, chunk_bytes=chunk_bytes, damage="permissive")
@@ -136,7 +136,7 @@ def test_decode_equals_log_decoder_for_every_record(
 
 
 def replay(folder: Path) -> dict[Any, int]:
-    """Log offsets of what lives, by key: forwards, as a server would."""
+    """Log offsets of live records, by key, from a forward replay."""
     live: dict[Any, int] = {}
     pending: dict[int, list[tuple[Any, int, bool]]] = {}
     for batch in batches_of(folder):
@@ -170,7 +170,7 @@ def key_of(key: bytes) -> Any:
 def test_live_records_equal_replay(
     tmp_path_factory: pytest.TempPathFactory, files: list[list[Bat]], chunk_bytes: int
 ) -> None:
-    """The newest first with a set of keys, against a dictionary from the beginning. Offset 0 is somebody else's."""
+    """Newest first with a set of keys, compared with a dictionary filled from the beginning."""
     root = tmp_path_factory.mktemp("log")
     folder = root / "__consumer_offsets-0"
     write_files(LazyDisk(), [[Bat((Rec(b"\0\x09", b"first"),))], *files], folder)

@@ -1,4 +1,4 @@
-"""Without Java: the tests say so in a line, and fail in CI; the command says what to install."""
+"""Without Java: the tests are skipped with a message and fail in CI; the command names the requirement."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEST = "tests/test_spark_source.py::test_the_types_are_those_that_spark_expects"
 
 
 def environment(path: Path, **more: str) -> dict[str, str]:
-    """This one, with an empty folder for a PATH."""
+    """The current environment with PATH set to an empty folder."""
     kept = {name: text for name, text in os.environ.items() if name not in ("CI", "JAVA_HOME")}
     return {**kept, "PATH": str(path), **more}
 

@@ -1,4 +1,4 @@
-"""A data folder as DataFrames, in a Spark that really runs: against a replay in a dictionary, and beside a server."""
+"""A data folder as DataFrames in a real Spark: compared with a replay, and while a log is written."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def written(root: Path, *entries: Entry, partitions: int = PARTITIONS) -> Path:
 
 
 def offsets_of(frame: DataFrame) -> Replay:
-    """The rows by key, times in ms as they stood in the log; a key that comes twice is an error."""
+    """The rows by key, with times in ms as in the log. Fails if a key occurs twice."""
     rows = frame.selectExpr(
         *("group", "topic", "partition", "offset", "leader_epoch", "metadata"),
         *("unix_millis(commit_timestamp)", "unix_millis(expire_timestamp)", "log_partition", "log_offset"),
@@ -57,7 +57,7 @@ def offsets_of(frame: DataFrame) -> Replay:
 
 
 def commit(chance: random.Random, number: int) -> tuple[int, OffsetRecord]:
-    """The partition of the log and the record of some commit, or of a deletion."""
+    """The log partition and record of a random commit or deletion."""
     group, topic, partition = chance.choice(GROUP_IDS), chance.choice(("t", "zahlungen-ß")), chance.randrange(20)
     value = OffsetValue(number, chance.choice((-1, 0, 7)), "é" * chance.randrange(9), 1_700_000_000_000 + number)
     if chance.random() < 0.2:
@@ -76,7 +76,7 @@ def replay(live: Replay, record: OffsetRecord, *place: int) -> None:
 
 
 def test_read_offsets_equals_replay(spark: SparkSession, tmp_path: Path) -> None:
-    """Thousands of commits and deletions over many segments, group records between them."""
+    """Thousands of commits and deletions over many segments, with group records between them."""
     chance = random.Random(7)
     log = opened(tmp_path, segment_bytes=20_000)
     expected: Replay = {}
@@ -127,7 +127,7 @@ def test_member_columns_are_member_fields_and_parsed_bytes() -> None:
 
 
 def test_read_offsets_during_writes_returns_consistent_offsets(spark: SparkSession, tmp_path: Path) -> None:
-    """What was in the files before is there; of what comes meanwhile, some state that has been."""
+    """Existing records are found; for records written meanwhile, some consistent state."""
     log = opened(tmp_path, segment_bytes=5000)
     append(log, [entry(partition, 1) for partition in range(PARTITIONS)])
     log.read(0)  # waits until everything is in the files
@@ -196,7 +196,7 @@ def test_read_offsets_of_invalid_folder_raises_immediately(spark: SparkSession, 
 
 
 def test_read_offsets_with_damage_loses_only_damaged_records(spark: SparkSession, tmp_path: Path) -> None:
-    """As in the server, whose start tells of it, too."""
+    """As in the server, whose start reports the damage too."""
     log = opened(tmp_path)
     for number in range(3):
         append(log, [Entry(3, (offset("g", number, partition=number),))])
@@ -209,7 +209,7 @@ def test_read_offsets_with_damage_loses_only_damaged_records(spark: SparkSession
 
 
 def test_documentation_examples_run(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """In their order, as a reader would type them. Spark's own folder is not the test's, so paths are made whole."""
+    """In order. Paths are made absolute, since Spark's working folder differs from the test's."""
     written(tmp_path / "data", entry(0, 41), Entry(1, (offset("h", 1), offset("h", 2, partition=1))))
     text = (ROOT / "docs" / "spark.md").read_text().replace('"./', f'"{tmp_path}/').replace("'./", f"'{tmp_path}/")
     names: dict[str, Any] = {}

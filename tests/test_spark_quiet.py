@@ -1,4 +1,4 @@
-"""What a session of our commands says on a terminal: its result. Spark's own words are for those who ask for them."""
+"""Commands with a Spark session print only their result on a terminal."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ from callboard.spark.tasks import distribute
 
 @pytest.fixture(scope="module")
 def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Some thousand records of every kind in four partitions, several segments each."""
+    """Some thousand records of all kinds in four partitions, with several segments each."""
     root = tmp_path_factory.mktemp("generated")
     write_log(root, LogShape(8000, 4, groups=40, segment_bytes=60_000, transaction_rate=0.05, group_record_rate=0.05))
     DataFolder(root, 4).close()
@@ -108,7 +108,7 @@ def test_distribute_balances_sizes() -> None:
 
 
 def damaged(tmp_path: Path) -> tuple[Path, Path]:
-    """Three batches in a closed segment, one behind it; the middle one of the three is damaged."""
+    """Three batches in a closed segment, the second one damaged, and one batch in the next segment."""
     folder = tmp_path / "__consumer_offsets-0"
     plain = [Bat((Rec(*encode(offset("g", number))),)) for number in range(4)]
     write_files(Disk(), [plain[:3], plain[3:]], folder)
@@ -169,7 +169,7 @@ def test_manifest_of_newer_version_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["records", "live"])
 def test_file_replaced_by_compaction_during_read_is_read_from_replacement(tmp_path: Path, mode: str) -> None:
-    """The first rows are read, then everything is compacted and the old files go; what follows still comes."""
+    """The log is compacted, and old files are removed, after the first rows were read."""
     write_log(tmp_path, LogShape(6000, 1, groups=30, segment_bytes=40_000, transaction_rate=0.05))
     folder = tmp_path / "__consumer_offsets-0"
     expected = {row["log_offset"] for row in read_rows(tmp_path, mode="live")}
@@ -208,7 +208,7 @@ def test_find_log_returns_folders_or_names_missing_files(generated: Path, tmp_pa
 
 
 def test_log_in_fsspec_file_system_is_read(generated: Path, tmp_path: Path) -> None:
-    """An archive stands for an object store: it only lists and reads. The same rows come as from the folder."""
+    """A zip archive is used as an object store, which can only list and read. The rows equal the folder's."""
     archive = tmp_path / "data.zip"
     with zipfile.ZipFile(archive, "w") as packed:
         for path in sorted(generated.rglob("*")):
@@ -226,7 +226,7 @@ def test_log_in_fsspec_file_system_is_read(generated: Path, tmp_path: Path) -> N
 
 
 def test_missing_segment_of_compacted_log_raises_or_gives_damage_row(tmp_path: Path) -> None:
-    """In all ways of reading, and through a file system of fsspec, where the whole log is read before."""
+    """In all modes, and in a file system of fsspec, where the complete log is read first."""
     root = tmp_path / "data"
     DataFolder(root, 1).close()
     log = OffsetsLog(root, 1, threads=Inline(), segment_bytes=300, checkpoint_bytes=600)
@@ -261,7 +261,7 @@ def test_missing_segment_of_compacted_log_raises_or_gives_damage_row(tmp_path: P
 
 
 def test_spark_finds_source_without_registration(spark: SparkSession, generated: Path) -> None:
-    """And what it counts is what is there, in SQL too, with options that choose."""
+    """The counts are right, also in SQL and with options."""
     frame = spark.read.format("callboard").load(str(generated))
     assert dict(frame.dtypes).keys() == ALL_COLUMNS.keys()
     rows = [row for number in range(4) for row in read_rows(generated, number)]
@@ -281,13 +281,13 @@ def test_spark_finds_source_without_registration(spark: SparkSession, generated:
 
 
 def test_arrow_schema_equals_spark_schema(spark: SparkSession, generated: Path) -> None:
-    """To the last letter: it refuses a batch whose Arrow schema is another one."""
+    """Spark refuses a batch with a different Arrow schema."""
     frame = spark.read.format("callboard").load(str(generated))
     assert to_arrow_schema(frame.schema, timezone="UTC").equals(arrow_schema(tuple(ALL_COLUMNS)))
 
 
 def test_dataframe_used_again_includes_new_records(spark: SparkSession, tmp_path: Path) -> None:
-    """Also in a partition that had none when the view was made."""
+    """Also in a partition that was empty when the DataFrame was created."""
     DataFolder(tmp_path, 6).close()
     log = OffsetsLog(tmp_path, 6, disk=LazyDisk())
     log.open()
@@ -301,7 +301,7 @@ def test_dataframe_used_again_includes_new_records(spark: SparkSession, tmp_path
 
 
 def test_filters_do_not_affect_later_queries(spark: SparkSession, generated: Path) -> None:
-    """Which they would if the source took filters from Spark."""
+    """They would if the source supported filter pushdown."""
     frame = spark.read.format("callboard").option("columns", "log_partition").load(str(generated))
     total = frame.count()
     parts = [frame.where(f"log_partition = {number}").count() for number in range(4)]
@@ -336,7 +336,7 @@ def test_damaged_partition_does_not_affect_others(spark: SparkSession, tmp_path:
 
 
 def test_columns_contain_fields_of_group_and_offset_records(spark: SparkSession, tmp_path: Path) -> None:
-    """A group with its members, what they subscribe to and were given; a commit with an expiry."""
+    """A group with members, subscriptions and assignments; a commit with an expiry."""
     subscription = I16.pack(0) + (1).to_bytes(4, "big") + text("orders") + (-1).to_bytes(4, "big", signed=True)
     assignment = I16.pack(0) + (1).to_bytes(4, "big") + text("orders") + b"\0\0\0\2" + bytes(4) + b"\0\0\0\3"
     member = MemberValue("m-1", "static", "client", "/10.0.0.1", 1, 2, subscription, assignment)

@@ -1,4 +1,4 @@
-"""A log as a stream: every record once, over restarts, torn ends, and a compaction that was faster."""
+"""A log as a stream: every record once, across restarts, with torn ends, and with faster compaction."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DAY_MS = 86_400_000
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[OffsetsLog]:
-    """A log that is written to while it is read."""
+    """A log that is written while it is read."""
     DataFolder(tmp_path / "data", PARTITIONS).close()
     log = OffsetsLog(tmp_path / "data", PARTITIONS, disk=LazyDisk(), segment_bytes=3000)
     log.open()
@@ -39,7 +39,7 @@ def log(tmp_path: Path) -> Iterator[OffsetsLog]:
 
 
 def write(log: OffsetsLog, numbers: range) -> None:
-    """A commit in every partition for each number; all of it is in the files afterwards."""
+    """Commit each number in every partition; the files contain all records afterwards."""
     for number in numbers:
         append(log, [entry(partition, number) for partition in range(PARTITIONS)])
     for partition in range(PARTITIONS):
@@ -47,7 +47,7 @@ def write(log: OffsetsLog, numbers: range) -> None:
 
 
 def drain(spark: SparkSession, root: Path, name: str, **options: str) -> list[Any]:
-    """Run the stream up to what is there now, with its checkpoint and its table beside the data."""
+    """Run the stream up to the current end, with its checkpoint and its table in the root folder."""
     table, checkpoint = str(root.parent / f"{name}.parquet"), str(root.parent / f"{name}.checkpoint")
     frame = spark.readStream.format("callboard").options(**options).load(str(root))
     query = (
@@ -71,7 +71,7 @@ def rows(numbers: range) -> list[Any]:
 def test_stream_delivers_every_record_once_across_restarts(
     spark: SparkSession, tmp_path: Path, log: OffsetsLog
 ) -> None:
-    """Three runs from one checkpoint while the log goes on, each in several batches, over many segments."""
+    """Three runs from one checkpoint while the log grows, each in several batches, over many segments."""
     root = tmp_path / "data"
     for end in (30, 31, 80):
         write(log, range({30: 0, 31: 30, 80: 31}[end], end))
@@ -142,7 +142,7 @@ def test_stream_delivers_torn_batch_once_complete(tmp_path: Path) -> None:
 
 
 def test_end_offset_does_not_reread_newest_file(tmp_path: Path) -> None:
-    """The mark that a task gets lies where the new records begin."""
+    """A task's start position is where the new records begin."""
     folder = tmp_path / "__consumer_offsets-0"
     folder.mkdir()
     path = folder / segment_name(0)
@@ -159,7 +159,7 @@ def test_end_offset_does_not_reread_newest_file(tmp_path: Path) -> None:
 
 
 def test_position_in_closed_file_is_not_used(tmp_path: Path) -> None:
-    """Kafka replaces closed files under their names, so only what is still written to stays where it was."""
+    """Kafka replaces closed files under the same names, so positions are valid only in the open file."""
     folder = tmp_path / "__consumer_offsets-0"
     folder.mkdir()
     (folder / segment_name(0)).write_bytes(batch(0) + batch(1))
@@ -204,7 +204,7 @@ def test_limit_end_offsets_divides_rows_by_backlog() -> None:
 
 
 def test_stream_with_row_limit_delivers_all_records_in_batches(tmp_path: Path) -> None:
-    """Every offset is read once, whatever the steps; markers and offsets of transactions count too."""
+    """Every offset is read once, with any batch size; markers and transactional offsets count too."""
     write_log(tmp_path, LogShape(3000, 2, groups=20, segment_bytes=30_000, transaction_rate=0.1))
     reader = StreamReader(parse_options({"path": str(tmp_path)}))
     start: dict[str, int] = {}

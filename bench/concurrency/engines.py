@@ -54,7 +54,7 @@ ENGINES: dict[str, EngineSpec] = {
         f"an actor per group, on {WORKERS} threads", None, False, False, "actor_engines:ThreadActorEngine"
     ),
     # One operating-system thread per group: Linux allows 32,768, and becomes slow far below that.
-    "pykka-threads": EngineSpec("a pykka ThreadingActor per group", 2000, False, False, "pykka_engine:PykkaThreads"),
+    "pykka-threads": EngineSpec("a pykka ThreadingActor per group", 2000, False, False, "pykka_engine:PykkaEngine"),
     "lock-group": EngineSpec("an RLock per group, thread pool", None, True, False, "lock_engines:GroupLockEngine"),
     "lock-global": EngineSpec("one global lock, thread pool", None, True, False, "lock_engines:GlobalLockEngine"),
     "lock-striped": EngineSpec("64 striped locks, thread pool", None, True, False, "lock_engines:StripedLockEngine"),
