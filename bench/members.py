@@ -1,10 +1,10 @@
-"""How long a group of many members takes to join, to sync and to rebalance, through TCP. ``callboard bench members``.
+"""Time that a group of many members takes to join, sync and rebalance over TCP. ``callboard bench members``.
 
-Every member has a connection of its own, as a client's has, since a parked request blocks its connection. One process
-plays all of them. The leader of a Stable group rejoins, all others hear of it and rejoin, then all sync: that is a
-rebalance, and it is done several times. What all send lies ready before the first of them sends it, so it comes as
-fast as the system takes it. Meanwhile a second process beats for a member of another group and describes the crowd,
-and notes how long that takes (``members_watch.py``). Twice as many members should take twice as long, not four times.
+Every member has a connection of its own, since a pending request blocks its connection; one process runs all members.
+In a rebalance the leader of a Stable group rejoins, all others are notified and rejoin, then all sync. All requests are
+prepared before the first one is sent. Meanwhile a second process (``members_bystander.py``) sends heartbeats for a
+member of another group, describes the large group, and measures the response times. The time should be proportional to
+the number of members.
 """
 
 from __future__ import annotations

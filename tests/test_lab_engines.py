@@ -15,8 +15,7 @@ import pytest
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import Heartbeat
-from callboard.bench.concurrency import measured_process as one
-from callboard.bench.concurrency import measures
+from callboard.bench.concurrency import measured_process, measures
 from callboard.bench.concurrency.cell import Append, Cell
 from callboard.bench.concurrency.clients import RunState
 from callboard.bench.concurrency.engines import ENGINES, make_engine
@@ -47,7 +46,7 @@ def same_switch_interval() -> Iterator[None]:
 def run(capsys: pytest.CaptureFixture[str], engine: str, workload: str, *more: str) -> dict[str, Any]:
     groups, members = SMALL.get(workload, (6, 3))
     size = ["--groups", str(groups), "--members", str(members), "--clients", "8", "--seconds", str(SECONDS)]
-    assert one.main(["--engine", engine, "--workload", workload, *size, *more]) == 0
+    assert measured_process.main(["--engine", engine, "--workload", workload, *size, *more]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1
     told: dict[str, Any] = json.loads(lines[0])
@@ -82,15 +81,15 @@ def test_figures_are_consistent(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_memory_is_measured_with_enough_groups() -> None:
-    plan = WORKLOADS["heartbeats"].plan(one.MEMORY_GROUPS_MIN, 0.01, seed=1)
-    told = one.measure(make_engine("lock-global"), WORKLOADS["heartbeats"], plan)
+    plan = WORKLOADS["heartbeats"].plan(measured_process.MEMORY_GROUPS_MIN, 0.01, seed=1)
+    told = measured_process.measure(make_engine("lock-global"), WORKLOADS["heartbeats"], plan)
     assert isinstance(told["bytes_a_group"], float) == (measures.resident_bytes() is not None)
 
 
 def test_measured_process_imports_no_heavy_modules() -> None:
     """Only the standard library, pykka and sortedcontainers, so that it runs on builds without other libraries."""
     code = (
-        "import sys; from callboard.bench.concurrency import one; "
+        "import sys; from callboard.bench.concurrency import measured_process; "
         "from callboard.bench.concurrency.engines import ENGINES, make_engine; "
         "[make_engine(name).close() for name in ENGINES]; print(*sys.modules)"
     )
@@ -110,7 +109,7 @@ def test_measured_process_imports_no_heavy_modules() -> None:
 )
 def test_invalid_options_are_refused(capsys: pytest.CaptureFixture[str], arguments: list[str], complaint: str) -> None:
     with pytest.raises(SystemExit) as caught:
-        one.main(arguments)
+        measured_process.main(arguments)
     assert caught.value.code == 2
     assert complaint in capsys.readouterr().err
 

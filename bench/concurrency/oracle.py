@@ -267,11 +267,11 @@ class ReferenceCell:
         """Timers never expire."""
 
     def ask(self, request: Any) -> Any:
-        import_path = _ResponseHolder()
-        deliver(self.cell.handle(request, import_path))
+        holder = _ResponseHolder()
+        deliver(self.cell.handle(request, holder))
         while self._appends:
             deliver(self.cell.written(self._appends.pop(0)))
-        return import_path.answer
+        return holder.answer
 
 
 def _check_replays(cells: Sequence[Cell], seeds: dict[str, Seed], runners: Sequence[ClientRunner]) -> Iterator[str]:
