@@ -23,7 +23,7 @@ from peers.server import ServerProcess
 from callboard.runtime.cli.groups.report import in_words
 from callboard.runtime.client.assignment import read_assignment
 from callboard.runtime.client.cluster import Cluster, Group
-from callboard.runtime.client.wire import APIS
+from callboard.runtime.client.blocking import APIS
 from callboard.runtime.kafka.api import APIS as SERVED
 
 

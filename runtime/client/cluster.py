@@ -13,7 +13,7 @@ from ...actors.errors import ErrorCode
 from ..settings.table import Address
 from .assignment import read_assignment
 from .errors import TRY_AGAIN, ClientError, Refused
-from .wire import Wire
+from .blocking import BlockingConnection
 
 LATEST, EARLIEST = -1, -2  # the timestamps of ListOffsets that are none
 NO_OFFSET = -1
@@ -76,11 +76,11 @@ class Cluster:
     def __init__(self, bootstrap: Address, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._bootstrap = bootstrap
-        self._wires: dict[Address, Wire] = {}
+        self._connections: dict[Address, BlockingConnection] = {}
 
     def close(self) -> None:
-        while self._wires:
-            self._wires.popitem()[1].close()
+        while self._connections:
+            self._connections.popitem()[1].close()
 
     def __enter__(self) -> Cluster:
         return self
@@ -100,7 +100,7 @@ class Cluster:
         return sorted(found)
 
     def _groups_of(self, address: Address) -> list[Group]:
-        answer = self._wire(address).ask("list_groups", states_filter=(), types_filter=())
+        answer = self._connection_to(address).ask("list_groups", states_filter=(), types_filter=())
         _check(f"list the groups of {address}", answer.error_code)
         return [
             Group(one.group_id, getattr(one, "group_state", ""), getattr(one, "group_type", ""), one.protocol_type)
@@ -113,15 +113,15 @@ class Cluster:
         Groups of a newer protocol (KIP-848) cannot be described this way: that is a ClientError that says so.
         """
 
-        def ask(wire: Wire) -> Description:
-            answer = wire.ask("describe_groups", groups=(group_id,), include_authorized_operations=False)
+        def ask(connection: BlockingConnection) -> Description:
+            answer = connection.ask("describe_groups", groups=(group_id,), include_authorized_operations=False)
             [group] = answer.groups
             dead = ErrorCode.GROUP_ID_NOT_FOUND if group.group_state == "Dead" else ErrorCode.NONE
             _check(f"group '{group_id}'", group.error_code or dead)
             is_consumer = group.protocol_type == CONSUMER
             members = tuple(_member(one, is_consumer) for one in group.members)
             return Description(
-                group_id, group.group_state, group.protocol_type, group.protocol_data, wire.address, members
+                group_id, group.group_state, group.protocol_type, group.protocol_data, connection.address, members
             )
 
         try:
@@ -136,8 +136,8 @@ class Cluster:
             ) from refused
 
     def delete_group(self, group_id: str) -> None:
-        def ask(wire: Wire) -> None:
-            [result] = wire.ask("delete_groups", groups_names=(group_id,)).results
+        def ask(connection: BlockingConnection) -> None:
+            [result] = connection.ask("delete_groups", groups_names=(group_id,)).results
             _check(f"group '{group_id}'", result.error_code)
 
         self._at_coordinator(group_id, ask)
@@ -157,8 +157,8 @@ class Cluster:
             for one in members
         ]
 
-        def ask(wire: Wire) -> None:
-            answer = wire.ask("leave_group", group_id=group_id, members=leaving)
+        def ask(connection: BlockingConnection) -> None:
+            answer = connection.ask("leave_group", group_id=group_id, members=leaving)
             _check(f"group '{group_id}'", answer.error_code)
             for one in answer.members:
                 if one.error_code not in (0, ErrorCode.UNKNOWN_MEMBER_ID):
@@ -171,8 +171,8 @@ class Cluster:
     def committed(self, group_id: str) -> dict[Place, Offset]:
         """Every offset that the group has, by topic and partition."""
 
-        def ask(wire: Wire) -> dict[Place, Offset]:
-            answer = wire.ask("offset_fetch", group_id=group_id, topics=None, require_stable=False)
+        def ask(connection: BlockingConnection) -> dict[Place, Offset]:
+            answer = connection.ask("offset_fetch", group_id=group_id, topics=None, require_stable=False)
             _check(f"group '{group_id}'", answer.error_code)
             return {
                 (topic.name, one.partition_index): Offset(
@@ -193,8 +193,8 @@ class Cluster:
         """The same with leader epochs and metadata. Servers before Kafka 2.1 know no leader epochs."""
         topics = _by_topic(offsets, lambda place: _commit_of(place[1], offsets[place]))
 
-        def ask(wire: Wire) -> dict[Place, int]:
-            answer = wire.ask(
+        def ask(connection: BlockingConnection) -> dict[Place, int]:
+            answer = connection.ask(
                 "offset_commit",
                 group_id=group_id,
                 generation_id_or_member_epoch=-1,
@@ -211,8 +211,8 @@ class Cluster:
         """Let a group forget offsets; returns what was refused, with the error code."""
         topics = _by_topic(places, lambda place: {"partition_index": place[1]})
 
-        def ask(wire: Wire) -> dict[Place, int]:
-            answer = wire.ask("offset_delete", group_id=group_id, topics=topics)
+        def ask(connection: BlockingConnection) -> dict[Place, int]:
+            answer = connection.ask("offset_delete", group_id=group_id, topics=topics)
             _check(f"group '{group_id}'", answer.error_code)
             return _errors(answer)
 
@@ -234,7 +234,7 @@ class Cluster:
         found: dict[Place, int] = {}
         for address, led in self._by_leader(places).items():
             topics = _by_topic(led, lambda place: _asked_offset(place[1], timestamp))
-            answer = self._wire(address).ask("list_offsets", replica_id=CLIENTS, isolation_level=0, topics=topics)
+            answer = self._connection_to(address).ask("list_offsets", replica_id=CLIENTS, isolation_level=0, topics=topics)
             for topic in answer.topics:
                 for one in topic.partitions:
                     if not one.error_code and one.offset != NO_OFFSET:
@@ -256,7 +256,7 @@ class Cluster:
 
     def _metadata(self, topics: Iterable[str]) -> Any:
         asked = tuple({"name": topic} for topic in topics)
-        return self._wire(self._bootstrap).ask(
+        return self._connection_to(self._bootstrap).ask(
             "metadata",
             topics=asked,
             allow_auto_topic_creation=False,
@@ -270,15 +270,15 @@ class Cluster:
     def _brokers(metadata: Any) -> dict[int, Broker]:
         return {one.node_id: Broker(one.node_id, Address(one.host, one.port)) for one in metadata.brokers}
 
-    def _wire(self, address: Address) -> Wire:
-        wire = self._wires.get(address)
-        if wire is None:
-            wire = self._wires[address] = Wire(address, self._timeout_s)
-        return wire
+    def _connection_to(self, address: Address) -> BlockingConnection:
+        connection = self._connections.get(address)
+        if connection is None:
+            connection = self._connections[address] = BlockingConnection(address, self._timeout_s)
+        return connection
 
-    def _at_coordinator(self, group_id: str, ask: Callable[[Wire], T]) -> T:
+    def _at_coordinator(self, group_id: str, ask: Callable[[BlockingConnection], T]) -> T:
         """Ask the group's coordinator."""
-        return self._patiently(lambda: ask(self._wire(self._coordinator(group_id))))
+        return self._patiently(lambda: ask(self._connection_to(self._coordinator(group_id))))
 
     def _patiently(self, ask: Callable[[], T]) -> T:
         """Ask, and where the answer is what passes by itself, ask again, as long as one waits for an answer."""
@@ -292,7 +292,7 @@ class Cluster:
                 time.sleep(PAUSE_S)
 
     def _coordinator(self, group_id: str) -> Address:
-        answer = self._wire(self._bootstrap).ask("find_coordinator", key=group_id, key_type=0)
+        answer = self._connection_to(self._bootstrap).ask("find_coordinator", key=group_id, key_type=0)
         _check(f"group '{group_id}'", answer.error_code)
         return Address(answer.host, answer.port)
 

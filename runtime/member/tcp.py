@@ -14,7 +14,7 @@ from ..common.errors import StartError
 from ..kafka.codec.frames import ANSWER_BYTES_MAX, API_VERSIONS, SIZE, BadAnswer, common_versions, decode, encode
 from ..settings.table import Address, parse_address
 from .channel import ChannelLost
-from .translate import APIS, TRANSLATIONS, error_of
+from .messages import APIS, TRANSLATIONS, error_of
 
 TIMEOUT_S = 10.0
 """For connecting and for requests that are answered at once. JoinGroup and SyncGroup have the member's timeout."""

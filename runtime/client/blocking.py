@@ -32,7 +32,7 @@ APIS = {
 """Up to the last version with one group or key a request: several are asked for one after the other."""
 
 
-class Wire:
+class BlockingConnection:
     """A connection to ``address``. Raises ClientError when nobody is there, in time, or who is there is no Kafka."""
 
     def __init__(self, address: Address, timeout_s: float) -> None:
@@ -85,7 +85,7 @@ class Wire:
     def close(self) -> None:
         self._socket.close()
 
-    def __enter__(self) -> Wire:
+    def __enter__(self) -> BlockingConnection:
         return self
 
     def __exit__(
