@@ -17,7 +17,7 @@ from ..engine.reply import Reply
 from .api import Route, find_route, open_routes
 from .call import Call
 from .codec.strict import why
-from .codec.tags import is_kios_alone, skip_tagged_fields, without_unknown_tags
+from .codec.tags import is_refused_by_kio_only, skip_tagged_fields, without_unknown_tags
 from .interceptor import Interceptor
 from .services import Services
 
@@ -250,7 +250,7 @@ class Connection(asyncio.Protocol):
                 body = skip_tagged_fields(data, body) if data[body] else body + 1
             request, size = route.schema.read(data, body)
         except (KeyError, ValueError, IndexError, OverflowError, route.schema.decode_error) as error:
-            if not is_kios_alone(error):
+            if not is_refused_by_kio_only(error):
                 raise BadRequest(
                     f"{route.schema.name} version {route.schema.version} cannot be read: {why(error)}"
                 ) from error
