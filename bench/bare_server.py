@@ -11,13 +11,13 @@ import argparse
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
-from importlib import import_module
 from typing import Any, cast
 
 import uvloop
 
 from callboard.bench.harness import parse_address
-from callboard.bench.wire import CORRELATION_AT_ANSWER, CORRELATION_AT_REQUEST, api, no_error, skip_hypothesis
+from callboard.bench.wire import CORRELATION_AT_ANSWER, CORRELATION_AT_REQUEST, api, no_error
+from callboard.runtime.kafka.codec.kio import kio
 
 HEARTBEAT = 12  # API key
 
@@ -27,7 +27,7 @@ class Answers:
 
     def __init__(self, wrong_at: int = 0) -> None:
         heartbeat, commit = api("heartbeat", 4), api("offset_commit", 9)
-        self._read_header = import_module("kio.serial").entity_reader(heartbeat.request_type.__header_schema__)
+        self._read_header = kio("serial").entity_reader(heartbeat.request_type.__header_schema__)
         self._read = {heartbeat.key: heartbeat.read_request, commit.key: commit.read_request}
         self._heartbeat = _cut(heartbeat.answer(0, throttle_time=timedelta(0), error_code=no_error()))
         self._commits: dict[tuple[str, int], tuple[bytes, bytes]] = {}
@@ -119,7 +119,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--listen", default="127.0.0.1:0", metavar="HOST:PORT")
     parser.add_argument("--wrong-at", type=int, default=0, help="give answer N a wrong correlation id (0: none)")
     options = parser.parse_args(argv)
-    skip_hypothesis()
     uvloop.run(serve(*parse_address(options.listen), options.wrong_at))
     return 0
 

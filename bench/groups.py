@@ -21,7 +21,7 @@ from callboard.actors.javahash import offsets_partition
 from callboard.actors.ports import Appended, Entry
 from callboard.actors.records import GroupRecord, GroupValue, OffsetRecord, OffsetValue
 from callboard.bench.harness import BenchError, Server, machine, print_table, resident_bytes, write_json
-from callboard.bench.wire import Client, api, skip_hypothesis
+from callboard.bench.wire import Client, api
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.offsets_log import OffsetsLog
 
@@ -51,7 +51,6 @@ def group_name(number: int) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, write the JSON; 1 when a server did not run or an offset was not there."""
     options = _options(argv)
-    skip_hypothesis()
     try:
         with tempfile.TemporaryDirectory(prefix="callboard-groups-") as folder:
             found = measure(Path(folder), options.groups, options.awake)

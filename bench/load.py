@@ -29,7 +29,7 @@ from callboard.bench.enrolment import (
 )
 from callboard.bench.harness import BenchError, Child, process_cpu_s
 from callboard.bench.lanes import Lane, Outcome, Reel, drive
-from callboard.bench.wire import CORRELATION_AT_ANSWER, CORRELATION_AT_REQUEST, Client, api, no_error, skip_hypothesis
+from callboard.bench.wire import CORRELATION_AT_ANSWER, CORRELATION_AT_REQUEST, Client, api, no_error
 
 OFFSET_MARK = 0x5A5A5A5A5A5A5A5A  # finds the offset's place in an encoded request
 ORDER_TIMEOUT_S = 120.0  # beyond the seconds of a run
@@ -177,7 +177,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-join", action="store_true", help="the server has no groups: make members up")
     parser.add_argument("--server-pid", type=int, help="whose CPU time to read")
     options = parser.parse_args(argv)
-    skip_hypothesis()
     try:
         _serve_orders(options)
     except (BenchError, OSError) as error:

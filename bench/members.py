@@ -25,7 +25,7 @@ from callboard.bench.enrolment import MEMBER_ID_REQUIRED, REBALANCING
 from callboard.bench.harness import BenchError, Server, machine, print_table, process_cpu_s, write_json
 from callboard.bench.members_watch import Seen, Span, Watcher, longest_s
 from callboard.bench.server import callboard_server
-from callboard.bench.wire import Client, api, skip_hypothesis
+from callboard.bench.wire import Client, api
 
 PURPOSE = "Seconds that a group of many members takes to join, sync and rebalance, and how others are served meanwhile."
 GROUP = "crowd"
@@ -224,7 +224,6 @@ def _described(client: Client) -> Any:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, write the JSON; 1 when an answer was wrong or a server did not run."""
     options = _options(argv)
-    skip_hypothesis()
     try:
         found = [measure(size, options.rounds) for size in options.members]
     except (BenchError, OSError) as error:

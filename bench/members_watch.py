@@ -16,7 +16,7 @@ from typing import NamedTuple, Self
 
 from callboard.bench.enrolment import Member, enrol
 from callboard.bench.harness import BenchError, Child
-from callboard.bench.wire import Client, api, skip_hypothesis
+from callboard.bench.wire import Client, api
 
 BYSTANDERS = "bystanders"
 BEAT_PAUSE_S = 0.002
@@ -156,7 +156,7 @@ def _beats(client: Client, member: Member) -> Asker:
 
 def _check(beats: Asker) -> None:
     if beats.answer:
-        error = int(api("heartbeat", 4).read_answer(beats.answer)[1].error_code)
+        error = int(api("heartbeat", 4).read_answer(beats.answer, 1).error_code)
         beats.answer = b""
         if error:
             raise BenchError(f"the bystander's heartbeat was answered with error code {error}")
@@ -168,5 +168,4 @@ def _describes(client: Client, crowd: str) -> Asker:
 
 
 if __name__ == "__main__":
-    skip_hypothesis()
     watch(*sys.argv[1:])

@@ -11,12 +11,6 @@ from callboard.bench import groups
 from callboard.bench.harness import BenchError
 
 
-@pytest.fixture(autouse=True)
-def hypothesis_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bench hides it from its own process, and here that is pytest's."""
-    monkeypatch.setattr(groups, "skip_hypothesis", lambda: None)
-
-
 def test_it_measures_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = tmp_path / "told.json"
     assert groups.main(["--groups", "300", "--awake", "30", "--json", str(told)]) == 0

@@ -18,12 +18,6 @@ from callboard.bench.server import callboard_server
 from callboard.bench.wire import Client
 
 
-@pytest.fixture(autouse=True)
-def hypothesis_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bench hides it from its own process, and here that is pytest's."""
-    monkeypatch.setattr(members, "skip_hypothesis", lambda: None)
-
-
 @pytest.fixture
 def crowd() -> Iterator[Crowd]:
     """Three members of one generation, with their assignments."""

@@ -23,7 +23,7 @@ from peers.server import ServerProcess
 from callboard.runtime.cli.groups.report import in_words
 from callboard.runtime.client.assignment import read_assignment
 from callboard.runtime.client.cluster import Cluster, Group
-from callboard.runtime.client.blocking import APIS
+from callboard.runtime.client.versions import APIS
 from callboard.runtime.kafka.api import APIS as SERVED
 
 
@@ -301,7 +301,7 @@ def test_the_client_asks_in_versions_that_kafka_has() -> None:
     """What it can write is served here too, so these tests would notice a version that does not work."""
     served = {api.key: api for api in SERVED}
     for name, known in APIS.items():
-        api = served[known.key]
+        api = served[known.api_key]
         assert name == api.name
         assert api.min_version <= known.max_version <= api.max_version
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 from ...actors.errors import ErrorCode
 from ..settings.table import Address
 from .assignment import read_assignment
-from .errors import TRY_AGAIN, ClientError, Refused
 from .blocking import BlockingConnection
+from .errors import TRY_AGAIN, ClientError, Refused
 
 LATEST, EARLIEST = -1, -2  # the timestamps of ListOffsets that are none
 NO_OFFSET = -1
@@ -234,7 +234,9 @@ class Cluster:
         found: dict[Place, int] = {}
         for address, led in self._by_leader(places).items():
             topics = _by_topic(led, lambda place: _asked_offset(place[1], timestamp))
-            answer = self._connection_to(address).ask("list_offsets", replica_id=CLIENTS, isolation_level=0, topics=topics)
+            answer = self._connection_to(address).ask(
+                "list_offsets", replica_id=CLIENTS, isolation_level=0, topics=topics
+            )
             for topic in answer.topics:
                 for one in topic.partitions:
                     if not one.error_code and one.offset != NO_OFFSET:

@@ -1,4 +1,4 @@
-"""Converts the actors' messages to Kafka's requests, and the responses to the actors' tuples, for ``tcp.py``."""
+"""Translates the actors' messages to Kafka's requests, and Kafka's responses to the actors' replies, for ``tcp.py``."""
 
 from __future__ import annotations
 
@@ -25,24 +25,8 @@ from ...actors.messages import (
     Synced,
     SyncGroup,
 )
-from ..kafka.codec.frames import API_VERSIONS, Known
 
-APIS = {
-    "metadata": Known(3, 4, 9),
-    "offset_commit": Known(8, 2, 8),
-    "offset_fetch": Known(9, 2, 7),
-    "find_coordinator": Known(10, 0, 3),
-    "join_group": Known(11, 2, 9),
-    "heartbeat": Known(12, 0, 4),
-    "leave_group": Known(13, 3, 5),
-    "sync_group": Known(14, 0, 5),
-    API_VERSIONS: Known(18, 0, 0),
-    "create_topics": Known(19, 2, 7),
-    "create_partitions": Known(37, 0, 3),
-}
-"""The newest versions are the last ones with a single group or key per request."""
-
-RETENTION_OF_THE_SERVER = timedelta(milliseconds=-1)
+SERVER_RETENTION = timedelta(milliseconds=-1)
 
 
 def error_of(code: int) -> ErrorCode:
@@ -61,23 +45,24 @@ def _join(request: JoinGroup) -> dict[str, Any]:
         "member_id": request.member_id,
         "group_instance_id": request.group_instance_id,
         "protocol_type": request.protocol_type,
-        "protocols": [{"name": one.name, "metadata": one.metadata} for one in request.protocols],
+        "protocols": [{"name": protocol.name, "metadata": protocol.metadata} for protocol in request.protocols],
         "reason": request.reason,
     }
 
 
-def _joined(_request: JoinGroup, answer: Any) -> Joined:
+def _joined(_request: JoinGroup, response: Any) -> Joined:
     return Joined(
-        error_of(answer.error_code),
-        answer.member_id,
-        answer.generation_id,
-        getattr(answer, "protocol_type", None),
-        answer.protocol_name,
-        answer.leader,
+        error_of(response.error_code),
+        response.member_id,
+        response.generation_id,
+        getattr(response, "protocol_type", None),
+        response.protocol_name,
+        response.leader,
         tuple(
-            JoinedMember(one.member_id, getattr(one, "group_instance_id", None), one.metadata) for one in answer.members
+            JoinedMember(member.member_id, getattr(member, "group_instance_id", None), member.metadata)
+            for member in response.members
         ),
-        getattr(answer, "skip_assignment", False),
+        getattr(response, "skip_assignment", False),
     )
 
 
@@ -95,12 +80,12 @@ def _sync(request: SyncGroup) -> dict[str, Any]:
     }
 
 
-def _synced(_request: SyncGroup, answer: Any) -> Synced:
+def _synced(_request: SyncGroup, response: Any) -> Synced:
     return Synced(
-        error_of(answer.error_code),
-        getattr(answer, "protocol_type", None),
-        getattr(answer, "protocol_name", None),
-        answer.assignment,
+        error_of(response.error_code),
+        getattr(response, "protocol_type", None),
+        getattr(response, "protocol_name", None),
+        response.assignment,
     )
 
 
@@ -113,17 +98,20 @@ def _heartbeat(request: Heartbeat) -> dict[str, Any]:
     }
 
 
-def _heartbeat_answer(_request: Heartbeat, answer: Any) -> ErrorCode:
-    return error_of(answer.error_code)
+def _heartbeat_reply(_request: Heartbeat, response: Any) -> ErrorCode:
+    return error_of(response.error_code)
 
 
 def _leave(request: LeaveGroup) -> dict[str, Any]:
-    return {"group_id": request.group_id, "members": [one._asdict() for one in request.members]}
+    return {"group_id": request.group_id, "members": [member._asdict() for member in request.members]}
 
 
-def _left(_request: LeaveGroup, answer: Any) -> Left:
-    members = (LeftMember(one.member_id, one.group_instance_id, error_of(one.error_code)) for one in answer.members)
-    return Left(error_of(answer.error_code), tuple(members))
+def _left(_request: LeaveGroup, response: Any) -> Left:
+    members = (
+        LeftMember(member.member_id, member.group_instance_id, error_of(member.error_code))
+        for member in response.members
+    )
+    return Left(error_of(response.error_code), tuple(members))
 
 
 def _commit(request: OffsetCommit) -> dict[str, Any]:
@@ -132,18 +120,18 @@ def _commit(request: OffsetCommit) -> dict[str, Any]:
         "generation_id_or_member_epoch": request.generation_id,
         "member_id": request.member_id,
         "group_instance_id": request.group_instance_id,
-        "retention_time": RETENTION_OF_THE_SERVER,
+        "retention_time": SERVER_RETENTION,
         "topics": [
             {
                 "name": topic,
                 "partitions": [
                     {
-                        "partition_index": one.partition,
-                        "committed_offset": one.offset,
-                        "committed_leader_epoch": one.leader_epoch,
-                        "committed_metadata": one.metadata,
+                        "partition_index": commit.partition,
+                        "committed_offset": commit.offset,
+                        "committed_leader_epoch": commit.leader_epoch,
+                        "committed_metadata": commit.metadata,
                     }
-                    for one in commits
+                    for commit in commits
                 ],
             }
             for topic, commits in groupby(request.commits, attrgetter("topic"))
@@ -151,15 +139,15 @@ def _commit(request: OffsetCommit) -> dict[str, Any]:
     }
 
 
-def _committed(request: OffsetCommit, answer: Any) -> Committed:
+def _committed(request: OffsetCommit, response: Any) -> Committed:
     """The response does not say how durable the commit is."""
     errors = {
-        (topic.name, one.partition_index): error_of(one.error_code)
-        for topic in answer.topics
-        for one in topic.partitions
+        (topic.name, partition.partition_index): error_of(partition.error_code)
+        for topic in response.topics
+        for partition in topic.partitions
     }
     missing = ErrorCode.UNKNOWN_SERVER_ERROR
-    return Committed(tuple(errors.get((one.topic, one.partition), missing) for one in request.commits))
+    return Committed(tuple(errors.get((commit.topic, commit.partition), missing) for commit in request.commits))
 
 
 def _fetch(request: OffsetFetch) -> dict[str, Any]:
@@ -171,30 +159,31 @@ def _fetch(request: OffsetFetch) -> dict[str, Any]:
     }
 
 
-def _fetched(_request: OffsetFetch, answer: Any) -> Fetched:
-    topics = tuple((topic.name, tuple(_fetched_rows(topic.partitions))) for topic in answer.topics)
-    return Fetched(error_of(answer.error_code), topics)
+def _fetched(_request: OffsetFetch, response: Any) -> Fetched:
+    topics = tuple((topic.name, tuple(_fetched_rows(topic.partitions))) for topic in response.topics)
+    return Fetched(error_of(response.error_code), topics)
 
 
 def _fetched_rows(partitions: Iterable[Any]) -> Iterable[FetchedOffset]:
-    for one in partitions:
-        epoch = getattr(one, "committed_leader_epoch", -1)
-        error = error_of(one.error_code)
-        yield FetchedOffset(one.partition_index, one.committed_offset, epoch, one.metadata or "", error)
+    for partition in partitions:
+        epoch = getattr(partition, "committed_leader_epoch", -1)
+        error = error_of(partition.error_code)
+        offset, metadata = partition.committed_offset, partition.metadata or ""
+        yield FetchedOffset(partition.partition_index, offset, epoch, metadata, error)
 
 
 class Translation(NamedTuple):
-    """How one message goes over the wire: kio's name of the API, the request's values, the answer's tuple."""
+    """kio's name of the API, the request's values from a message, and the reply from a request and its response."""
 
     api: str
     values: Callable[[Any], dict[str, Any]]
-    answer: Callable[[Any, Any], Any]
+    reply: Callable[[Any, Any], Any]
 
 
 TRANSLATIONS: Mapping[type, Translation] = {
     JoinGroup: Translation("join_group", _join, _joined),
     SyncGroup: Translation("sync_group", _sync, _synced),
-    Heartbeat: Translation("heartbeat", _heartbeat, _heartbeat_answer),
+    Heartbeat: Translation("heartbeat", _heartbeat, _heartbeat_reply),
     LeaveGroup: Translation("leave_group", _leave, _left),
     OffsetCommit: Translation("offset_commit", _commit, _committed),
     OffsetFetch: Translation("offset_fetch", _fetch, _fetched),

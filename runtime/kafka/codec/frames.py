@@ -9,10 +9,10 @@ from __future__ import annotations
 import io
 import struct
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from .kio import kio
 
@@ -20,39 +20,55 @@ ANSWER_BYTES_MAX = 100 * 1024 * 1024
 """A larger answer is none of Kafka's: something else listens there."""
 
 SIZE = struct.Struct(">i")
-API_VERSIONS = "api_versions"
-
-
-class Known(NamedTuple):
-    """An API that a client knows, by kio's name for it, and the versions that it can write."""
-
-    key: int
-    min_version: int
-    max_version: int
 
 
 class BadAnswer(ValueError):
     """What came is no answer to what was asked."""
 
 
-def encode(name: str, key: int, version: int, correlation_id: int, client_id: str, values: Mapping[str, Any]) -> bytes:
+def encode(name: str, version: int, correlation_id: int, client_id: str, values: Mapping[str, Any]) -> bytes:
     """A request's frame, its size in front."""
-    request_type = _message_type(name, version, "request")
+    request_type = message_type(name, version, "request")
     header = {
-        "request_api_key": key,
+        "request_api_key": request_type.__api_key__,
         "request_api_version": version,
         "correlation_id": correlation_id,
         "client_id": client_id,
     }
-    buffer = io.BytesIO()
-    for entity_type, content in ((request_type.__header_schema__, header), (request_type, values)):
-        _writer(entity_type)(buffer, _build(entity_type, content))
-    return SIZE.pack(buffer.tell()) + buffer.getvalue()
+    return _frame((request_type.__header_schema__, header), (request_type, values))
+
+
+def encode_response(name: str, version: int, correlation_id: int, values: Mapping[str, Any]) -> bytes:
+    """A response's frame, its size in front."""
+    response_type = message_type(name, version, "response")
+    return _frame((response_type.__header_schema__, {"correlation_id": correlation_id}), (response_type, values))
+
+
+def frame_size(data: bytes | bytearray, position: int) -> int:
+    """The size of the frame whose size field is at ``position``. Raises BadAnswer for an impossible one."""
+    (size,) = SIZE.unpack_from(data, position)
+    if not 0 < size <= ANSWER_BYTES_MAX:
+        raise BadAnswer(f"does not speak Kafka's protocol: a frame of {size} bytes")
+    return int(size)
+
+
+def split_frames(received: bytearray) -> Iterator[bytes]:
+    """Remove the complete frames from ``received``; yields each without its size. Raises BadAnswer."""
+    position = 0
+    try:
+        while len(received) - position >= SIZE.size:
+            end = position + SIZE.size + frame_size(received, position)
+            if end > len(received):
+                return
+            yield bytes(received[position + SIZE.size : end])
+            position = end
+    finally:
+        del received[:position]
 
 
 def decode(name: str, version: int, correlation_id: int, payload: bytes) -> Any:
     """kio's entity of an answer, from a frame without its size. Raises BadAnswer."""
-    response_type = _message_type(name, version, "response")
+    response_type = message_type(name, version, "response")
     serial_error: type[Exception] = kio("serial.errors").SerialError
     try:
         header, start = _reader(response_type.__header_schema__)(payload, 0)
@@ -63,22 +79,9 @@ def decode(name: str, version: int, correlation_id: int, payload: bytes) -> Any:
         raise BadAnswer(f"what cannot be read: {error!r}") from error
 
 
-def common_versions(served: Any, known: Mapping[str, Known]) -> dict[str, int]:
-    """The newest version of each API that both sides know, from the answer to api_versions. Others are left out."""
-    theirs = {one.api_key: one for one in served.api_keys}
-    versions = {}
-    for name, ours in known.items():
-        other = theirs.get(ours.key)
-        if other is None:
-            continue
-        version = min(ours.max_version, other.max_version)
-        if version >= max(ours.min_version, other.min_version):
-            versions[name] = version
-    return versions
-
-
 @cache
-def _message_type(name: str, version: int, kind: str) -> Any:
+def message_type(name: str, version: int, kind: str) -> Any:
+    """kio's class of a message. ``name``: kio's name of the API; ``kind``: "request" or "response"."""
     module = kio(f"schema.{name}.v{version}.{kind}")
     return getattr(module, "".join(word.capitalize() for word in name.split("_")) + kind.capitalize())
 
@@ -91,6 +94,13 @@ def _reader(entity_type: Any) -> Any:
 @cache
 def _writer(entity_type: Any) -> Any:
     return kio("serial").entity_writer(entity_type)
+
+
+def _frame(*messages: tuple[Any, Mapping[str, Any]]) -> bytes:
+    buffer = io.BytesIO()
+    for entity_type, values in messages:
+        _writer(entity_type)(buffer, _build(entity_type, values))
+    return SIZE.pack(buffer.tell()) + buffer.getvalue()
 
 
 def _build(entity_type: Any, values: Mapping[str, Any]) -> Any:
